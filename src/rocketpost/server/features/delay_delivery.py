@@ -1,8 +1,8 @@
 """Delivers delayed messages: one task a level, asleep until the next message is due.
 
 ``broker.delay.service`` decides what is due. A level that has nothing waits for an arrival in its
-queue; one that has sleeps until its first message is due, but looks at the clock every few seconds,
-since that may be set. Progress follows the delivered copies, never the other way round.
+queue; one that has sleeps until its first message is due (``server.due_loop``). Progress follows
+the delivered copies, never the other way round.
 """
 
 from __future__ import annotations
@@ -10,19 +10,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final
 
 from rocketpost.broker.delay.progress import DelayProgress
 from rocketpost.broker.delay.service import DelayService, Due, Wait
-from rocketpost.errors import RocketpostError
 from rocketpost.model.ids import Position
 from rocketpost.model.names import SCHEDULE_TOPIC
+from rocketpost.server.due_loop import DueLoop, Next
 from rocketpost.store.draft import Appended, Draft
 
 logger = logging.getLogger(__name__)
 
-CLOCK_LOOK_SECONDS: Final = 5.0
-_RETRY_SECONDS: Final = 1.0
 _RETRY_SECONDS_MAX: Final = 10.0
 _SKIPPED_AT_ONCE: Final = 64
 
@@ -43,25 +42,34 @@ class Delivery:
         self._service = service
         self._progress = progress
         self._put = put
-        self._arrivals = [asyncio.Event() for _ in range(level_count)]
+        self._loops = [
+            DueLoop(
+                partial(self._step, level),
+                failure=f"delayed messages of level {level} stay",
+                retry_seconds_max=_RETRY_SECONDS_MAX,
+            )
+            for level in range(1, level_count + 1)
+        ]
         self.delivered = 0
 
     async def run(self) -> None:
         """Deliver until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for level in range(1, len(self._arrivals) + 1):
+            for level in range(1, len(self._loops) + 1):
                 group.create_task(self._serve(level), name=f"delay level {level}")
 
     def arrived(self, messages: Iterable[Appended]) -> None:
-        """Wake the levels that any of these messages belong to."""
+        """Wake the levels that were empty before these messages; they deliver in order."""
         for message in messages:
-            if message.topic == SCHEDULE_TOPIC and message.queue_id < len(self._arrivals):
-                self._arrivals[message.queue_id].set()
+            if message.topic == SCHEDULE_TOPIC and message.queue_id < len(self._loops):
+                loop = self._loops[message.queue_id]
+                if loop.is_idle:
+                    loop.wake()
 
     def runtime_values(self) -> dict[str, str]:
         """Return, for tools, how far each level that is used has come."""
         states, waiting = {}, 0
-        for level in range(1, len(self._arrivals) + 1):
+        for level in range(1, len(self._loops) + 1):
             done, end = self._service.state(level)
             if end:
                 states[f"scheduleMessageOffset_{level}"] = f"{done},{end}"
@@ -70,28 +78,14 @@ class Delivery:
 
     async def _serve(self, level: int) -> None:
         await self._resume(level)
-        retry_seconds = _RETRY_SECONDS
-        while True:
-            arrived = self._arrivals[level - 1]
-            arrived.clear()
-            try:
-                step = self._service.next(level)
-                if isinstance(step, Wait):
-                    await _sleep(step, arrived)
-                    continue
-                await self._deliver(level, step)
-                retry_seconds = _RETRY_SECONDS
-            except RocketpostError as error:
-                logger.warning(
-                    "delayed messages stay, will be tried again: level=%s reason=%s", level, error
-                )
-            except Exception:
-                # One level must not take the broker down, now and after every restart.
-                logger.exception("delayed messages stay, will be tried again: level=%s", level)
-            else:
-                continue
-            await asyncio.sleep(retry_seconds)
-            retry_seconds = min(2 * retry_seconds, _RETRY_SECONDS_MAX)
+        await self._loops[level - 1].run()
+
+    async def _step(self, level: int) -> int | Next:
+        step = self._service.next(level)
+        if isinstance(step, Wait):
+            return Next.WHEN_WOKEN if step.ms is None else step.ms
+        await self._deliver(level, step)
+        return Next.AT_ONCE
 
     async def _resume(self, level: int) -> None:
         """Pass what was delivered after the progress was last saved, before a crash."""
@@ -112,10 +106,3 @@ class Delivery:
                 next_offset = due.offsets[len(stored)]
             self.delivered += len(stored)
         self._progress.advance(level, next_offset, position=position)
-
-
-async def _sleep(wait: Wait, arrived: asyncio.Event) -> None:
-    if wait.ms is None:
-        await arrived.wait()
-    else:
-        await asyncio.sleep(min(max(wait.ms, 1) / 1000, CLOCK_LOOK_SECONDS))

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-from typing import Final, Protocol
+from typing import Protocol
 
 from rocketpost.broker.pop.changes import Change
 from rocketpost.errors import RocketpostError
 from rocketpost.model.clock import Clock
+from rocketpost.server.due_loop import DueLoop, Next
 from rocketpost.server.features.pop_recorder import PopRecorder
 
 logger = logging.getLogger(__name__)
-
-CLOCK_LOOK_SECONDS: Final = 5.0
-"""The clock is looked at so often, since it may be set."""
-_RETRY_SECONDS: Final = 1.0
 
 
 class Service(Protocol):
@@ -42,37 +38,29 @@ class Revival:
         self._service = service
         self._recorder = recorder
         self._clock = clock
-        self._woken = asyncio.Event()
         self._until_ms: int | None = None
+        self._loop = DueLoop(self._step, failure="popped messages stay")
 
     def due_changed(self) -> None:
         """Look again if something is due earlier than what is waited for."""
         due_ms = self._service.next_due_ms()
         if due_ms is not None and (self._until_ms is None or due_ms < self._until_ms):
-            self._woken.set()
+            self._loop.wake()
 
     async def run(self) -> None:
         """Revive until cancelled."""
-        while True:
-            self._woken.clear()
-            self._until_ms = self._service.next_due_ms()
-            if self._until_ms is None:
-                await self._woken.wait()
-                continue
-            wait_ms = self._until_ms - self._clock.now_ms()
-            if wait_ms > 0:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(min(wait_ms / 1000, CLOCK_LOOK_SECONDS)):
-                        await self._woken.wait()
-                continue
-            try:
-                await self._revive()
-            except Exception:
-                # One bad message must not take the broker down, now and after every restart.
-                logger.exception("popped messages stay, will be tried again")
-                await asyncio.sleep(_RETRY_SECONDS)
-                continue
-            await asyncio.sleep(0)
+        await self._loop.run()
+
+    async def _step(self) -> int | Next:
+        self._until_ms = self._service.next_due_ms()
+        if self._until_ms is None:
+            return Next.WHEN_WOKEN
+        wait_ms = self._until_ms - self._clock.now_ms()
+        if wait_ms > 0:
+            return wait_ms
+        await self._revive()
+        await asyncio.sleep(0)
+        return Next.AT_ONCE
 
     async def _revive(self) -> None:
         self._recorder.settle()

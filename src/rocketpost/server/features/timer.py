@@ -1,8 +1,8 @@
 """Timed messages: delivered when due, saved as they move, recalled on request.
 
 ``broker.timer.service`` decides; one task here asks it, stores what it wants delivered, and sleeps
-until the next message is due, or one arrives. It looks at the clock every few seconds in between,
-since that may be set. Another task saves what has changed.
+until the next message is due, or one arrives (``server.due_loop``). Another task saves what has
+changed.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from rocketpost.model.names import TIMER_TOPIC, is_retry_or_dlq
 from rocketpost.model.topic import PERM_WRITE
 from rocketpost.server.access import PUB, of_topic
 from rocketpost.server.context import LeaderContext
+from rocketpost.server.due_loop import DueLoop, Next
 from rocketpost.server.feature import Feature
-from rocketpost.server.features.delay_delivery import CLOCK_LOOK_SECONDS
 from rocketpost.server.features.timer_removal import TimerRemoval
 from rocketpost.server.pools import Kind
 from rocketpost.server.route import Reply, Route, waiting
@@ -52,7 +52,7 @@ CHANGED_SLOTS_MAX: Final = 20_000
 """How many slots may change before they are saved out of turn; bounds memory."""
 TOPICS_SHOWN_MAX: Final = 100
 _EXPIRY_SECONDS: Final = 30.0
-_RETRY_SECONDS: Final = 1.0
+_LOOK_MS: Final = 5000
 _RETRY_SECONDS_MAX: Final = 10.0
 
 
@@ -156,7 +156,12 @@ class TimerFeature(Feature):
         self._clock = clock
         self._put = put
         self._forget_key = context.dedup.keys.forget
-        self._arrived = asyncio.Event()
+        self._loop = DueLoop(
+            self._step,
+            failure="timed messages stay",
+            on_failure=self._service.failed,
+            retry_seconds_max=_RETRY_SECONDS_MAX,
+        )
         self._much_changed = asyncio.Event()
         self._under_way: asyncio.Future[list[Appended]] | None = None
         self._interval_s = 1.0
@@ -187,15 +192,15 @@ class TimerFeature(Feature):
     async def run(self) -> None:
         """Deliver and save until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._serve(), name="timer")
+            group.create_task(self._loop.run(), name="timer")
             group.create_task(self._save_regularly(), name="timer saves")
 
     def arrived(self, messages: list[Arrival]) -> None:
         """Wake up for new messages of the timer topic."""
-        if not self._arrived.is_set():
+        if not self._loop.is_woken:
             for message in messages:
                 if message.topic == TIMER_TOPIC:
-                    self._arrived.set()
+                    self._loop.wake()
                     return
 
     def configure(self, broker: BrokerConfig, store: StoreConfig) -> None:
@@ -204,7 +209,7 @@ class TimerFeature(Feature):
         is_writable = bool(broker.permission & PERM_WRITE)
         self._is_open = is_writable or broker.recall_when_not_writable
         self._interval_s = store.timer_flush_interval_ms / 1000
-        self._arrived.set()
+        self._loop.wake()
 
     def oldest_needed_position(self) -> Position | None:
         """Return where the oldest message lies that has not come into the wheel."""
@@ -269,34 +274,18 @@ class TimerFeature(Feature):
 
     # -- delivering
 
-    async def _serve(self) -> None:
-        retry_seconds = _RETRY_SECONDS
-        while True:
-            self._arrived.clear()
-            try:
-                await self._step()
-            except (RocketpostError, OSError) as error:
-                logger.warning("timed messages stay, will be tried again: reason=%s", error)
-            except Exception:
-                # This must not take the broker down, now and after every restart.
-                logger.exception("timed messages stay, will be tried again")
-                self._service.failed()
-            else:
-                retry_seconds = _RETRY_SECONDS
-                continue
-            await asyncio.sleep(retry_seconds)
-            retry_seconds = min(2 * retry_seconds, _RETRY_SECONDS_MAX)
-
-    async def _step(self) -> None:
+    async def _step(self) -> int | Next:
         step = self._service.next()
+        after: int | Next = Next.AT_ONCE
         if isinstance(step, Due):
             await self._deliver(step)
         elif isinstance(step, Wait):
-            await self._wait(step)
+            after = _LOOK_MS if step.ms is None else step.ms
         else:
             await asyncio.sleep(0)
         if self._timers.wheel.changed_count > CHANGED_SLOTS_MAX:
             self._much_changed.set()
+        return after
 
     async def _deliver(self, due: Due) -> None:
         try:
@@ -321,14 +310,6 @@ class TimerFeature(Feature):
         self._service.failed()
         return False
 
-    async def _wait(self, wait: Wait) -> None:
-        seconds = CLOCK_LOOK_SECONDS
-        if wait.ms is not None:
-            seconds = min(max(wait.ms, 1) / 1000, seconds)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._arrived.wait()
-
     # -- saving
 
     async def _save_regularly(self) -> None:
@@ -348,7 +329,7 @@ class TimerFeature(Feature):
                     await self._expire()
                 if self._service.unsettled:
                     self._moving.settle()
-                    self._arrived.set()
+                    self._loop.wake()
             except (RocketpostError, OSError) as error:
                 logger.error("what waits is not saved: reason=%s", error)
                 await asyncio.sleep(_RETRY_SECONDS_MAX)
@@ -419,7 +400,7 @@ class TimerFeature(Feature):
             self._forget_key((header.topic, recall.message_id))
         finally:
             service.recalling.discard(recall.key)
-            self._arrived.set()
+            self._loop.wake()
         return Reply(fields={"msgId": recall.message_id})
 
 

@@ -21,11 +21,12 @@ from rocketpost.codec.command import Command, to_fields
 from rocketpost.codec.faults import InvalidParameter, ServiceNotAvailable
 from rocketpost.codec.headers.transaction import CheckTransaction, EndTransaction, ResumeCheck
 from rocketpost.codec.record import encode_record, parse_message_id
-from rocketpost.errors import RemoteProtocolError, RocketpostError, StoreError
+from rocketpost.errors import RemoteProtocolError, StoreError
 from rocketpost.model.sysflag import TRANSACTION_NONE
 from rocketpost.server.access import PUB, UPDATE, of_message, of_message_id
 from rocketpost.server.context import LeaderContext
 from rocketpost.server.dispatch import answer, refusal
+from rocketpost.server.due_loop import DueLoop, Next
 from rocketpost.server.feature import Feature
 from rocketpost.server.pools import Kind
 from rocketpost.server.route import Reply, Route, plain, waiting
@@ -37,11 +38,9 @@ from rocketpost.transport.unique_id import unique_id
 
 logger = logging.getLogger(__name__)
 
-CLOCK_LOOK_SECONDS: Final = 5.0
-"""The clock is looked at so often, since it may be set."""
-_SETTLE_SECONDS: Final = 0.5
+_LOOK_MS: Final = 5000
+_SETTLE_MS: Final = 500
 _SETTLED_AT_ONCE: Final = 64
-_RETRY_SECONDS: Final = 1.0
 _HOUR_MS: Final = 3_600_000
 
 
@@ -69,7 +68,7 @@ class TransactionFeature(Feature):
         self._broker_name = context.identity.name
         self._put = context.writer.put
         self._forget_key = context.dedup.keys.forget
-        self._woken = asyncio.Event()
+        self._loop = DueLoop(self._step, failure="transactions wait")
         self._service = TransactionService(
             store=store,
             topics=context.tables.topics,
@@ -115,7 +114,7 @@ class TransactionFeature(Feature):
         """Take over when to ask, how often, and when to give up."""
         self._kind.is_rejecting = broker.reject_transactions
         self._service.rules = transaction_rules(broker, store)
-        self._woken.set()
+        self._loop.wake()
 
     # Requests.
 
@@ -154,7 +153,7 @@ class TransactionFeature(Feature):
         """Ask, discard and note what is done, until cancelled."""
         try:
             await self._settle()
-            await self._follow()
+            await self._loop.run()
         finally:
             work = self._checks.flush()
             if work is not None:
@@ -170,28 +169,22 @@ class TransactionFeature(Feature):
             # What was not looked at is when it is ended or comes up.
             logger.exception("pending transactions were not all looked up")
 
-    async def _follow(self) -> None:
-        while True:
-            self._woken.clear()
-            try:
-                self._service.progress(self._store.durable_position)
-                step = self._checks.next()
-                if isinstance(step, Wait):
-                    await self._sleep(step)
-                else:
-                    await self._do(step)
-            except RocketpostError as error:
-                logger.warning("transactions wait, will be tried again: reason=%s", error)
-                await asyncio.sleep(_RETRY_SECONDS)
-            except Exception:
-                # One bad half must not take the broker down, now and after every restart.
-                logger.exception("transactions wait, will be tried again")
-                await asyncio.sleep(_RETRY_SECONDS)
+    async def _step(self) -> int | Next:
+        self._service.progress(self._store.durable_position)
+        step = self._checks.next()
+        if not isinstance(step, Wait):
+            await self._do(step)
+            return Next.AT_ONCE
+        if not self._service.table.is_settled:
+            return _SETTLE_MS if step.ms is None else min(step.ms, _SETTLE_MS)
+        if step.ms is None and not len(self._service.table):
+            return Next.WHEN_WOKEN
+        return _LOOK_MS if step.ms is None else step.ms
 
     def arrived(self, messages: list[Arrival]) -> None:
         """Follow the halves and what is done of them."""
         if self._service.arrived(messages):
-            self._woken.set()
+            self._loop.wake()
 
     async def move_messages_before(self, position: int) -> None:
         """Move pending halves out of segments that are about to be deleted."""
@@ -235,7 +228,7 @@ class TransactionFeature(Feature):
             return refusal(connection, command, error)
         if self._service.ended(ending, future.result()) and ending.fate is Fate.ROLLBACK:
             self._forget_key((ending.topic, ending.identity.unique_key))
-        self._woken.set()
+        self._loop.wake()
         return Reply()
 
     async def _do(self, work: Work) -> None:
@@ -277,15 +270,4 @@ class TransactionFeature(Feature):
 
     def _producer_joined(self, group: str) -> None:
         if self._checks.producer_joined(group):
-            self._woken.set()
-
-    async def _sleep(self, wait: Wait) -> None:
-        seconds = CLOCK_LOOK_SECONDS if wait.ms is None else wait.ms / 1000
-        if not self._service.table.is_settled:
-            seconds = min(seconds, _SETTLE_SECONDS)
-        elif wait.ms is None and not len(self._service.table):
-            await self._woken.wait()
-            return
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(min(seconds, CLOCK_LOOK_SECONDS)):
-                await self._woken.wait()
+            self._loop.wake()

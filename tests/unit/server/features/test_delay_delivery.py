@@ -13,7 +13,7 @@ from rocketpost.broker.delay.service import Due, Wait
 from rocketpost.errors import StoreFull
 from rocketpost.model.ids import Position, QueueOffset
 from rocketpost.model.names import SCHEDULE_TOPIC
-from rocketpost.server.features import delay_delivery as module
+from rocketpost.server import due_loop
 from rocketpost.server.features.delay_delivery import Delivery
 from rocketpost.store.draft import Appended, Draft
 from rocketpost.testing.clock import FakeClock
@@ -143,7 +143,7 @@ async def test_what_was_delivered_before_a_crash_is_passed_first(world: World) -
 async def test_a_long_wait_is_cut_to_look_at_the_clock(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "CLOCK_LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(due_loop, "CLOCK_LOOK_SECONDS", 0.001)
     world.service.steps[1] = [Wait(3_600_000), Due([], [], 1)]
     async with world.running():
         await world.until_reached(1, 1)

@@ -8,7 +8,7 @@ import pytest
 
 from rocketpost.broker.pop.changes import Change
 from rocketpost.model.ids import Position, QueueOffset
-from rocketpost.server.features import pop_revival
+from rocketpost.server import due_loop
 from rocketpost.server.features.pop_recorder import PopRecorder
 from rocketpost.server.features.pop_revival import Revival
 from rocketpost.store.draft import Appended, Draft
@@ -69,7 +69,7 @@ async def test_what_becomes_due_earlier_wakes_it() -> None:
         assert service.revived == [now_ms + 1000]
         service.due.append(now_ms + 90_000)
         revival.due_changed()  # later than what it waits for
-        assert not revival._woken.is_set()
+        assert not revival._loop.is_woken
     finally:
         running.cancel()
         await asyncio.wait((running,))
@@ -97,7 +97,7 @@ async def test_what_goes_wrong_does_not_end_it(monkeypatch: pytest.MonkeyPatch) 
     service = Service(clock)
     service.due = [clock.now_ms()]
     revive, failures = service.revive, [ValueError("a bad message")]
-    monkeypatch.setattr(pop_revival, "_RETRY_SECONDS", 0)
+    monkeypatch.setattr(due_loop, "RETRY_SECONDS", 0)
 
     def fails_once() -> list[Change]:
         if failures:
