@@ -21,7 +21,7 @@ from rocketpost.errors import ConfigError
 T = TypeVar("T")
 
 _NUMBER_MAX = 2**63 - 1
-"""As in Java; what is larger overflows timers and compiled loops."""
+"""As in Java; larger numbers overflow timers and compiled loops."""
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 

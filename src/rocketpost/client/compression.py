@@ -22,7 +22,7 @@ from rocketpost.model.sysflag import (
 )
 
 BODY_BYTES_MAX = 512 * 1024 * 1024
-"""A body that grows beyond this is a bomb, not a message."""
+"""Maximum size of a decompressed body; a larger one is an attack."""
 
 _BITS = {
     Compression.ZLIB: COMPRESSION_ZLIB,

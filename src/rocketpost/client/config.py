@@ -28,7 +28,7 @@ RETRY_CODES: Final = frozenset(
         ResponseCode.GO_AWAY,
     }
 )
-"""Refusals after which another broker is worth a try."""
+"""Refusals after which a send is tried at another broker."""
 
 
 class Compression(enum.Enum):

@@ -22,7 +22,7 @@ from rocketpost.transport.connection import Buffer
 ACCESS_KEY: Final = "ROCKETMQ_ACCESS_KEY"
 SECRET_KEY: Final = "ROCKETMQ_SECRET_KEY"
 SECURITY_TOKEN: Final = "ROCKETMQ_SECURITY_TOKEN"
-"""Where the tools and Spark look for keys, in the environment."""
+"""Environment variables from which the tools and Spark read keys."""
 
 
 @dataclass(frozen=True, slots=True)

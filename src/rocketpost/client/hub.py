@@ -58,7 +58,7 @@ class Hub:
         )
         self.name_servers = NameServers(config, self.connector)
         self.heard: dict[str, float] = {}
-        """When each server last answered any of the clients, on the loop's clock."""
+        """Time of each server's last answer to any of the clients, on the loop's clock."""
         self._members: list[HubMember] = []
 
     def join(self, member: HubMember) -> None:

@@ -233,7 +233,7 @@ class SendStatus(enum.Enum):
     SEND_OK = ResponseCode.SUCCESS
     """As safe as configured."""
     FLUSH_DISK_TIMEOUT = ResponseCode.FLUSH_DISK_TIMEOUT
-    """The disk was too slow; a crash now might lose it."""
+    """The disk was too slow; a crash now could lose the message."""
     FLUSH_SLAVE_TIMEOUT = ResponseCode.FLUSH_SLAVE_TIMEOUT
     """A replica was too slow."""
     SLAVE_NOT_AVAILABLE = ResponseCode.SLAVE_NOT_AVAILABLE
@@ -254,10 +254,10 @@ class SendResult(NamedTuple):
     region: str = "DefaultRegion"
     trace_on: bool = True
     recall_handle: str | None = None
-    """By which a timed message can be recalled, see :meth:`Producer.recall`."""
+    """The handle for recalling a timed message; see :meth:`Producer.recall`."""
     duplicate: bool = False
-    """Whether it was stored before, by an attempt of whose success nobody knew. An offset of -1
-    then says that it surely is stored, but that its place is not known any more."""
+    """Whether an earlier attempt of unknown outcome had stored it. An offset of -1 then means that
+    it is certainly stored, but its offset is no longer known."""
 
 
 class ReceivedMessage:

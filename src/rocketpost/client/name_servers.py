@@ -79,7 +79,7 @@ class NameServers:
         self._addresses = parse_addresses(configured)
         random.shuffle(self._addresses)
         self.uses_http = not self._addresses
-        """Whether the list comes from the HTTP address server and is to be polled."""
+        """Whether the list comes from the HTTP address server and must be polled."""
 
     @property
     def addresses(self) -> list[str]:

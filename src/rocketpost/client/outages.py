@@ -21,20 +21,20 @@ AGAIN_SECONDS: Final = 60.0
 _KEPT_MAX: Final = 4096
 
 _Key = tuple[str, str]
-"""A broker, and the topic for which it refuses something; no topic if it does not answer at all."""
+"""A broker, and the topic of its refusals; no topic if it does not answer at all."""
 
 
 class _Outage:
     """Failures of one kind."""
 
-    __slots__ = ("began", "failures", "is_over", "is_told", "told")
+    __slots__ = ("began", "failures", "is_logged", "is_over", "told")
 
     def __init__(self, now: float) -> None:
         self.began = now
         self.told = now - AGAIN_SECONDS
         self.failures = 0
         self.is_over = False
-        self.is_told = False
+        self.is_logged = False
         """Whether its beginning was logged."""
 
 
@@ -79,7 +79,7 @@ class Outages:
             self._make_room()
             outage = self._outages[key] = _Outage(now)
         elif outage.is_over:
-            outage.began, outage.is_over, outage.is_told = now, False, False
+            outage.began, outage.is_over, outage.is_logged = now, False, False
         outage.failures += 1
         if now - outage.told < AGAIN_SECONDS:
             return
@@ -91,7 +91,7 @@ class Outages:
                 "%s: %s reason=%s seconds=%.0f failures=%s",
                 what, where, error, now - outage.began, outage.failures,
             )  # fmt: skip
-        outage.is_told = True
+        outage.is_logged = True
 
     def _end(self, key: _Key) -> None:
         outage = self._outages.get(key)
@@ -99,7 +99,7 @@ class Outages:
             return
         outage.is_over = True
         now = self._clock()
-        if outage.is_told:
+        if outage.is_logged:
             broker_name, topic = key
             logger.warning(
                 "broker answers again: broker=%s topic=%s seconds=%.0f failures=%s",

@@ -24,7 +24,7 @@ Ask = Callable[[int, dict[str, str]], Awaitable[Command]]
 
 REFRESH_SECONDS_MIN: Final = 1.0
 QUEUES_MAX: Final = 1 << 20
-"""Queues of one topic; a route of more would fill the memory, and nobody has as many."""
+"""Maximum of queues per topic; no real topic has as many, and more would fill the memory."""
 
 
 class PublishRoute:

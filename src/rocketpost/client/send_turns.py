@@ -33,7 +33,7 @@ class SendTurns:
         self._peek = peek
         self._find = find
         self._last: dict[str, asyncio.Future[None]] = {}
-        """Done when the last caller and all before it have left."""
+        """Done when the last caller and all before it have started."""
 
     def take(
         self, topic: str, seconds: float, start: Start

@@ -102,9 +102,9 @@ class Session:
         self._reconnected: list[Callable[[], None]] = []
         self._lost: list[Callable[[str], None]] = []
         self.heartbeat: tuple[list[str], bytes] = [], b""
-        """The last heartbeat and whom it was for; replaced as a whole, any thread may read it."""
+        """The last heartbeat and its recipients; replaced as a whole, so any thread may read it."""
         self.heartbeat_sent = 0.0
-        """When that was, on the monotonic clock."""
+        """Time of the last heartbeat, on the monotonic clock."""
         self._remarks: dict[str, str | None] = {}
         self._heard = self._hub.heard
         self._started = False

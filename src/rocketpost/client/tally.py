@@ -21,7 +21,7 @@ class Tally:
         self._counts = [0] * BUCKETS
         self._spent = [0.0] * BUCKETS
         self.total = 0
-        """How many there ever were."""
+        """The number of all events so far."""
 
     def count(self, events: int, spent: float, *, now: float) -> None:
         """Add ``events`` that took ``spent`` seconds in total."""

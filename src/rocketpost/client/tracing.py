@@ -45,13 +45,13 @@ from rocketpost.transport.unique_id import unique_id
 logger = logging.getLogger(__name__)
 
 QUEUE_MAX: Final = 2048
-"""Traces that may wait to be written; more are lost."""
+"""Maximum of waiting traces; further ones are lost."""
 BATCH_MAX: Final = 100
-"""Traces in one message."""
+"""Maximum of traces per message."""
 BODY_MAX: Final = 128_000
 KEYS_MAX: Final = 16_000
 LINGER_SECONDS: Final = 0.5
-"""How long the first trace waits for company."""
+"""Maximum wait of the first trace for others."""
 FLUSH_SECONDS: Final = 5.0
 _SEND_SECONDS: Final = 5.0
 _REGION: Final = "DefaultRegion"
@@ -78,7 +78,7 @@ class Tracer:
         self._full = asyncio.Event()
         self._writing = asyncio.Lock()
         self.lost = 0
-        """Traces that were not written, because there were too many or no broker took them."""
+        """Number of lost traces: there were too many, or no broker accepted them."""
 
     def start(self) -> None:
         """Start writing, until the session ends."""

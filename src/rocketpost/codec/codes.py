@@ -9,7 +9,7 @@ VERSION: Final = 479
 """The protocol version that we announce: Apache RocketMQ 5.3.3."""
 
 VERSION_STANDARD_JSON: Final = 401
-"""From this version (4.9.4) on a client is sent route JSON with quoted keys."""
+"""The version (4.9.4) from which clients get route JSON with quoted keys."""
 
 LANGUAGE: Final = "PYTHON"
 
@@ -115,14 +115,14 @@ class RequestCode(IntEnum):
     EXCHANGE_BROKER_HA_INFO = 906
     GET_BROKER_HA_STATUS = 907
     PUT_NAMED_FILTER = 29001
-    """Ours, as the three after it; RocketMQ has no such requests."""
+    """Our own, like the next three; RocketMQ has no such requests."""
     GET_NAMED_FILTERS = 29002
     DELETE_NAMED_FILTER = 29003
     TEST_FILTER = 29004
     GET_POP_STATE = 29011
-    """Ours."""
+    """Our own."""
     GET_DAMAGE = 29012
-    """Ours."""
+    """Our own."""
     GET_PRODUCER_STATES = 7101
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051
@@ -197,7 +197,7 @@ ANSWER_ONLY: Final = frozenset(
         RequestCode.QUERY_DATA_VERSION,
     }
 )
-"""Requests that are made for their answer alone: if they want none, there is nothing to do."""
+"""Requests whose only effect is their answer; as oneway requests they do nothing."""
 
 
 class ResponseCode(IntEnum):

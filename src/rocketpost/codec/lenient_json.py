@@ -23,7 +23,7 @@ from rocketpost.errors import RemoteProtocolError
 T = TypeVar("T")
 
 MARKS_MAX: Final = 1_000_000
-"""Braces and commas in a text that is rewritten; the state of 65,536 queues has half of it."""
+"""Maximum of braces and commas in lenient JSON; the state of 65,536 queues has half as many."""
 
 _STRING: Final = rb'"(?:[^"\\]++|\\.)*+"'
 _FLAT: Final = rb'\{[^{}"]*+(?:' + _STRING + rb'[^{}"]*+)*+\}'

@@ -19,7 +19,7 @@ PROPERTIES_BYTES_MAX: Final = 32767
 
 CHECKSUM_NAME: Final = b"__CRC32#\x01"
 CHECKSUM_BYTES: Final = 20
-"""Length of the property that holds a record's checksum: its name, ten digits, separators."""
+"""Length of the checksum property: its name, ten digits, separators."""
 
 NAME_END: Final = "\x01"
 VALUE_END: Final = "\x02"

@@ -45,7 +45,7 @@ CRC_MASK: Final = 0x7FFF_FFFF
 SHORT_TOPIC_MAX: Final = 127
 
 STORE_TIME_AT: Final = 56
-"""Where the store time lies if the born host is IPv4; 12 bytes further if it is IPv6."""
+"""Index of the store time if the born host is IPv4; 12 bytes further if it is IPv6."""
 SYS_FLAG_AT: Final = 36
 
 _IPV4_BYTES: Final = 8
@@ -64,7 +64,7 @@ HEADS: Final = {
     for born in (_IPV4_BYTES, _IPV6_BYTES)
     for store in (_IPV4_BYTES, _IPV6_BYTES)
 }
-"""The fixed fields, body length included, by the lengths of born and store host."""
+"""The fixed fields, including the body length, by the lengths of born and store host."""
 HEAD_V4: Final = HEADS[_IPV4_BYTES, _IPV4_BYTES]
 
 

@@ -14,7 +14,7 @@ from rocketpost.filter.parser import OPERANDS_MAX, parse
 from rocketpost.filter.values import Value
 
 Resolve = Callable[[str], str]
-"""Returns the text of a filter that the broker keeps, by its name; raises ``FilterError``."""
+"""Returns the text of a named filter; raises ``FilterError``."""
 
 PROPERTY_PREFIX: Final = b"\x02"
 PROPERTY_MARK: Final = b"\x02%s\x01"

@@ -14,7 +14,7 @@ from rocketpost.errors import FilterError
 from rocketpost.filter.values import Value, compare
 
 DEPTH_MAX: Final = 64
-"""How deep expressions may nest."""
+"""Maximum nesting of expressions."""
 
 Relation = Literal[">", ">=", "<", "<="]
 TextRelation = Literal["CONTAINS", "STARTSWITH", "ENDSWITH"]
@@ -24,7 +24,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     """A part of an expression."""
 
     position: int
-    """Where it starts, counted from 1."""
+    """Index of its first character, counted from 1."""
     depth: int = 1
 
 

@@ -27,11 +27,11 @@ from rocketpost.filter.tokens import Token, TokenKind, tokenize
 from rocketpost.filter.values import LONG_MAX
 
 OPERANDS_MAX: Final = 512
-"""Properties and values in one expression: what each message may cost. IN lists do not count."""
+"""Maximum of properties and values in an expression, and so per message; without IN lists."""
 LIST_MAX: Final = 1024
-"""Texts in one IN list."""
+"""Maximum of texts in an IN list."""
 PATH_MAX: Final = 16
-"""Steps of one path into a body."""
+"""Maximum of steps in a path into a body."""
 
 BODY: Final = "body"
 MATCHES: Final = "MATCHES"

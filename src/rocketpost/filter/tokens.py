@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 from rocketpost.errors import FilterError
 
 LENGTH_MAX: Final = 16 * 1024
-"""Characters of one expression."""
+"""Maximum of characters in an expression."""
 
 _SHOWN_MAX: Final = 32
 
@@ -51,9 +51,9 @@ class Token(NamedTuple):
     kind: TokenKind
     text: str
     position: int
-    """Of its first character, counted from 1."""
+    """Index of its first character, counted from 1."""
     raw: str
-    """As it was written."""
+    """The text as written."""
 
     def __str__(self) -> str:
         if self.kind is TokenKind.END:

@@ -20,11 +20,11 @@ from zlib import crc32
 from rocketpost.kernel.hashing import string_hash
 
 MORE = 0
-"""The buffer or the count ended first; go on at the returned place."""
+"""The buffer or the count ended first; continue at the returned index."""
 BLANK = 1
-"""The filler that ends a segment; go on in the next one."""
+"""The filler at the end of a segment; continue in the next one."""
 INVALID = 2
-"""No record starts at the returned place."""
+"""No record starts at the returned index."""
 
 MAGIC_V1 = 0xDAA3_20A7
 MAGIC_V2 = 0xDAA3_20AB

@@ -38,7 +38,7 @@ REPLY: Final = "reply"
 ARRIVE_TIME: Final = "ARRIVE_TIME"
 PUSH_REPLY_TIME: Final = "PUSH_REPLY_TIME"
 TRANSFER_FLAG: Final = "TRANSFER_FLAG"
-"""Marks a message that is passed on, not sent for the first time."""
+"""Mark of a message that is forwarded, not sent for the first time."""
 PRIORITY: Final = "_SYS_MSG_PRIORITY_"
 TIMER_DELAY_SEC: Final = "TIMER_DELAY_SEC"
 TIMER_DELAY_MS: Final = "TIMER_DELAY_MS"
@@ -49,7 +49,7 @@ TIMER_DEQUEUE_MS: Final = "TIMER_DEQUEUE_MS"
 TIMER_ROLL_TIMES: Final = "TIMER_ROLL_TIMES"
 TIMER_RECALLS: Final = "TIMER_DEL_UNIQKEY"
 PRODUCER_SEQUENCE: Final = "__PRODUCER_SEQUENCE"
-"""Which message of which idempotent producer this is; set by the broker, see ``model.stamp``."""
+"""The stamp of an idempotent producer's message; set by the broker, see ``model.stamp``."""
 
 KEY_SEPARATOR: Final = " "
 
@@ -118,4 +118,4 @@ RESERVED: Final = frozenset(
         "CONSUME_FAILURE_TEXT",
     ]
 )
-"""Names that a user may not set as properties of his own."""
+"""Names that users may not set as properties."""

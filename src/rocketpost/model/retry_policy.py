@@ -32,7 +32,7 @@ _MEMBERS: Final = {
 _DELAY_MS_MAX: Final = 366 * 86_400_000
 _MULTIPLIER_MAX: Final = 1000
 _ROUNDS_MAX: Final = 32
-"""From here on an exponential policy does not grow any more, as in RocketMQ."""
+"""The retry from which an exponential delay stops growing, as in RocketMQ."""
 
 
 class RetryPolicy(NamedTuple):

@@ -21,11 +21,11 @@ from rocketpost.model.topic import DataVersion
 from rocketpost.namesrv.report import BrokerIdentity
 
 SILENT_MS: Final = 90_000
-"""Time for which a broker keeps its place after a sign of life; one comes at least every 60 s."""
+"""Time for which a broker keeps its claims after a heartbeat; one comes at least every 60 s."""
 MEMBER_MS: Final = 60_000
-"""Time for which an address must be a member of a group before it can take another's id."""
+"""Time for which an address must have been a member before it can take another's id."""
 STATE_VERSION_MAX: Final = 1_000_000
-"""State versions count elections; one beyond this would win for ever."""
+"""Maximum state version, which counts elections; a larger one would win for ever."""
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ KEY_LENGTH_MAX: Final = 255
 VALUE_LENGTH_MAX: Final = 65_535
 ENTRIES_MAX: Final = 65_536
 TEXT_BYTES_MAX: Final = 4 * 1024 * 1024
-"""The size of the whole table as text, which is rewritten with every change."""
+"""Maximum size of the table as text, which is rewritten with every change."""
 
 
 class KvConfig:

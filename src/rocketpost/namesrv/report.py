@@ -20,7 +20,7 @@ from rocketpost.model.topic import TopicConfig
 
 NAME_LENGTH_MAX: Final = RETRY_TOPIC_LENGTH_MAX
 QUEUES_MAX: Final = 65_536
-"""Queues of a topic on one broker; clients build a list of that length."""
+"""Maximum of queues of a topic on one broker; clients build a list of that length."""
 
 PERM_MAX: Final = 15
 FILTER_SERVERS_MAX: Final = 64

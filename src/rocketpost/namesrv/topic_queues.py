@@ -33,7 +33,7 @@ class TopicQueues:
         self._mappings: dict[str, dict[str, QueueMapping]] = {}
         self._served: dict[str, dict[str, None]] = {}
         self.entries = 0
-        """What counts against the bound."""
+        """The number that counts against the bound."""
         self.edition = 0
         """Grows with every change."""
 

@@ -36,7 +36,7 @@ from rocketpost.testing.process import ServerProcess, free_port
 from rocketpost.testing.workloads import Workload, Workplace
 
 STABLE: Final = [LoadQueue(topic, queue_id) for topic in ("alpha", "beta") for queue_id in range(3)]
-"""The queues that exist all the time."""
+"""The queues that always exist."""
 
 TINY_STORE: Final[Mapping[str, str]] = {
     **SMALL_STORE,

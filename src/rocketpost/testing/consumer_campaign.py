@@ -37,7 +37,7 @@ PROGRAM: Final = ("-m", "rocketpost.testing.consumer")
 KEYS: Final = 20
 MEMBERS: Final = 3
 WAIT_SECONDS: Final = 300.0
-"""How long a campaign waits for something that must happen, before it says that it did not."""
+"""Time limit for events that must happen."""
 
 QUICK_BROKER: Final[Mapping[str, str]] = {
     "channelExpiredTimeout": "3000",
@@ -48,7 +48,7 @@ QUICK_BROKER: Final[Mapping[str, str]] = {
 """Members and locks expire within seconds, so that a round takes seconds."""
 
 REAL_BROKER: Final[Mapping[str, str]] = {"messageDelayLevel": QUICK_BROKER["messageDelayLevel"]}
-"""Members are given up after two minutes, locks after one, as in production."""
+"""Members expire after two minutes, locks after one, as in production."""
 
 SMALL_WINDOW: Final[Mapping[str, float]] = {
     "pull_count_max": 16,

@@ -59,7 +59,7 @@ class FaultProxy:
         self._sessions: set[asyncio.Task[None]] = set()
         self.fault = NONE
         self.connection_count = 0
-        """How many connections were made so far."""
+        """Number of connections so far."""
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._accept, *self._listen)

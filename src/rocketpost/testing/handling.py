@@ -40,13 +40,13 @@ class _Queue:
 
     begun: set[int] = field(default_factory=set)
     top: int = -1
-    """The highest offset that was begun."""
+    """The highest offset begun."""
     failed: set[int] = field(default_factory=set)
-    """Offsets whose last call raised: they come again by right."""
+    """Offsets whose last call raised: their repetition is allowed."""
     owners: dict[str, _Account] = field(default_factory=dict)
-    """Members that believe it is theirs."""
+    """Members that believe they own it."""
     forgotten: int = 0
-    """Messages begun beyond the offset that a dead broker had saved, until somebody goes on."""
+    """Messages begun beyond the saved offset of a dead broker, until a member continues."""
     busy: dict[str, int] = field(default_factory=dict)
     """Members at work on it, by offset."""
     begins: int = 0
@@ -70,13 +70,13 @@ class HandlingCheck:
         self._absent: set[str] = set()
         self._threaded: set[str] = set()
         self._late: dict[str, set[str]] = {}
-        """Queues of which a member that goes on may have been about to begin a message."""
+        """Queues of which a resumed member may have been about to begin a message."""
         self._keys: dict[str, int] = {}
         self.done: Counter[int] = Counter()
-        """How often each message was handled to its end."""
+        """Number of completed calls per message."""
         self.failures = 0
         self.most_repeated = 0
-        """Most repeats of one member in one queue between two changes of hands."""
+        """Maximum of repeats by one member in one queue between two changes of its owner."""
         self.violations: list[str] = []
         self.entries: list[Entry] = []
 

@@ -24,7 +24,7 @@ from rocketpost.testing.ledger import NUMBER_PROPERTY, Ledger
 from rocketpost.testing.link import BrokerLink, SendPart
 
 WINDOW: Final = 128
-"""Sends of one stream that may wait for an answer."""
+"""Maximum of unanswered sends per stream."""
 
 BODY_BYTES_MAX: Final = 200_000
 LARGE_SHARE: Final = 0.01
@@ -76,7 +76,7 @@ class Stream:
         self._room = asyncio.Semaphore(WINDOW)
         self._waiting: set[asyncio.Future[Command]] = set()
         self.refusals: Counter[str] = Counter()
-        """Why messages were refused."""
+        """Number of refusals by reason."""
 
     async def run(self, queues: list[LoadQueue]) -> None:
         """Send in bursts until the connection is gone."""

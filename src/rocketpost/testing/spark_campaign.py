@@ -48,7 +48,7 @@ SHARES: Final = {
     "producer": 3,
     "planner": 2,
 }
-"""How often each kind is killed, relative to the others.
+"""Relative frequency of each kind of process among the kills.
 
 An executor is a JVM that runs tasks, a worker one of its Python processes, and a planner a Python
 process of the driver.
@@ -80,7 +80,7 @@ class SparkReport:
     delivery: str
     kills: Counter[str] = field(default_factory=Counter)
     hits: Counter[str] = field(default_factory=Counter)
-    """Kills while a batch of the copy or of the lake was under way."""
+    """Number of kills during a batch of the copy or of the lake."""
     jobs: int = 0
     lost: int = 0
     repeated: int = 0

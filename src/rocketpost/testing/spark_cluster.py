@@ -39,7 +39,7 @@ class SparkCluster:
         port = free_port()
         self.master = f"spark://{_ADDRESS}:{port}"
         self.folders = [directory / f"worker-{number}" for number in range(workers)]
-        """What the executors of each worker printed."""
+        """Directories with the output of each worker's executors."""
         words = ["--host", _ADDRESS, "--port", str(port), "--webui-port", "0"]
         self._master = _server("master.Master", words, MASTER_READY)
         self._workers = [

@@ -51,10 +51,10 @@ class Job:
     delivery: str
     offsets_max: int
     rate: int
-    """Rows a second and task, so that tasks last long enough to be killed."""
+    """Rows per second and task, so that tasks last long enough to be killed."""
     master: str = "local[6,8]"
     options: dict[str, str] = field(default_factory=dict)
-    """More of Spark's settings."""
+    """Further Spark settings."""
 
     @property
     def lake(self) -> str:

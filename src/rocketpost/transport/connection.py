@@ -47,7 +47,7 @@ WRITE_BYTES_MAX: Final = 64 * 1024 * 1024
 _NEVER: Final = float("inf")
 _END_OF_TURN: Final[Steps] = (_ for _ in ())
 PARTIAL_BYTES_FREE: Final = 64 * 1024
-"""Every connection may hold so much of a frame that is not whole yet; more is counted."""
+"""Bytes of an incomplete frame that a connection may hold uncounted."""
 
 
 class Connection(Requesting):
@@ -85,7 +85,7 @@ class Connection(Requesting):
         self._partial_bytes = 0
         self._handed_bytes = 0
         self.counted_bytes = 0
-        """Unread bytes of the peer that the room counts."""
+        """Bytes that the peer has not read, as counted by the room."""
         self._written_bytes = 0
         self._moved_at = 0.0
         self._decoder = FrameDecoder()
@@ -98,7 +98,7 @@ class Connection(Requesting):
         self._is_given_up = False
         """Whether this end closed it."""
         self._is_lost = False
-        """Whether it is gone, but for requests that are still to be served."""
+        """Whether it is lost, although some of its requests are still to be served."""
         self._unanswered = 0
         self._writable = True
         self._paused = False
@@ -106,7 +106,7 @@ class Connection(Requesting):
         self.last_active = self._loop.time()
         self.local: tuple[str, int] = ("", 0)
         self.peer_host = b""
-        """The peer's address as records carry it."""
+        """The peer's address in the form of a record."""
 
     def __repr__(self) -> str:
         return f"<connection {self.peer_text}>"

@@ -11,7 +11,7 @@ import os
 from typing import Final
 
 LEFTOVER_BYTES_MAX: Final = 8 * 1024 * 1024
-"""About what a kernel holds for one connection."""
+"""Approximate size of a kernel's receive buffer."""
 _READ_BYTES: Final = 256 * 1024
 
 

@@ -20,10 +20,9 @@ logger = logging.getLogger(__name__)
 
 IDLE_SECONDS: Final = 120.0
 BYTES_MIN: Final = 256 * 1024 * 1024
-"""Unfinished frames may take an eighth of the memory, and at least so much; and so may bytes that
-peers do not read."""
+"""Minimum of the bounds on incomplete frames and on unread bytes (an eighth of the memory each)."""
 FILES_KEPT: Final = 768
-"""Descriptors that are left to files, if the limit is not so low that half of it is less."""
+"""Descriptors reserved for files, unless half of the limit is less."""
 _BACKLOG: Final = 1024
 
 

@@ -14,9 +14,9 @@ from rocketpost.transport.turns import Turns
 logger = logging.getLogger(__name__)
 
 UNWRITTEN_BYTES_FREE: Final = 64 * 1024
-"""Unwritten bytes that every connection may have; more is counted."""
+"""Unwritten bytes that a connection may have uncounted."""
 _KEPT: Final = 7 / 8
-"""Share of the bound that may stay once it is passed; else the next write would pass it again."""
+"""Share of the bound to free up to, so that the next write does not exceed it again."""
 _STUCK_SECONDS: Final = 1.0
 
 
@@ -24,7 +24,7 @@ class Debtor(Protocol):
     """A connection with unwritten bytes."""
 
     counted_bytes: int
-    """Bytes that the room counts for it, 0 at first; smaller amounts need not be reported."""
+    """Bytes that the room counts for it; 0 at first."""
 
     @property
     def unwritten_bytes(self) -> int:
@@ -67,9 +67,9 @@ class Room:
         self.turns = Turns()
         self.connections = 0
         self.partial_bytes = 0
-        """Bytes of unfinished frames, but for the first 64 KiB of each connection."""
+        """Bytes of incomplete frames, except the first 64 KiB of each connection."""
         self.unwritten_bytes = 0
-        """Bytes that wait for peers, but for the first 64 KiB of each connection."""
+        """Bytes that wait for peers, except the first 64 KiB of each connection."""
         self._debtors: dict[Debtor, None] = {}
 
     def count_unwritten(self, debtor: Debtor, size: int) -> None:

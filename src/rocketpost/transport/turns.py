@@ -14,12 +14,12 @@ from time import monotonic
 from typing import Final, Protocol
 
 BUDGET_SECONDS: Final = 0.005
-"""Long enough for hundreds of sends, which are then written and answered together; short enough
-that somebody else hardly notices."""
+"""Long enough for hundreds of sends, which are then written and answered together; short enough to
+delay others very little."""
 
 _HOPS: Final = 2
-"""Turns of the loop that are left to others in between: a send that arrives in the first is written
-in the second and answered in the third."""
+"""Turns of the loop left to others in between: a send that arrives in the first is written in the
+second and answered in the third."""
 
 Steps = Generator[None, None, None]
 """Work that yields wherever it may be interrupted, about every millisecond."""

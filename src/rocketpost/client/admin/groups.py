@@ -63,7 +63,7 @@ from rocketpost.model.names import retry_topic
 from rocketpost.model.route import MessageQueue
 
 _RELAY_SECONDS = 15.0
-"""The broker gives the client that it relays to ten seconds."""
+"""The broker waits up to ten seconds for the client to which it relays a request."""
 
 
 class GroupAdmin:

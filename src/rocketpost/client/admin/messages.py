@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 TOOLS_GROUP: Final = "TOOLS_CONSUMER"
 QUERY_SECONDS: Final = 18.0
 PAGE_MAX: Final = 64
-"""Messages that a broker gives at a time, unless it is told otherwise."""
+"""Default number of messages that a broker returns at a time."""
 _RELAY_SECONDS: Final = 15.0
 _THREE_DAYS_MS: Final = 3 * 24 * 3600 * 1000
 _NOT_FOUND: Final = frozenset({ResponseCode.QUERY_NOT_FOUND})

@@ -25,9 +25,9 @@ logger = logging.getLogger(__name__)
 
 LOCK_GROUP: Final = "TOOLS_DEAD_LETTERS"
 WAIT_SECONDS: Final = 70.0
-"""Longer than a broker keeps a lock that nobody renews."""
+"""Longer than a broker keeps a lock without renewal."""
 SETTLE_SECONDS: Final = 3.0
-"""How long the last request of a killed process may take to be stored."""
+"""Time in which the last request of a killed process may still be stored."""
 _AGAIN_SECONDS: Final = 1.0
 
 
@@ -43,7 +43,7 @@ class ResendLock:
         self._queue = queue
         self._held = False
         self.in_doubt = False
-        """Whether a send is under way, or ended without an answer."""
+        """Whether a send is in flight, or ended without an answer."""
 
     async def acquire(
         self, *, after: str | None = None, on_wait: Callable[[], None] = lambda: None

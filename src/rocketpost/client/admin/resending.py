@@ -36,7 +36,7 @@ from rocketpost.model.sysflag import COMPRESSED, COMPRESSION_MASK
 
 PRODUCER_GROUP: Final = "mqadmin_producer"
 DEAD_LETTER: Final = "__DEAD_LETTER"
-"""The property of a re-sent message that names the dead letter: topic, slash, id."""
+"""The property of a resent message that names the dead letter: topic, slash, id."""
 
 _KEPT: Final = frozenset({names.KEYS, names.TAGS, names.SHARDING_KEY, "BUYER_ID", "INSTANCE_ID"})
 _STORED: Final = frozenset(
@@ -58,10 +58,10 @@ class Outcome(enum.Enum):
 
     SENT = "SENT"
     ALREADY_SENT = "ALREADY_SENT"
-    """An earlier call did it."""
+    """An earlier call sent it."""
     WOULD_SEND = "WOULD_SEND"
     REFUSED = "REFUSED"
-    """It was not sent; the reason tells why."""
+    """It was not sent; see the reason."""
 
 
 class Resent(NamedTuple):

@@ -54,7 +54,7 @@ class BlockingClient(Generic[C]):
         self._restarts = False
         """Whether the parent ran this client, so that the first call here starts it."""
         self._left_behind = False
-        """Whether the parent ran this client and the child cannot go on with it."""
+        """Whether the parent ran this client and the child cannot use it."""
         _clients.add(self)
 
     def __enter__(self) -> Self:

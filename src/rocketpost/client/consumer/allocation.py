@@ -24,7 +24,7 @@ ROOM_SEPARATOR: Final = "@"
 T = TypeVar("T")
 
 Hash = Callable[[str], int]
-"""Where a text stands on the ring of :class:`ConsistentHash`."""
+"""The hash of a text on the ring of :class:`ConsistentHash`."""
 
 
 class AllocationStrategy(Protocol):

@@ -36,7 +36,7 @@ _HALF_HOUR_MS: Final = 30 * 60 * 1000
 
 
 Snapshot = list[tuple[OwnedQueue, int]]
-"""How far we have come with some queues."""
+"""Queues and their committable offsets."""
 
 
 class AssignedQueues:

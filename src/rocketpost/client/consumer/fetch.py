@@ -33,13 +33,13 @@ class PullStatus(enum.Enum):
     """Outcome of a pull."""
 
     FOUND = ResponseCode.SUCCESS
-    """There are messages, unless none passed the filter here."""
+    """There are messages, unless the client's filter removed all of them."""
     NO_NEW_MSG = ResponseCode.PULL_NOT_FOUND
     """The end of the queue is reached."""
     NO_MATCHED_MSG = ResponseCode.PULL_RETRY_IMMEDIATELY
-    """Nothing matched so far; go on from ``next_offset``."""
+    """Nothing matched so far; continue from ``next_offset``."""
     OFFSET_ILLEGAL = ResponseCode.PULL_OFFSET_MOVED
-    """The offset lies outside the queue; ``next_offset`` is the nearest one inside."""
+    """The offset is outside the queue; ``next_offset`` is the nearest one inside."""
 
 
 _STATUS: Final = {int(status.value): status for status in PullStatus}
@@ -51,7 +51,7 @@ class Replica(enum.Enum):
     """The server of a broker to pull from."""
 
     SUGGESTED = "suggested"
-    """The one that the last answer named; the master at first."""
+    """The one that the last answer suggested; the master at first."""
     MASTER = "master"
     SLAVE = "slave"
     """Any slave; the master if there is none."""
@@ -86,13 +86,13 @@ class PullQuery(NamedTuple):
     count_max: int = 32
     bytes_max: int = 2**31 - 1
     hold_ms: int = 0
-    """How long the broker may wait for a message; 0 for not at all."""
+    """Maximum wait of the broker for a message; 0 for none."""
     commit_offset: int | None = None
-    """The group's offset to be stored along the way."""
+    """The group's offset, to be stored with the pull."""
     tell_subscription: bool = True
-    """Whether the expression travels with the pull, not only with heartbeats."""
+    """Whether the pull carries the expression, in addition to heartbeats."""
     replica: Replica = Replica.SUGGESTED
-    """Which server is asked."""
+    """The server to pull from."""
 
 
 class Fetcher:

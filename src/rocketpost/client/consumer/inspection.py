@@ -52,7 +52,7 @@ class _QueueInfo(msgspec.Struct, rename="camel", kw_only=True):
     last_pull_timestamp: int = 0
     locked: bool = False
     standing: str = ""
-    """Ours alone: why the queue does not move."""
+    """Our own: why the queue makes no progress."""
     transaction_msg_count: int = 0
     transaction_msg_max_offset: int = 0
     transaction_msg_min_offset: int = 0

@@ -30,7 +30,7 @@ _NOT_FOUND: Final = frozenset({ResponseCode.QUERY_NOT_FOUND})
 _FIRST_COMMITS_MAX: Final = 3
 
 _Table = tuple[str, str, str]
-"""A group, a broker's name and a topic: offsets that the broker keeps together."""
+"""A group, a broker's name and a topic: the key of a broker's table of offsets."""
 
 
 class Boundary(enum.Enum):
@@ -48,7 +48,7 @@ class OffsetCalls:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._tables: set[_Table] = set()
-        """Tables that exist: something was read from them."""
+        """Tables that exist, because an offset was read from them."""
         self._first_commits: dict[_Table, asyncio.Future[RocketpostError | None]] = {}
 
     @property

@@ -32,7 +32,7 @@ class QueueLock:
         self._until = 0.0
         self._taken = asyncio.Event()
         self.renewed_ms = 0
-        """When the broker last granted it."""
+        """Time of the broker's last grant."""
 
     @property
     def held(self) -> bool:
@@ -76,19 +76,19 @@ class OwnedQueue:
         self.queue = queue
         self.lock = lock
         self.dropped = False
-        """Whether it is ours no more; results that come later count for nothing."""
+        """Whether our ownership has ended; later results are ignored."""
         self.doubted = False
-        """Whether others may have had it meanwhile: we were cut off from its broker."""
+        """Whether others may have had it meanwhile, because we were cut off from its broker."""
         self.tracker: OffsetTracker | None = None
         """None until the start offset is known."""
         self.persisted: int | None = None
-        """The offset that is stored."""
+        """The stored offset."""
         self.found_at: int | None = None
-        """The offset where we found the group; None until that is known, or after a seek."""
+        """The group's offset when we got the queue; None until known, or after a seek."""
         self.pulled_ms = 0
-        """When it was last pulled from."""
+        """Time of the last pull."""
         self.finished_ms = 0
-        """When a message of it was last done with."""
+        """Time at which a message was last finished."""
         self._hindrance: tuple[str, float] | None = None
         self._bounds = bounds
         self._room = asyncio.Event()

@@ -39,7 +39,7 @@ from rocketpost.model.names import RETRY_PREFIX
 from rocketpost.model.route import MessageQueue
 
 COUNT_MAX: Final = 32
-"""Messages that one call may ask for."""
+"""Maximum of messages per call."""
 ALL_QUEUES: Final = -1
 _FROM_FIRST: Final = 0
 _FROM_LAST: Final = 1
@@ -83,12 +83,12 @@ class PopQuery(NamedTuple):
     count_max: int = COUNT_MAX
     invisible_seconds: float = 60.0
     hold_seconds: float = 0.0
-    """How long the broker waits for the first message."""
+    """Maximum wait of the broker for the first message."""
     start_from: StartFrom = StartFrom.LAST
     in_order: bool = False
-    """Whether a queue gives nothing more until what was popped of it is finished."""
+    """Whether a queue delivers nothing more until its popped messages are finished."""
     attempt_id: str | None = None
-    """Names an attempt at popping in order: the same one again gets the same messages."""
+    """Id of an attempt at an orderly pop: repeating it returns the same messages."""
 
 
 class PopResult(NamedTuple):

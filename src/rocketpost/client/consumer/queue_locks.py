@@ -29,7 +29,7 @@ AGAIN_SECONDS: Final = 0.5
 _LOCK_TIMEOUT: Final = 1.0
 
 Regained = Callable[[OwnedQueue], Awaitable[bool]]
-"""Told of a lock that was lost and is granted again; returns whether to go on as before."""
+"""Called with a lock that was lost and is granted again; returns whether to continue."""
 
 
 class ConsumerLocks:

@@ -30,10 +30,10 @@ ROUND_SECONDS_MIN: Final = 1.0
 _FAILURES_TO_TELL: Final = 3
 
 Apply = Callable[[str, list[MessageQueue], bool], Awaitable[None]]
-"""Told a topic, our share of its queues, and whether we are the only member."""
+"""Called with a topic, our share of its queues, and whether we are the only member."""
 
 QueueListener = Callable[[str, list[MessageQueue], list[MessageQueue]], object]
-"""Told a topic, all its queues, and those of them that are ours now."""
+"""Called with a topic, all its queues, and our share of them."""
 
 
 class Rebalancer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 ISOLATION_MS: Final = 10_000
-"""The latency that a failed attempt counts as."""
+"""The latency recorded for a failed attempt."""
 
 _STEPS: Final = (
     (15_000, 30_000),
@@ -14,7 +14,7 @@ _STEPS: Final = (
     (1_800, 5_000),
     (550, 2_000),
 )
-"""From this latency on (ms), the broker is avoided for so long (ms)."""
+"""Latencies (ms) and the time (ms) for which a broker is avoided from each on."""
 
 
 class FaultTable:

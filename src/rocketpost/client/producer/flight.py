@@ -40,7 +40,7 @@ class OutgoingSend:
         """Number of messages."""
         self.duplicates: str | None = None
         self.queue_offsets: str | None = None
-        """The broker's answers for each message, if it gave any."""
+        """The broker's offsets of each message, if it sent them."""
 
     def fields_for(self, queue: MessageQueue) -> dict[str, str]:
         """Return the header fields of a send to ``queue``; the same dictionary each time."""
@@ -93,11 +93,11 @@ class InFlightSend:
         self.address = ""
         self.sent_at = 0.0
         self.request: asyncio.Future[Command] | None = None
-        """The attempt that is under way; what older ones come to counts for nothing."""
+        """The current attempt; the outcomes of older ones are ignored."""
         self.sticky = False
         self.fixed = False
         self.attempt_seconds = 0.0
-        """Bound of one attempt, if not the configured one."""
+        """Time limit of one attempt, if not the configured one."""
         self.unresolved = 0
         """Number of attempts that may have stored it."""
         self.pauses = 0

@@ -25,12 +25,12 @@ from rocketpost.transport.unique_id import unique_id
 
 COUNT_MAX: Final = 1000
 HELD_BYTES_MAX: Final = 32 * 1024 * 1024
-"""What may wait for company, in all; more travels alone."""
+"""Maximum bytes that wait for others; further messages are sent alone."""
 _PROPERTIES_EXPECTED: Final = 80
 
 _Sent = tuple[OutgoingSend, asyncio.Future[SendResult]]
 SendTogether = Callable[[PackedBatch, MessageQueue | None], Awaitable[_Sent]]
-"""Starts to send messages in one request, in a certain queue or in any."""
+"""Starts the send of a batch, to a given queue or to any."""
 _Key = tuple[str, MessageQueue | None, str | None, int | None, bool]
 
 

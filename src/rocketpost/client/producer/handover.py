@@ -19,7 +19,7 @@ from rocketpost.client.message import SendResult
 from rocketpost.errors import ClientError
 
 SLICE: Final = 64
-"""Sends that are started before threads that wait for room are told."""
+"""Number of sends to start before waiting threads are notified."""
 
 Start = Callable[[], Coroutine[Any, Any, "asyncio.Future[SendResult]"]]
 _Item = tuple[Start, "concurrent.futures.Future[SendResult]", int]
@@ -44,7 +44,7 @@ class Handover:
         self._draining: asyncio.Task[None] | None = None
         self._started = 0
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
-        """Threads that wait, each until a number of sends have been started."""
+        """Waiting threads, each with the number of sends that must be started first."""
         self._awake = False
         self._closed = False
 

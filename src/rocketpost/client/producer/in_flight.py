@@ -17,7 +17,7 @@ class InFlight:
         self._bytes_max = bytes_max
         self._waiting: deque[tuple[int, int, asyncio.Future[None]]] = deque()
         self._admitted = 0
-        """Senders that have been given room and have not run since."""
+        """Senders that have been admitted and have not resumed yet."""
         self._idle: asyncio.Event | None = None
         self.count = 0
         self.bytes_held = 0

@@ -23,7 +23,7 @@ from rocketpost.model.stamp import NUMBER_MAX, Stamp, producer_id_problem
 
 UNSETTLED_MAX: Final = 10_000
 BLOCK: Final = 512
-"""So many sequences in a row go to one broker, so that each has few gaps to remember."""
+"""Number of consecutive sequences per broker, so that each has few gaps to remember."""
 
 NO_SEQUENCE: Final = "a sequence needs a producer made with idempotent=True"
 OWN_IDS: Final = "an idempotent producer makes the ids of its messages from their numbers"
@@ -166,7 +166,7 @@ class SequenceHomes:
     def __init__(self) -> None:
         self._runs: dict[str, tuple[list[int], list[int]]] = {}
         self.horizon = 0
-        """Below this sequence a broker has forgotten what it holds."""
+        """The sequence below which a broker no longer knows what it has stored."""
         self._layouts: dict[str, tuple[PublishRoute, list[list[MessageQueue]]]] = {}
 
     def __contains__(self, broker_name: str) -> bool:

@@ -8,17 +8,14 @@ from typing import Any
 
 from rocketpost.client.checks import check_timeout
 from rocketpost.client.config import ProducerConfig, check_group, with_name_servers
-from rocketpost.client.lifecycle import Lifecycle
 from rocketpost.client.message import Message, ReceivedMessage, SendResult, check_message
-from rocketpost.client.producer.batching import PackedBatch, check_batch, join_results, pack
-from rocketpost.client.producer.envelopes import Envelopes
-from rocketpost.client.producer.flight import OutgoingSend
-from rocketpost.client.producer.gathering import AutoBatcher, auto_batcher_for
+from rocketpost.client.producer.base import ProducerBase
+from rocketpost.client.producer.batching import check_batch, join_results, pack
+from rocketpost.client.producer.gathering import auto_batcher_for
 from rocketpost.client.producer.idempotence import IdempotentSends
 from rocketpost.client.producer.numbering import NO_SEQUENCE, OWN_IDS, Numbering, check_numbers
 from rocketpost.client.producer.queue_choice import (
     QueueSelector,
-    Target,
     check_send,
     choose_queue,
     target_queue,
@@ -40,10 +37,9 @@ from rocketpost.client.tracing import Tracer
 from rocketpost.codec.codes import RequestCode
 from rocketpost.errors import ClientError, ConfigError, MessageRefused, NoReply
 from rocketpost.model.route import MessageQueue
-from rocketpost.model.stamp import Stamp
 
 
-class Producer(Lifecycle):
+class Producer(ProducerBase):
     """Sends messages. Belongs to the event loop; tasks of that loop may share it.
 
     ::
@@ -83,18 +79,9 @@ class Producer(Lifecycle):
         if producer_id is None and epoch:
             raise ConfigError("an epoch needs a producer_id")
         config = with_name_servers(config or ProducerConfig(), name_servers, ProducerConfig)
-        self.group = group
-        self.config = config
-        self._envelopes = Envelopes(group, config)
-        self._session: Session | None = None
-        self._sender: Sender | None = None
-        self._requests: Requests | None = None
-        self._tracer: Tracer | None = None
-        self._gathering: AutoBatcher | None = None
         if idempotent and config.auto_batch:
             raise ConfigError("auto_batch and idempotent exclude each other")
-        self._numbers = Numbering(producer_id, epoch) if idempotent else None
-        self._idempotent: IdempotentSends | None = None
+        super().__init__(group, config, Numbering(producer_id, epoch) if idempotent else None)
 
     @property
     def producer_id(self) -> str | None:
@@ -134,14 +121,14 @@ class Producer(Lifecycle):
         if self.config.enable_trace:
             self._tracer = Tracer(session, group=self.group, topic=self.config.trace_topic)
             self._tracer.start()
-        self._gathering = auto_batcher_for(self._send_together, self.config)
+        self._batcher = auto_batcher_for(self._send_together, self.config)
 
     async def stop(self) -> None:
         """Wait for sends in flight, unregister from the brokers and close the connections."""
         if self._session is None or self._sender is None:
             return
-        if self._gathering is not None:
-            await self._gathering.flush()
+        if self._batcher is not None:
+            await self._batcher.flush()
         session, sender = self._session, self._sender
         self._session = self._sender = None
         try:
@@ -224,10 +211,10 @@ class Producer(Lifecycle):
                 return self._send([message], out, target, timeout, stamp)
 
             return await self._turns.take(message.topic, self._seconds(timeout), aim_and_send)
-        gathering = self._gathering
+        batcher = self._batcher
         is_usual = selector is None and timeout is None and message_id is None
-        if gathering and is_usual and gathering.takes(message):
-            return await gathering.add(message, queue)
+        if batcher and is_usual and batcher.takes(message):
+            return await batcher.add(message, queue)
         out = self._envelopes.one(message, message_id=message_id)
         return await self._turns.take(
             message.topic,
@@ -423,8 +410,8 @@ class Producer(Lifecycle):
     async def flush(self) -> None:
         """Wait until nothing is in flight."""
         sender = self._running()[1]
-        if self._gathering is not None:
-            await self._gathering.flush()
+        if self._batcher is not None:
+            await self._batcher.flush()
         await sender.in_flight.wait_idle()
 
     async def queues(self, topic: str) -> list[MessageQueue]:
@@ -445,7 +432,7 @@ class Producer(Lifecycle):
             ClientError: The producer is not idempotent, or a broker does not answer.
             Fault: A broker refuses.
         """
-        return await self._numbered().last_sequence(topic)
+        return await self._require_idempotent().last_sequence(topic)
 
     async def were_stored(self, topic: str, sequences: Sequence[int]) -> list[bool | None]:
         """Tell for each sequence whether an earlier run of this id and epoch has stored it.
@@ -457,7 +444,7 @@ class Producer(Lifecycle):
             ClientError: The producer is not idempotent, or a broker does not answer.
             Fault: A broker refuses.
         """
-        return await self._numbered().were_stored(topic, sequences, self._seconds(None))
+        return await self._require_idempotent().were_stored(topic, sequences, self._seconds(None))
 
     async def asked_brokers(self, topic: str) -> frozenset[str]:
         """Return the brokers of ``topic`` that were asked what an earlier run has stored.
@@ -468,7 +455,7 @@ class Producer(Lifecycle):
             ClientError: The producer is not idempotent, or a broker does not answer.
             Fault: A broker refuses.
         """
-        return await self._numbered().asked_brokers(topic, self._seconds(None))
+        return await self._require_idempotent().asked_brokers(topic, self._seconds(None))
 
     def check(
         self,
@@ -488,110 +475,3 @@ class Producer(Lifecycle):
         check_send(message, queue, selector, timeout)
         check_numbers(sequence, message_id, is_idempotent=self._numbers is not None)
         check_message(message, body_bytes_max=self.config.message_bytes_max)
-
-    # Inside.
-
-    async def _send_batch_once(
-        self,
-        sends: IdempotentSends,
-        messages: Sequence[Message],
-        queue: MessageQueue | None,
-        timeout: float | None,
-        first: int | None,
-    ) -> list[SendResult]:
-        config = self.config
-        route = await sends.prepare(messages[0].topic, self._seconds(timeout))
-        wished = choose_queue(messages[0], route, queue, None)
-        stamped = [
-            sends.stamp(message, None if first is None else first + at)
-            for at, message in enumerate(messages)
-        ]
-        stamps = [stamp for stamp, _ in stamped]
-        packs = pack(
-            messages,
-            bytes_max=config.message_bytes_max,
-            count_max=config.batch_count_max,
-            ids=[message_id for _, message_id in stamped],
-            ends=sends.ends(stamps, route if wished is None else None),
-        )
-        requests = [self._envelopes.batch(packed) for packed in packs]
-        futures: list[asyncio.Future[SendResult]] = []
-        at = 0
-        for packed, out in zip(packs, requests, strict=True):
-            target = sends.aim(out, stamps[at], route, wished), wished is not None
-            futures.append(await self._send(packed.messages, out, target, timeout, stamps[at]))
-            at += out.count
-        try:
-            return await join_results(requests, futures)
-        except Exception:
-            sends.repeat_all(messages, stamps, requests, futures)
-            raise
-
-    def _numbered(self) -> IdempotentSends:
-        self._running()
-        if self._idempotent is None:
-            raise ClientError("only a producer made with idempotent=True has sequences")
-        return self._idempotent
-
-    def _seconds(self, timeout: float | None) -> float:
-        return timeout or self.config.send_timeout
-
-    def _running(self) -> tuple[Session, Sender]:
-        if self._session is None or self._sender is None:
-            raise ClientError("the producer is not running; use `async with` or call start()")
-        return self._session, self._sender
-
-    async def _send_together(
-        self, packed: PackedBatch, queue: MessageQueue | None
-    ) -> tuple[OutgoingSend, asyncio.Future[SendResult]]:
-        _, sender = self._running()
-        first, out = packed.messages[0], self._envelopes.batch(packed)
-        return out, await self._turns.take(
-            first.topic,
-            self.config.send_timeout,
-            lambda route: self._send(
-                packed.messages, out, target_queue(first, route, sender, queue), None
-            ),
-        )
-
-    async def _send_with(
-        self,
-        extra: str,
-        message: Message,
-        *,
-        queue: MessageQueue | None,
-        selector: QueueSelector | None,
-        timeout: float | None,
-    ) -> SendResult:
-        """Send a message with properties that users cannot set."""
-        session, sender = self._running()
-        check_send(message, queue, selector, timeout)
-        out = self._envelopes.one(message, extra)
-        route = await session.routes.publish(message.topic)
-        target = target_queue(message, route, sender, queue, selector)
-        return await (await self._send([message], out, target, timeout))
-
-    async def _send(
-        self,
-        messages: Sequence[Message],
-        out: OutgoingSend,
-        target: Target,
-        timeout: float | None,
-        stamp: Stamp | None = None,
-    ) -> asyncio.Future[SendResult]:
-        """Start a send; trace its result if tracing is enabled."""
-        assert self._sender is not None
-        queue, fixed = target
-        traced = None
-        if self._tracer is not None:
-            traced = self._tracer.watch(messages, out, queue)
-        seconds = self._seconds(timeout)
-        if stamp is not None and self._idempotent is not None:
-            future = await self._idempotent.send(
-                out, messages, stamp, queue, is_ordered=fixed, timeout=seconds
-            )
-        else:
-            future = await self._sender.send(out, queue, fixed=fixed, timeout=seconds)
-        if traced is not None:
-            future.add_done_callback(traced)
-        return future

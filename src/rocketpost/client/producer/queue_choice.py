@@ -16,7 +16,7 @@ QueueSelector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
 """Chooses one of a topic's queues for a message."""
 
 Target = tuple[MessageQueue, bool]
-"""A queue, and whether it must be that one."""
+"""A queue, and whether it is mandatory."""
 
 
 def select_by_hash(queues: Sequence[MessageQueue], sharding_key: str) -> MessageQueue:

@@ -34,7 +34,7 @@ from rocketpost.transport.connection import Connection
 logger = logging.getLogger(__name__)
 
 REQUESTS_MAX: Final = 65_536
-"""Requests that may wait for their replies."""
+"""Maximum of requests that wait for replies."""
 _NO_HOST: Final = bytes(8)
 
 

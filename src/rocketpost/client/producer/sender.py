@@ -66,7 +66,7 @@ NOT_STORED_CODES: Final = frozenset(
         ResponseCode.GO_AWAY,
     }
 )
-"""Refusals of brokers that have stored nothing; after others a message may yet be found there."""
+"""Refusals after which the message is certainly not stored; after others it may be."""
 _HEALING_CODES: Final = frozenset(
     {
         ResponseCode.SERVICE_NOT_AVAILABLE,
@@ -81,7 +81,7 @@ _STICKY_SHARE: Final = 3
 STATUS: Final = {int(status.value): status for status in SendStatus}
 _NO_ATTEMPT_LEFT: Final = 0
 _NOT_SENT: Final = (NotConnected, RouteNotFound, GoAway)
-"""Failures that mean that no broker has taken the message."""
+"""Failures after which no broker has the message."""
 _ONEWAY_BYTES_MAX: Final = 4 * 1024 * 1024
 
 

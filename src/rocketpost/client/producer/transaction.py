@@ -45,7 +45,7 @@ from rocketpost.transport.connection import Connection
 logger = logging.getLogger(__name__)
 
 CHECKS_HELD_MAX: Final = 2000
-"""Questions of brokers that wait to be answered; more are dropped, they come again."""
+"""Maximum of waiting checks; further ones are dropped, and the broker repeats them."""
 _REMEMBERED_MAX: Final = 10_000
 _IMMUNITY_MAX: Final = 7 * 24 * 3600
 
@@ -54,11 +54,11 @@ class TransactionState(enum.Enum):
     """Outcome of a local transaction."""
 
     COMMIT = TRANSACTION_COMMIT
-    """The message is to be delivered."""
+    """Deliver the message."""
     ROLLBACK = TRANSACTION_ROLLBACK
-    """The message is to vanish."""
+    """Discard the message."""
     UNKNOWN = TRANSACTION_NONE
-    """Nobody can tell yet; the broker asks again."""
+    """The outcome is not known yet; the broker asks again."""
 
 
 _JAVA_NAMES: Final = {
@@ -69,9 +69,9 @@ _JAVA_NAMES: Final = {
 
 Outcome = TransactionState | None
 LocalTransaction = Callable[[Message, str], Outcome | Awaitable[Outcome]]
-"""Runs the local transaction for a message and a transaction id, and returns what became of it."""
+"""Runs the local transaction for a message and a transaction id; returns its outcome."""
 Checker = Callable[[ReceivedMessage], Outcome | Awaitable[Outcome]]
-"""Finds out what became of the transaction whose id is the ``message_id`` of this message."""
+"""Looks up the outcome of the transaction whose id is the ``message_id`` of this message."""
 
 
 class TransactionResult(NamedTuple):
@@ -80,9 +80,9 @@ class TransactionResult(NamedTuple):
     sent: SendResult
     state: TransactionState
     error: BaseException | None = None
-    """What the local transaction raised; its state is UNKNOWN then."""
+    """The exception of the local transaction; its state is then UNKNOWN."""
     confirmed: bool = False
-    """Whether the broker said that it has stored the end; else it will ask."""
+    """Whether the broker confirmed that it has stored the outcome; otherwise it will ask."""
 
 
 class Transaction:

@@ -21,7 +21,7 @@ PULL: Final = "PULL"
 POP: Final = "POP"
 MODES: Final = (PULL, POP)
 ALL_QUEUES: Final = -1
-"""The queue id of an assignment that means every queue of its broker."""
+"""The queue id that stands for every queue of a broker."""
 
 
 class QueryAssignment(msgspec.Struct, rename="camel", kw_only=True):

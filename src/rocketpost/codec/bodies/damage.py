@@ -25,4 +25,4 @@ class DamageList(msgspec.Struct, rename="camel", kw_only=True, frozen=True):
     total: int = 0
     """Number of ranges that match the request; the answer may hold fewer."""
     unlisted: int = 0
-    """Number of further ranges that were found when the broker's list was full."""
+    """Number of further ranges, found when the broker's list was full."""

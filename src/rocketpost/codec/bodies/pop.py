@@ -20,7 +20,7 @@ from rocketpost.codec.numbers import Int32, Int64
 from rocketpost.errors import RemoteProtocolError
 
 ACKS_MAX: Final = 4096
-"""Checkpoints that one batch may name."""
+"""Maximum of checkpoints per batch."""
 
 
 class OffsetBits:

@@ -16,7 +16,7 @@ class ProducerState(msgspec.Struct, rename="camel", kw_only=True):
     last_timestamp: Int64 = 0
     """Store time of its newest message."""
     horizon: Int64 = 0
-    """Below this sequence nothing is known any more."""
+    """The sequence below which nothing is known any more."""
     runs: list[tuple[Int64, Int64]] = []
 
     @property
@@ -30,7 +30,7 @@ class ProducerStates(msgspec.Struct, rename="camel", kw_only=True):
 
     producers: list[ProducerState] = []
     total: int = 0
-    """How many there are, also where only some were asked for."""
+    """Number of all producers, even if the answer has only some."""
 
 
 class ProducerSnapshot(msgspec.Struct, rename="camel", kw_only=True):
@@ -39,7 +39,7 @@ class ProducerSnapshot(msgspec.Struct, rename="camel", kw_only=True):
     version: int = 1
     position: Int64
     anchor_position: Int64 = -1
-    """A message that must lie in the log, else this is the snapshot of another log."""
+    """Position of a message that must be in the log; otherwise the snapshot is of another log."""
     anchor_timestamp: Int64 = 0
     producers: list[ProducerState] = []
 

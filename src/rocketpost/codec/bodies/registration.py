@@ -33,10 +33,10 @@ from rocketpost.errors import RemoteProtocolError
 from rocketpost.model.topic import DataVersion, TopicConfig
 
 TOPICS_MAX: Final = 100_000
-"""Topics in one registration; the largest plain body of a real broker holds fewer."""
+"""Maximum of topics per registration; the largest plain body of a real broker has fewer."""
 
 INFLATED_BYTES_MAX: Final = 32 * 1024 * 1024
-"""What a compressed registration may grow to."""
+"""Maximum size of an inflated registration."""
 
 _VERSION_FILTER_SERVERS: Final = 37  # 3.0.11; before it, the body was the topic table alone
 _VERSION_MAPPINGS: Final = 413  # 5.0.0

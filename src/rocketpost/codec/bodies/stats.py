@@ -50,7 +50,7 @@ class QueueEntries(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=T
 
     filter_data: str | None = None
     judged: bool = False
-    """Whether ``eval`` is the whole truth also for an expression; RocketMQ never says so."""
+    """Whether ``eval`` is final even for an expression; RocketMQ never sets this."""
     max_queue_index: int
     min_queue_index: int
     queue_data: list[QueueEntry]

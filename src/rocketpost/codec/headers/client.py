@@ -64,4 +64,4 @@ class GetProducerStates(msgspec.Struct, rename="camel", kw_only=True):
     producer_id: str | None = None
     count_max: Int32 = 100
     runs_max: Int32 = 10
-    """Runs of each, the highest; of a producer that is named all are shown."""
+    """Maximum of runs per producer, highest first; a named producer is shown with all."""

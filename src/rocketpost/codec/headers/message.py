@@ -82,9 +82,9 @@ class SendResponse(msgspec.Struct, rename="camel", gc=False, kw_only=True):
     region: str | None = msgspec.field(default=None, name="MSG_REGION")
     trace_on: str | None = msgspec.field(default=None, name="TRACE_ON")
     duplicate: str | None = None
-    """Whether it was stored before, for each message; absent where nobody would have noticed."""
+    """Whether each message was stored before; absent without deduplication."""
     queue_offsets: str | None = None
-    """The queue offset of each message, where they do not follow one another."""
+    """The queue offset of each message, if they are not consecutive."""
 
 
 class PullMessage(msgspec.Struct, rename="camel", gc=False, kw_only=True):

@@ -28,7 +28,7 @@ IN_TOPIC: Final = 0
 IN_RETRY_TOPIC: Final = 1
 IN_RETRY_TOPIC_V2: Final = 2
 ORDER_QUEUE: Final = 999
-"""The revive queue that marks a receipt of popping in order."""
+"""The revive queue that marks the receipt of an orderly pop."""
 
 _is_number = re.compile(r"-?[0-9]{1,18}").fullmatch
 _order_count = re.compile(

@@ -17,9 +17,9 @@ from rocketpost.errors import RocketpostError
 from rocketpost.testing.link import BrokerLink
 
 RETRY_SECONDS: Final = 0.05
-"""Rest after a call that failed because the broker is away."""
+"""Pause after a call that failed because the broker is down."""
 SETTLE_SECONDS = 90.0
-"""Time for which overdue promises are awaited before they count as broken."""
+"""Time after which overdue promises count as broken."""
 POLL_SECONDS: Final = 0.2
 _NAMED_MAX: Final = 5
 

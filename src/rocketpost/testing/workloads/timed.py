@@ -17,7 +17,7 @@ from rocketpost.testing.workloads.base import RETRY_SECONDS, Workload, key_of, n
 
 DELAYS_MS: Final = (40, 150, 400, 900, 1500, 4000)
 LEVELS_SECONDS: Final = (1, 1, 1, 1, 1, 2, 3)
-"""Delays of the levels, for ``messageDelayLevel``; retries use the third and those after it."""
+"""Delays of the levels, for ``messageDelayLevel``; retries use the third level and up."""
 _LEVEL_SHARE: Final = 0.3
 _RECALL_COUNT: Final = 2
 _BURST: Final = 15

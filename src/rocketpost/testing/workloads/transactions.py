@@ -32,7 +32,7 @@ class Database:
         self._rng = rng
         self.ended: dict[str, TransactionState] = {}
         self.undecided: set[str] = set()
-        """Transactions whose end neither the producer nor a checker ever learns."""
+        """Transactions whose outcome neither the producer nor a checker ever learns."""
         self.questions = 0
 
     async def run(self, message: Message, transaction_id: str) -> TransactionState:

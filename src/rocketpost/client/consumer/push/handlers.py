@@ -21,9 +21,9 @@ class Consumed(enum.Enum):
     """Result of an orderly handler that commits itself; see ``subscribe``."""
 
     COMMIT = enum.auto()
-    """This and all that were handled before are done with."""
+    """This message and all handled before are finished."""
     HELD = enum.auto()
-    """It is handled, and a later commit covers it; the same as returning nothing."""
+    """It is handled and a later commit covers it; the same as returning None."""
 
 
 Handler = Callable[[ReceivedMessage], Awaitable[Consumed | None] | Consumed | None]
@@ -136,7 +136,7 @@ class Handlers:
         self._loop = asyncio.get_running_loop()
         self.concurrency = concurrency
         self.tracer: Traces | None = None
-        """Follows messages through their handlers, if somebody wants that."""
+        """Traces messages in their handlers, if tracing is enabled."""
 
     def find(self, topic: str) -> HandlerSpec | None:
         """Return the handler of ``topic``; a single handler serves every topic."""
@@ -242,9 +242,9 @@ class Call:
         self.on_begin: Callable[[], object] | None = None
         """Called just before the handler, in its thread."""
         self.began = 0.0
-        """When the handler was called, on the monotonic clock."""
+        """Time of the handler's call, on the monotonic clock."""
         self.result: object = None
-        """What the handler returned, if it commits by itself."""
+        """The handler's result, if it commits itself."""
 
     @property
     def skipped(self) -> bool:

@@ -60,10 +60,10 @@ class _Line:
         self.owned = owned
         self.pending: deque[ReceivedMessage] = deque()
         self.uncommitted: list[ReceivedMessage] = []
-        """Those that are handled, by a handler that has not committed yet."""
+        """Messages handled and not committed yet."""
         self.task: asyncio.Task[None] | None = None
         self.call: Call | None = None
-        """The call that is under way or waits for a worker."""
+        """The call that is running or waits for a worker."""
         self.outcome: asyncio.Future[BaseException | None] | None = None
 
     @property

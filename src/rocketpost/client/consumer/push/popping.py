@@ -34,9 +34,9 @@ logger = logging.getLogger(__name__)
 DELAYS_SECONDS: Final = (
     1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200,
 )  # fmt: skip
-"""How long delay level 1, 2, ... lasts."""
+"""Delays of the levels 1, 2, ..."""
 FIRST_LEVEL: Final = 3
-"""The level after the first failure, if the handler names none."""
+"""The level after the first failure, unless the handler chooses one."""
 _FLOW_CONTROL_SECONDS: Final = 0.02
 
 Outcome = Callable[[PoppedMessage], Awaitable[None]]
@@ -54,7 +54,7 @@ class _Source:
     def __init__(self, queue: MessageQueue, unfinished_max: int) -> None:
         self.queue = queue
         self.is_leaving = False
-        """Whether nothing more is to be asked of it; what it is asked already still counts."""
+        """Whether to send no more pops; pops in flight still count."""
         self._unfinished = 0
         self._unfinished_max = unfinished_max
         self._room = asyncio.Event()

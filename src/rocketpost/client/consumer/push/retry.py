@@ -26,7 +26,7 @@ from rocketpost.model.sysflag import COMPRESSED, COMPRESSION_MASK
 logger = logging.getLogger(__name__)
 
 DEAD_LETTER: Final = -1
-"""The delay level that means: to the dead-letter topic at once."""
+"""The delay level for the dead-letter topic."""
 RETRY_MAX_DEFAULT: Final = 16
 _SEND_BACK_TIMEOUT: Final = 5.0
 _FIRST_LEVEL: Final = 3

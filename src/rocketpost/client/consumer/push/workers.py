@@ -20,13 +20,13 @@ from typing import Protocol
 logger = logging.getLogger(__name__)
 
 Report = Callable[[BaseException | None], None]
-"""Told the outcome of a job: None, or what it raised."""
+"""Called with the outcome of a job: None, or its exception."""
 
 _TURN_EVERY = 64
 
 Job = Callable[[], object]
 _Entry = tuple[int, int, Job | None, Report]
-"""Rank, number in order of arrival, job, and whom to tell; no job means: stop."""
+"""Rank, number in order of arrival, job and report; without a job: stop."""
 
 
 def _nobody(error: BaseException | None) -> None:

@@ -1,0 +1,163 @@
+"""The machinery beneath a producer: its parts, and the start of a send.
+
+``producer`` has the public calls; they check, encode and choose, and start their sends here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from rocketpost.client.config import ProducerConfig
+from rocketpost.client.lifecycle import Lifecycle
+from rocketpost.client.message import Message, SendResult
+from rocketpost.client.producer.batching import PackedBatch, join_results, pack
+from rocketpost.client.producer.envelopes import Envelopes
+from rocketpost.client.producer.flight import OutgoingSend
+from rocketpost.client.producer.gathering import AutoBatcher
+from rocketpost.client.producer.idempotence import IdempotentSends
+from rocketpost.client.producer.numbering import Numbering
+from rocketpost.client.producer.queue_choice import (
+    QueueSelector,
+    Target,
+    check_send,
+    choose_queue,
+    target_queue,
+)
+from rocketpost.client.producer.requesting import Requests
+from rocketpost.client.producer.sender import Sender
+from rocketpost.client.send_turns import SendTurns
+from rocketpost.client.session import Session
+from rocketpost.client.tracing import Tracer
+from rocketpost.errors import ClientError
+from rocketpost.model.route import MessageQueue
+from rocketpost.model.stamp import Stamp
+
+
+class ProducerBase(Lifecycle):
+    """The parts of a producer. Belongs to the event loop.
+
+    Args:
+        group: The producer group.
+        config: The settings.
+        numbers: The sequences of an idempotent producer; None for another one.
+    """
+
+    _turns: SendTurns
+
+    def __init__(self, group: str, config: ProducerConfig, numbers: Numbering | None) -> None:
+        self.group = group
+        self.config = config
+        self._numbers = numbers
+        self._envelopes = Envelopes(group, config)
+        self._session: Session | None = None
+        self._sender: Sender | None = None
+        self._requests: Requests | None = None
+        self._tracer: Tracer | None = None
+        self._batcher: AutoBatcher | None = None
+        self._idempotent: IdempotentSends | None = None
+
+    async def _send_batch_once(
+        self,
+        sends: IdempotentSends,
+        messages: Sequence[Message],
+        queue: MessageQueue | None,
+        timeout: float | None,
+        first: int | None,
+    ) -> list[SendResult]:
+        config = self.config
+        route = await sends.prepare(messages[0].topic, self._seconds(timeout))
+        wished = choose_queue(messages[0], route, queue, None)
+        stamped = [
+            sends.stamp(message, None if first is None else first + at)
+            for at, message in enumerate(messages)
+        ]
+        stamps = [stamp for stamp, _ in stamped]
+        packs = pack(
+            messages,
+            bytes_max=config.message_bytes_max,
+            count_max=config.batch_count_max,
+            ids=[message_id for _, message_id in stamped],
+            ends=sends.ends(stamps, route if wished is None else None),
+        )
+        requests = [self._envelopes.batch(packed) for packed in packs]
+        futures: list[asyncio.Future[SendResult]] = []
+        at = 0
+        for packed, out in zip(packs, requests, strict=True):
+            target = sends.aim(out, stamps[at], route, wished), wished is not None
+            futures.append(await self._send(packed.messages, out, target, timeout, stamps[at]))
+            at += out.count
+        try:
+            return await join_results(requests, futures)
+        except Exception:
+            sends.repeat_all(messages, stamps, requests, futures)
+            raise
+
+    def _require_idempotent(self) -> IdempotentSends:
+        self._running()
+        if self._idempotent is None:
+            raise ClientError("only a producer made with idempotent=True has sequences")
+        return self._idempotent
+
+    def _seconds(self, timeout: float | None) -> float:
+        return timeout or self.config.send_timeout
+
+    def _running(self) -> tuple[Session, Sender]:
+        if self._session is None or self._sender is None:
+            raise ClientError("the producer is not running; use `async with` or call start()")
+        return self._session, self._sender
+
+    async def _send_together(
+        self, packed: PackedBatch, queue: MessageQueue | None
+    ) -> tuple[OutgoingSend, asyncio.Future[SendResult]]:
+        _, sender = self._running()
+        first, out = packed.messages[0], self._envelopes.batch(packed)
+        return out, await self._turns.take(
+            first.topic,
+            self.config.send_timeout,
+            lambda route: self._send(
+                packed.messages, out, target_queue(first, route, sender, queue), None
+            ),
+        )
+
+    async def _send_with(
+        self,
+        extra: str,
+        message: Message,
+        *,
+        queue: MessageQueue | None,
+        selector: QueueSelector | None,
+        timeout: float | None,
+    ) -> SendResult:
+        """Send a message with properties that users cannot set."""
+        session, sender = self._running()
+        check_send(message, queue, selector, timeout)
+        out = self._envelopes.one(message, extra)
+        route = await session.routes.publish(message.topic)
+        target = target_queue(message, route, sender, queue, selector)
+        return await (await self._send([message], out, target, timeout))
+
+    async def _send(
+        self,
+        messages: Sequence[Message],
+        out: OutgoingSend,
+        target: Target,
+        timeout: float | None,
+        stamp: Stamp | None = None,
+    ) -> asyncio.Future[SendResult]:
+        """Start a send; trace its result if tracing is enabled."""
+        assert self._sender is not None
+        queue, fixed = target
+        traced = None
+        if self._tracer is not None:
+            traced = self._tracer.watch(messages, out, queue)
+        seconds = self._seconds(timeout)
+        if stamp is not None and self._idempotent is not None:
+            future = await self._idempotent.send(
+                out, messages, stamp, queue, is_ordered=fixed, timeout=seconds
+            )
+        else:
+            future = await self._sender.send(out, queue, fixed=fixed, timeout=seconds)
+        if traced is not None:
+            future.add_done_callback(traced)
+        return future
