@@ -338,10 +338,10 @@ class SparkCampaign:
         lake = open_lake(self._job.lake)
         held = lake.snapshot()
         self.report.batches = len(held.batches)
-        if flaws := lake.flaws():
+        if flaws := lake.find_flaws():
             raise PromiseBroken(f"the lake: {flaws[0].text}")
         kept: dict[Place, bytes] = {}
-        for uri in [lake.uri_of(file.path) for file in held.files]:
+        for uri in [lake.uri_for(file.path) for file in held.files]:
             # Read single files: directories that look like partitions would become columns.
             table = pq.ParquetFile(uri).read(columns=["queueId", "queueOffset", "body"])
             for row in table.to_pylist():

@@ -71,8 +71,8 @@ async def test_a_topic_is_copied_and_archived_by_two_workers(
     assert fed == Counter(b"%d" % number for number in range(MESSAGES))
     assert await bodies(cluster, "Copied") == fed
     lake = open_lake(job.lake)
-    assert lake.flaws() == []
+    assert lake.find_flaws() == []
     kept: Counter[bytes] = Counter()
-    for uri in [lake.uri_of(file.path) for file in lake.snapshot().files]:
+    for uri in [lake.uri_for(file.path) for file in lake.snapshot().files]:
         kept.update(pq.ParquetFile(uri).read(columns=["body"]).column("body").to_pylist())
     assert kept == fed

@@ -117,10 +117,10 @@ def test_an_archive_killed_in_the_middle_of_batches(
     assert 0 < len(lake.snapshot().batches) < 8
     run_to_the_end(run)
     kept: Counter[bytes] = Counter()
-    for uri in [lake.uri_of(file.path) for file in lake.snapshot().files]:
+    for uri in [lake.uri_for(file.path) for file in lake.snapshot().files]:
         kept.update(pq.ParquetFile(uri).read(columns=["body"]).column("body").to_pylist())
     assert kept == Counter(b"%d" % number for number in range(MESSAGES))
-    assert lake.flaws() == []
+    assert lake.find_flaws() == []
 
 
 def test_a_replay_killed_in_the_middle(cluster: Cluster) -> None:

@@ -18,7 +18,7 @@ STORED = datetime(2026, 11, 16, tzinfo=UTC)
 
 def write(lake: Lake, number: int, *ranges: Range) -> list[DataFile]:
     """Write the messages of some ranges, as Spark would."""
-    folder = lake.fresh_folder(number)
+    folder = lake.make_folder_name(number)
     for topic in sorted({piece.queue.topic for piece in ranges}):
         rows = [
             {
@@ -38,7 +38,7 @@ def write(lake: Lake, number: int, *ranges: Range) -> list[DataFile]:
         schema = pa.schema([(each.name, each.arrow) for each in columns.ALL[1:]])
         pq.write_table(pa.Table.from_pylist(rows, schema=schema), path / "part-0.parquet")
         (path / "._SUCCESS.crc").write_bytes(b"")
-    return lake.written(folder)
+    return lake.list_files(folder)
 
 
 def batch(

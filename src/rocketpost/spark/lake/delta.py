@@ -1,13 +1,13 @@
-"""A lake as a Delta table, which any Delta reader can read; partitioned by topic and date.
+"""A lake as a Delta table that any Delta reader can read, partitioned by topic and date.
 
 Spark writes the files, and one commit of the table adds them. The commit also has the application
 transaction ``rocketpost.archive`` with the number of the batch, and the manifest (``rocketpost`` in
-its commit information). So the table's log is the only truth: two runs cannot commit the same
-batch, and a batch is there with its offsets, or not at all.
+its commit information). So the log of the table is the only source of truth: two runs cannot commit
+the same batch, and a batch is committed with its offsets or not at all.
 
-What others do to the files keeps the offsets: ``OPTIMIZE`` rewrites them, ``VACUUM`` deletes those
-that do not count. Commits are kept for good, since they prove what is archived; after a compaction
-of ours those before it are not needed for that any more.
+Maintenance of the files by other tools keeps the offsets: ``OPTIMIZE`` rewrites files, ``VACUUM``
+deletes files that are not valid. Commits are kept forever, because they prove what is archived.
+After one of our compactions, earlier commits are no longer needed for that.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from rocketpost.spark.lake.lake import (
     COLUMNS,
     DELTA,
     Batch,
-    BatchTaken,
+    BatchExists,
     DataFile,
     Footer,
     Lake,
     Snapshot,
-    counting,
+    valid_batches,
 )
 
 APPLICATION: Final = "rocketpost.archive"
@@ -43,7 +43,7 @@ _CONFIGURATION: Final = {
     "delta.logRetentionDuration": "interval 36500 days",
 }
 _UNKNOWN_FEATURES: Final = frozenset({"deletionVectors", "columnMapping"})
-"""With these the files of a table are not the whole truth."""
+"""Table features with which the files alone do not determine the content."""
 _HISTORY_READ: Final = 64
 
 
@@ -53,7 +53,7 @@ class DeltaLake(Lake):
     kind = DELTA
 
     def snapshot(self) -> Snapshot:
-        """Return what counts now.
+        """Return the valid batches.
 
         Raises:
             StoreError: The table cannot be read, or its log lacks a manifest.
@@ -62,24 +62,26 @@ class DeltaLake(Lake):
         if table is None:
             return Snapshot([], [], 0)
         files = [_data_file(row) for row in _adds(table)]
-        return Snapshot(counting(_manifests(table, self.uri)), files, _next_number(table))
+        return Snapshot(valid_batches(_manifests(table, self.uri)), files, _next_number(table))
 
     def commit(self, batch: Batch, *, base: Snapshot | None = None) -> None:
-        """Make a batch count, at once and for good.
+        """Make a batch valid, completely and durably.
 
         Raises:
-            BatchTaken: A batch of this number counts already.
-            StoreError: Somebody else changed files.
+            BatchExists: The batch was already committed.
+            StoreError: Another process changed files.
         """
-        table = self._table() or self._created()
+        table = self._table() or self._create_table()
         if _next_number(table) != batch.number:
-            raise BatchTaken(f"batch {batch.number} of {self.uri} exists: another run writes to it")
+            raise BatchExists(
+                f"batch {batch.number} of {self.uri} exists: another run writes to it"
+            )
         known = {_data_file(row).path: row for row in _adds(table)} if base is not None else {}
         if base is not None and set(known) != {file.path for file in base.files}:
             raise StoreError(f"the files of {self.uri} changed meanwhile; nothing was compacted")
         fresh = [file for file in batch.files if file.path not in known]
         gone = set(known) - {file.path for file in batch.files}
-        footers = self._footers([file.path for file in fresh])
+        footers = self._read_footers([file.path for file in fresh])
         self._sync([file.path for file in fresh])
         is_new_data = not batch.replaces
         actions: list[AddAction | RemoveAction] = [
@@ -95,16 +97,16 @@ class DeltaLake(Lake):
                 actions, "append", _SCHEMA, list(PARTITIONED_BY), commit_properties=properties
             )
         except CommitFailedError as error:
-            raise BatchTaken(
+            raise BatchExists(
                 f"batch {batch.number} of {self.uri} was not committed: another run writes to it "
                 f"({error})"
             ) from error
-        before = table.version()  # of what was read: the commit has not changed it
+        before = table.version()  # of the version that was read; the commit has not changed it
         table.update_incremental()
         self._sync(map(_log_file, range(before + 1, table.version() + 1)))
 
     def sweep(self, kept: Snapshot) -> None:
-        """Delete files that do not count and have not for longer than the table keeps them."""
+        """Delete files that have not been valid for longer than the retention of the table."""
         table = self._table()
         if table is not None:
             table.vacuum(dry_run=False, full=True)
@@ -124,8 +126,8 @@ class DeltaLake(Lake):
             )
         return table
 
-    def _created(self) -> DeltaTable:
-        """Make the table; another run may do it at the same time."""
+    def _create_table(self) -> DeltaTable:
+        """Create the table; another run may do so at the same time."""
         self._files.create_dir(self._root, recursive=True)
         table = DeltaTable.create(
             self.uri,
@@ -149,7 +151,7 @@ def _manifests(table: DeltaTable, where: str) -> list[Batch]:
     """Return the batches of the log, newest first, back to the first one or a compaction.
 
     Raises:
-        StoreError: One is missing.
+        StoreError: A batch is missing.
     """
     wanted = _next_number(table) - 1
     count = _HISTORY_READ
@@ -191,7 +193,7 @@ def _adds(table: DeltaTable) -> list[dict[str, Any]]:
 
 
 def _data_file(row: dict[str, Any]) -> DataFile:
-    # The log has paths as URLs have them, file systems do not.
+    # Paths in the log are URL-encoded.
     return DataFile(unquote(row["path"]), row["size_bytes"], row["num_records"])
 
 
@@ -223,13 +225,13 @@ def _remove(row: dict[str, Any]) -> RemoveAction:
 
 
 def _partition(path: str) -> dict[str, str | None]:
-    """Return the partition of a file from the folders that Spark has put it in."""
+    """Return the partition of a file from the names of its folders."""
     pairs = dict(part.split("=", 1) for part in path.split("/")[:-1] if "=" in part)
     return {name: unquote(pairs[name]) for name in PARTITIONED_BY}
 
 
 def _stat(value: object) -> object:
-    """Return a bound as Delta's JSON has it; times are cut to milliseconds there."""
+    """Return a bound in the form of Delta's JSON, with times truncated to milliseconds."""
     if hasattr(value, "isoformat"):
         return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return value

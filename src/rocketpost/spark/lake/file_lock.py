@@ -1,4 +1,4 @@
-"""A lock on a file that ends with the process that holds it."""
+"""A lock on a file, released when the process that holds it ends."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ _LOOK_SECONDS: Final = 0.2
 
 
 @contextlib.contextmanager
-def locked(path: str, *, is_over: Callable[[], bool] = lambda: False) -> Iterator[None]:
-    """Hold the lock of a file while the block lasts; wait for another process that has it.
+def hold_lock(path: str, *, is_over: Callable[[], bool] = lambda: False) -> Iterator[None]:
+    """Hold the lock of a file while the block runs; wait for another process that has it.
 
-    The file says who holds it. A process that is killed lets go of it.
+    The file names the holder. A process that is killed releases the lock.
 
     Args:
-        path: The file; it is made if need be, and stays.
-        is_over: Asked now and then whether to stop waiting.
+        path: The file; it is created if necessary, and kept.
+        is_over: Called from time to time; true stops the waiting.
 
     Raises:
         ClientError: Waiting was stopped.
-        OSError: The file cannot be made or locked.
+        OSError: The file cannot be created or locked.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        _take(descriptor, path, is_over)
+        _take_lock(descriptor, path, is_over)
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
         yield
@@ -43,7 +43,7 @@ def locked(path: str, *, is_over: Callable[[], bool] = lambda: False) -> Iterato
         os.close(descriptor)
 
 
-def _take(descriptor: int, path: str, is_over: Callable[[], bool]) -> None:
+def _take_lock(descriptor: int, path: str, is_over: Callable[[], bool]) -> None:
     told = False
     while True:
         try:
@@ -56,5 +56,5 @@ def _take(descriptor: int, path: str, is_over: Callable[[], bool]) -> None:
             told = True
         if is_over():
             raise ClientError(f"stopped while waiting for {holder}, which writes to the same lake")
-        # Waiting in flock itself would leave a signal that asks to stop unheard.
+        # While it waits in flock itself, the process could not react to a signal.
         time.sleep(_LOOK_SECONDS)

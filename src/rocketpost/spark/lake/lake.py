@@ -1,16 +1,16 @@
-"""A lake of archived messages: Parquet files, and manifests that say what they hold.
+"""A lake of archived messages: Parquet files, and manifests that list them.
 
     data/batch=00000007-5f0c2a91/topic=Orders/date=2026-11-16/part-*.parquet
 
-A batch counts when its manifest is committed, which is done at once or not at all: what a killed
-run left in ``data`` is in no manifest. A manifest has the offsets of every queue that its batch
-covers, so that holes and overlaps can be seen without reading a file, and the next offset to
-archive is where the manifests end. One run at a time writes to a lake in a directory: others wait
-for their turn, and each deletes first what a killed one left. Elsewhere nobody can be kept waiting:
-of two runs that commit the same batch one fails, and goes on behind the other.
+A batch becomes valid when its manifest is committed, completely or not at all. Files that a killed
+run left in ``data`` are in no manifest. A manifest has the offsets of every queue of its batch. So
+gaps and overlaps are visible without reading a file, and the next offset to archive is the end of
+the manifests. In a directory one run at a time writes to a lake: others wait, and each deletes
+first the files of a killed run. In other file systems runs cannot wait for each other. If two runs
+commit the same batch, one of them fails and continues after the other.
 
-Where manifests are, and which files count, is the business of the two kinds of lakes:
-``parquet_lake`` and ``delta_lake``. ``open_lake`` finds out which one is there.
+The two kinds of lakes, ``lake.parquet`` and ``lake.delta``, differ in where manifests are and which
+files are valid. ``open_lake`` detects the kind.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ import pyarrow.fs as fs
 import pyarrow.parquet as pq
 
 from rocketpost.errors import ConfigError, StoreError
-from rocketpost.spark.lake.file_lock import locked
+from rocketpost.spark.lake.file_lock import hold_lock
 from rocketpost.spark.records import columns
 from rocketpost.spark.source.plan import Offsets, QueueKey, Range, flatten_offsets, nest_offsets
 from rocketpost.spark.suggestions import list_similar
@@ -43,10 +43,10 @@ DELTA: Final = "delta"
 FORMATS: Final = (PARQUET, DELTA)
 DATA: Final = "data"
 COLUMNS: Final = columns.nullable(columns.full())
-"""What the files have. None of it is required in any file: so those of all times are alike."""
+"""The columns of the files, all nullable, so that old and new files have the same schema."""
 _BOUNDED: Final = frozenset({"brokerName", "queueId", "queueOffset", "storeTimestamp"})
-_FOOTERS_AT_ONCE: Final = 8
-_LOCK: Final = ".writing"
+_CONCURRENT_FOOTERS: Final = 8
+_LOCK: Final = ".write_lock"
 _FOLDER: Final = re.compile(r"batch=(\d+)-")
 
 logger = logging.getLogger(__name__)
@@ -58,11 +58,11 @@ class DataFile(NamedTuple):
     path: str
     bytes: int
     rows: int | None = None
-    """How many messages it has; None if nobody noted it."""
+    """The number of messages; None if unknown."""
 
 
 class Footer(NamedTuple):
-    """Contents of the end of a Parquet file."""
+    """The footer of a Parquet file."""
 
     rows: int
     lowest: dict[str, Any]
@@ -78,17 +78,17 @@ class Batch(NamedTuple):
     files: list[DataFile]
     created_ms: int
     lost: list[str]
-    """What was gone before it could be archived, in words."""
+    """Descriptions of messages that were deleted before they could be archived."""
     replaces: tuple[int, ...] = ()
-    """The batches that this one was compacted from."""
+    """The numbers of the batches that this one replaces."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the manifest, without the files."""
         return {
             "v": VERSION,
             "batch": self.number,
-            "from": nest_offsets({piece.queue: piece.start for piece in self.ranges}),
-            "until": nest_offsets({piece.queue: piece.end for piece in self.ranges}),
+            "from": nest_offsets({each.queue: each.start for each in self.ranges}),
+            "until": nest_offsets({each.queue: each.end for each in self.ranges}),
             "rows": self.rows,
             "createdMs": self.created_ms,
             "lost": self.lost,
@@ -100,7 +100,7 @@ class Batch(NamedTuple):
         """Return the batch of a manifest.
 
         Raises:
-            StoreError: It is none; ``where`` says where it is from.
+            StoreError: The value is not a manifest; ``where`` names its origin.
         """
         try:
             value: dict[str, Any] = json.loads(data)
@@ -119,18 +119,18 @@ class Batch(NamedTuple):
             raise StoreError(f"the manifest {where} cannot be read: {error}") from error
 
 
-class BatchTaken(StoreError):  # noqa: N818 - named after what happened
-    """A batch of this number counts already: another run writes to the same lake."""
+class BatchExists(StoreError):  # noqa: N818 - named after what happened
+    """The batch was already committed: another run writes to the same lake."""
 
 
 class Flaw(NamedTuple):
-    """Something that is wrong with a lake, in words."""
+    """A description of something that is wrong with a lake."""
 
     text: str
 
 
 class Snapshot(NamedTuple):
-    """Contents of a lake at one moment: the batches that count, in order, and their files."""
+    """Contents of a lake at one moment: the valid batches in order, and their files."""
 
     batches: list[Batch]
     files: list[DataFile]
@@ -146,22 +146,22 @@ class Snapshot(NamedTuple):
         """Archived offsets of every queue, from its first offset on."""
         found: dict[QueueKey, Range] = {}
         for batch in self.batches:
-            for piece in batch.ranges:
-                known = found.get(piece.queue, piece)
-                found[piece.queue] = Range(
-                    piece.queue, min(known.start, piece.start), max(known.end, piece.end)
+            for each in batch.ranges:
+                known = found.get(each.queue, each)
+                found[each.queue] = Range(
+                    each.queue, min(known.start, each.start), max(known.end, each.end)
                 )
         return found
 
     @property
     def topics(self) -> frozenset[str]:
-        """Whose messages were archived."""
+        """The archived topics."""
         return frozenset(queue.topic for batch in self.batches for queue, *_ in batch.ranges)
 
     @property
     def watermark(self) -> Offsets:
         """The next offset to archive, for every queue that was archived."""
-        return {queue: piece.end for queue, piece in self.ranges.items()}
+        return {queue: each.end for queue, each in self.ranges.items()}
 
 
 class Lake(ABC):
@@ -171,52 +171,52 @@ class Lake(ABC):
 
     def __init__(self, uri: str) -> None:
         self.uri = uri.rstrip("/")
-        self._files, self._root = _opened(self.uri)
+        self._files, self._root = _open_file_system(self.uri)
 
-    # What the kinds of lakes do differently.
+    # Methods that differ between the kinds of lakes.
 
     @abstractmethod
     def snapshot(self) -> Snapshot:
-        """Return what counts now; what was compacted is left out.
+        """Return the valid batches, without those that were compacted.
 
         Raises:
             StoreError: A manifest cannot be read.
         """
 
-    def check_writable(self) -> None:  # noqa: B027 - most are
-        """Refuse a place where two runs cannot be kept apart.
+    def check_writable(self) -> None:  # noqa: B027 - most lakes are
+        """Check that concurrent runs cannot overwrite each other here.
 
         Raises:
-            ConfigError: This is one.
+            ConfigError: They can.
         """
 
     @abstractmethod
     def commit(self, batch: Batch, *, base: Snapshot | None = None) -> None:
-        """Make a batch count, at once and for good.
+        """Make a batch valid, completely and durably.
 
         Args:
-            batch: What was archived; or, if it replaces others, all that the lake then holds.
-            base: What the lake held when the files of a replacing batch were written.
+            batch: The archived batch; if it replaces others, the whole content of the lake.
+            base: The content of the lake when the files of a replacing batch were written.
 
         Raises:
-            BatchTaken: A batch of this number counts already.
+            BatchExists: The batch was already committed.
         """
 
     @abstractmethod
     def sweep(self, kept: Snapshot) -> None:
-        """Delete files that do not count and that nobody can be reading any more."""
+        """Delete files that are not valid and that no query can be reading any more."""
 
-    # What they have in common.
+    # Methods of all lakes.
 
     @contextlib.contextmanager
-    def writing(self, *, is_over: Callable[[], bool] = lambda: False) -> Iterator[None]:
-        """Keep other runs from writing while the block lasts, where they can be kept.
+    def write_lock(self, *, is_over: Callable[[], bool] = lambda: False) -> Iterator[None]:
+        """Prevent other runs from writing while the block runs, if the file system is local.
 
-        Waits for a run that is at it. Then deletes the folders of batches that do not count: their
-        runs are dead. In places other than directories it does nothing.
+        Waits for a run that is writing. Then deletes the folders of batches that are not valid,
+        because their runs are dead. Does nothing in other file systems.
 
         Args:
-            is_over: Asked now and then whether to stop waiting.
+            is_over: Called from time to time; true stops the waiting.
 
         Raises:
             ClientError: Waiting was stopped.
@@ -227,75 +227,75 @@ class Lake(ABC):
             return
         try:
             os.makedirs(self._root, exist_ok=True)
-            with locked(f"{self._root}/{_LOCK}", is_over=is_over):
+            with hold_lock(f"{self._root}/{_LOCK}", is_over=is_over):
                 self._discard_leftovers()
                 yield
         except OSError as error:
             raise StoreError(f"{self.uri} cannot be written to: {error}") from error
 
     def _discard_leftovers(self) -> None:
-        """Delete the folders of batches of which no file counts, and never will."""
+        """Delete the folders of batches that were never committed."""
         snapshot = self.snapshot()
-        counting = {posixpath.join(*file.path.split("/")[:2]) for file in snapshot.files}
+        valid = {posixpath.join(*file.path.split("/")[:2]) for file in snapshot.files}
         data = f"{self._root}/{DATA}"
         for name in sorted(os.listdir(data)) if os.path.isdir(data) else []:
             folder = f"{DATA}/{name}"
             number = _FOLDER.match(name)
             # Files that a compaction replaced have lower numbers and may still be read.
-            if number and int(number[1]) >= snapshot.next_number and folder not in counting:
-                logger.info("deleting what a killed run left: folder=%s", folder)
+            if number and int(number[1]) >= snapshot.next_number and folder not in valid:
+                logger.info("deleting files of a killed run: folder=%s", folder)
                 self.discard(folder)
 
-    def fresh_folder(self, number: int) -> str:
+    def make_folder_name(self, number: int) -> str:
         """Return a new folder for the files of a batch, relative to the lake.
 
         No two attempts have the same one, so a second run cannot touch the files of the first.
         """
         return f"{DATA}/batch={number:08d}-{uuid.uuid4().hex[:8]}"
 
-    def uri_of(self, path: str) -> str:
-        """Return where something of the lake is, in Spark's words."""
+    def uri_for(self, path: str) -> str:
+        """Return the URI of a path in the lake, for Spark."""
         return f"{self.uri}/{path}" if path else self.uri
 
-    def written(self, folder: str) -> list[DataFile]:
-        """Return the files that lie in a folder, with the rows that they have."""
-        found = sorted((path, size) for path, size in self._sizes(folder) if _is_data(path))
-        footers = self._footers([path for path, _ in found])
+    def list_files(self, folder: str) -> list[DataFile]:
+        """Return the data files in a folder, with their numbers of rows."""
+        found = sorted((path, size) for path, size in self._list_sizes(folder) if _is_data(path))
+        footers = self._read_footers([path for path, _ in found])
         return [
             DataFile(path, size, footer.rows)
             for (path, size), footer in zip(found, footers, strict=True)
         ]
 
     def discard(self, folder: str) -> None:
-        """Delete a folder whose files do not count."""
+        """Delete a folder whose files are not valid."""
         path = f"{self._root}/{folder}"
         if self._files.get_file_info(path).type is not fs.FileType.NotFound:
             self._files.delete_dir(path)
 
-    def flaws(self) -> list[Flaw]:
-        """Return holes, overlaps, and files that are missing or changed."""
+    def find_flaws(self) -> list[Flaw]:
+        """Return gaps, overlaps, and files that are missing or changed."""
         snapshot = self.snapshot()
         flaws = coverage_flaws(snapshot.batches)
-        there = dict(self._sizes(""))
+        present = dict(self._list_sizes(""))
         flaws += [
             Flaw(f"{file.path} is missing or has another size")
             for file in snapshot.files
-            if there.get(file.path) != file.bytes
+            if present.get(file.path) != file.bytes
         ]
-        noted = [file.rows for file in snapshot.files]
-        found = sum(rows for rows in noted if rows is not None)
-        if None not in noted and found != snapshot.rows:
+        counts = [file.rows for file in snapshot.files]
+        found = sum(rows for rows in counts if rows is not None)
+        if None not in counts and found != snapshot.rows:
             flaws.append(
                 Flaw(f"the manifests count {snapshot.rows} messages, the files have {found}")
             )
         return flaws
 
-    def _footers(self, paths: list[str]) -> list[Footer]:
-        """Read the ends of files, which also proves that they were written whole."""
-        with ThreadPoolExecutor(_FOOTERS_AT_ONCE) as pool:
-            return list(pool.map(self._footer, paths))
+    def _read_footers(self, paths: list[str]) -> list[Footer]:
+        """Read the footers of files, which also proves that the files are complete."""
+        with ThreadPoolExecutor(_CONCURRENT_FOOTERS) as pool:
+            return list(pool.map(self._read_footer, paths))
 
-    def _footer(self, path: str) -> Footer:
+    def _read_footer(self, path: str) -> Footer:
         with self._files.open_input_file(f"{self._root}/{path}") as file:
             metadata = pq.read_metadata(file)
         lowest: dict[str, Any] = {}
@@ -311,7 +311,7 @@ class Lake(ABC):
         return Footer(metadata.num_rows, lowest, highest)
 
     def _sync(self, paths: Iterable[str]) -> None:
-        """Make files and their folders durable where that is ours to do."""
+        """Make files and their folders durable, if the file system is local."""
         if not isinstance(self._files, fs.LocalFileSystem):
             return
         full = {f"{self._root}/{path}" for path in paths}
@@ -326,7 +326,7 @@ class Lake(ABC):
             finally:
                 os.close(descriptor)
 
-    def _sizes(self, folder: str) -> list[tuple[str, int]]:
+    def _list_sizes(self, folder: str) -> list[tuple[str, int]]:
         """Return the files under a folder, relative to the lake, with their sizes."""
         selector = fs.FileSelector(
             f"{self._root}/{folder}".rstrip("/"), recursive=True, allow_not_found=True
@@ -340,25 +340,25 @@ class Lake(ABC):
 
 
 def open_lake(uri: str, kind: str = "") -> Lake:
-    """Return the lake at a place, of the kind that it has; a new one is of the wished kind.
+    """Return the lake at a URI; ``kind`` is the kind of a new lake.
 
     Raises:
-        ConfigError: It is of another kind than wished, that kind needs a package, or it is a file.
+        ConfigError: The lake is of another kind, the kind needs a package, or the URI is a file.
     """
     if kind and kind not in FORMATS:
         raise ConfigError(f"the format {kind!r} is none of {', '.join(FORMATS)}")
-    files, root = _opened(uri.rstrip("/"))
+    files, root = _open_file_system(uri.rstrip("/"))
     if files.get_file_info(root).type is fs.FileType.File:
         raise ConfigError(f"{uri} is a file, and a lake is a directory")
     folders = {DELTA: f"{root}/_delta_log", PARQUET: f"{root}/manifest"}
-    there = [
+    present = [
         known
         for known, folder in folders.items()
         if files.get_file_info(folder).type is not fs.FileType.NotFound
     ]
-    if kind and there and kind not in there:
-        raise ConfigError(f"{uri} is a lake of the format {there[0]}, not {kind}")
-    if (there or [kind or PARQUET])[0] == PARQUET:
+    if kind and present and kind not in present:
+        raise ConfigError(f"{uri} is a lake of the format {present[0]}, not {kind}")
+    if (present or [kind or PARQUET])[0] == PARQUET:
         from rocketpost.spark.lake.parquet import ParquetLake
 
         return ParquetLake(uri)
@@ -370,35 +370,35 @@ def open_lake(uri: str, kind: str = "") -> Lake:
 
 
 def check_topics(wanted: Iterable[str], known: Iterable[str], *, where: str) -> None:
-    """Refuse topics that a place does not have: nothing would be found wrong with none.
+    """Check that all topics exist, because checks of a missing topic would find nothing.
 
     Raises:
-        ConfigError: One is not there; those that are there are named, the most alike first.
+        ConfigError: A topic is missing; the text lists the existing ones, the most similar first.
     """
-    there = sorted(known)
-    strange = [topic for topic in wanted if topic not in there]
-    if strange:
-        names = f"there are {list_similar(strange[0], there)}" if there else "there is none"
-        raise ConfigError(f"the {where} has no topic {', '.join(strange)}; {names}")
+    present = sorted(known)
+    missing = [topic for topic in wanted if topic not in present]
+    if missing:
+        names = f"there are {list_similar(missing[0], present)}" if present else "there is none"
+        raise ConfigError(f"the {where} has no topic {', '.join(missing)}; {names}")
 
 
 def coverage_flaws(batches: list[Batch]) -> list[Flaw]:
-    """Return holes and overlaps of what batches cover, in their order."""
+    """Return the gaps and overlaps between the ranges of batches."""
     flaws: list[Flaw] = []
     ends: Offsets = {}
     for batch in batches:
-        for piece in batch.ranges:
-            end = ends.get(piece.queue, piece.start)
-            if piece.start > end:
-                flaws.append(Flaw(f"{piece.queue}: offsets {end} to {piece.start} are missing"))
-            elif piece.start < end:
-                flaws.append(Flaw(f"{piece.queue}: offsets {piece.start} to {end} are there twice"))
-            ends[piece.queue] = max(end, piece.end)
+        for each in batch.ranges:
+            end = ends.get(each.queue, each.start)
+            if each.start > end:
+                flaws.append(Flaw(f"{each.queue}: offsets {end} to {each.start} are missing"))
+            elif each.start < end:
+                flaws.append(Flaw(f"{each.queue}: offsets {each.start} to {end} are there twice"))
+            ends[each.queue] = max(end, each.end)
     return flaws
 
 
-def counting(batches: Iterable[Batch]) -> list[Batch]:
-    """Return the batches that no other one replaces, in the order of what they cover."""
+def valid_batches(batches: Iterable[Batch]) -> list[Batch]:
+    """Return the batches that no other batch replaces, in the order of their ranges."""
     every = list(batches)
     replaced = {number for batch in every for number in batch.replaces}
     return sorted(
@@ -407,7 +407,7 @@ def counting(batches: Iterable[Batch]) -> list[Batch]:
     )
 
 
-def _opened(uri: str) -> tuple[fs.FileSystem, str]:
+def _open_file_system(uri: str) -> tuple[fs.FileSystem, str]:
     if "://" in uri or uri.startswith("file:"):
         try:
             files, root = fs.FileSystem.from_uri(uri)

@@ -1,11 +1,11 @@
-"""A lake of plain Parquet files, with its manifests beside them.
+"""A lake of plain Parquet files, with its manifests next to them.
 
     data/batch=00000007-5f0c2a91/...
     manifest/00000007.json      with the files of the batch
 
-A manifest that exists counts, unless a later one replaces it. A compacted batch may have files of
-the batches that it replaces: those that were large already. Such a lake can be read anywhere, and
-written to in directories only: a manifest must never replace another one.
+An existing manifest is valid, unless a later one replaces it. A compacted batch may have files of
+the batches that it replaces: those that were already large. Such a lake can be read in any file
+system, but written only in directories, because a manifest must never overwrite another one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,15 @@ from typing import Final
 import pyarrow.fs as fs
 
 from rocketpost.errors import ConfigError, StoreError
-from rocketpost.spark.lake.lake import DATA, PARQUET, Batch, BatchTaken, Lake, Snapshot, counting
+from rocketpost.spark.lake.lake import (
+    DATA,
+    PARQUET,
+    Batch,
+    BatchExists,
+    Lake,
+    Snapshot,
+    valid_batches,
+)
 
 _MANIFESTS: Final = "manifest"
 _SUFFIX: Final = ".json"
@@ -35,20 +43,20 @@ class ParquetLake(Lake):
     kind = PARQUET
 
     def snapshot(self) -> Snapshot:
-        """Return what counts now; what was compacted is left out.
+        """Return the valid batches, without those that were compacted.
 
         Raises:
             StoreError: A manifest cannot be read.
         """
-        names, batches = self._batches()
+        names, batches = self._read_batches()
         files = [file for batch in batches for file in batch.files]
         return Snapshot(batches, files, max(map(_number, names), default=-1) + 1)
 
     def check_writable(self) -> None:
-        """Refuse a place where two runs could overwrite each other's manifests.
+        """Check that two runs cannot overwrite each other's manifests.
 
         Raises:
-            ConfigError: It is no directory: Arrow cannot create a file there only if there is none.
+            ConfigError: They can: outside of directories, Arrow cannot refuse to overwrite a file.
         """
         if not isinstance(self._files, fs.LocalFileSystem):
             raise ConfigError(
@@ -58,11 +66,11 @@ class ParquetLake(Lake):
             )
 
     def commit(self, batch: Batch, *, base: Snapshot | None = None) -> None:
-        """Make a batch count, at once and for good.
+        """Make a batch valid, completely and durably.
 
         Raises:
-            ConfigError: That cannot be done safely here.
-            BatchTaken: A batch of this number counts already.
+            ConfigError: The file system does not allow that.
+            BatchExists: The batch was already committed.
         """
         self.check_writable()
         path = f"{_MANIFESTS}/{batch.number:08d}{_SUFFIX}"
@@ -71,48 +79,48 @@ class ParquetLake(Lake):
         manifest = batch.to_json() | {"files": [file._asdict() for file in batch.files]}
         with self._files.open_output_stream(f"{self._root}/{fresh}") as stream:
             stream.write(json.dumps(manifest, indent=1).encode())
-        # Else a power cut could leave a manifest of files that are not there.
+        # Otherwise a power cut could leave a manifest of files that do not exist.
         self._sync([*[file.path for file in batch.files], fresh])
         try:
             self._publish(fresh, path)
         except FileExistsError:
-            raise BatchTaken(
+            raise BatchExists(
                 f"batch {batch.number} of {self.uri} exists: another run writes to it"
             ) from None
         self._sync([path])
 
     def sweep(self, kept: Snapshot) -> None:
-        """Delete files and manifests that do not count; ``kept`` is what does.
+        """Delete files and manifests that are not valid; ``kept`` has the valid ones.
 
-        What a run is writing now has a number that is not taken yet, and is left alone.
+        Files that a run is writing now have a number without a manifest, and are kept.
         """
         counts = {file.path for file in kept.files}
-        for path, _ in self._sizes(DATA):
+        for path, _ in self._list_sizes(DATA):
             if path not in counts and _is_before(path, kept.next_number):
                 self._files.delete_file(f"{self._root}/{path}")
         numbers = {batch.number for batch in kept.batches}
-        for name in self._manifests():
+        for name in self._read_manifests():
             if _number(name) not in numbers and _number(name) < kept.next_number:
                 self._files.delete_file(name)
 
     def _publish(self, fresh: str, path: str) -> None:
-        """Give a manifest its name, unless there is one of that name."""
+        """Give a manifest its name, unless that exists."""
         source, target = f"{self._root}/{fresh}", f"{self._root}/{path}"
         try:
-            os.link(source, target)  # which, unlike a rename, fails if the name is taken
+            os.link(source, target)  # unlike a rename, this fails if the name exists
         finally:
             os.unlink(source)
 
-    def _batches(self) -> tuple[list[str], list[Batch]]:
-        """Return the names of the manifests, and the batches that count."""
+    def _read_batches(self) -> tuple[list[str], list[Batch]]:
+        """Return the names of the manifests, and the valid batches."""
         for _ in range(_LOOKS):
-            names = self._manifests()
-            # Those that a compaction sweeps meanwhile do not count, but who replaces them does.
+            names = self._read_manifests()
+            # Manifests that a compaction deletes meanwhile are not valid, but their replacement is.
             with contextlib.suppress(FileNotFoundError):
-                return names, counting([self._read(name) for name in names])
+                return names, valid_batches([self._read(name) for name in names])
         raise StoreError(f"the manifests of {self.uri} vanish while they are read")
 
-    def _manifests(self) -> list[str]:
+    def _read_manifests(self) -> list[str]:
         selector = fs.FileSelector(f"{self._root}/{_MANIFESTS}", allow_not_found=True)
         found = self._files.get_file_info(selector)
         return sorted(info.path for info in found if info.path.endswith(_SUFFIX))
@@ -127,6 +135,6 @@ def _number(path: str) -> int:
 
 
 def _is_before(path: str, number: int) -> bool:
-    """Tell whether a file is of a batch of a lower number."""
+    """Return whether a file belongs to a batch with a lower number."""
     found = _FOLDER.match(path)
     return found is not None and int(found[1]) < number

@@ -1,1 +1,1 @@
-"""Store directories as Spark tables."""
+"""The source ``format("rocketmq-log")``: store directories as tables."""

@@ -1,12 +1,12 @@
-"""Beginning and end of a commit log: settled once, before any of its parts is read.
+"""Start and end of a commit log, found once before any of it is read.
 
-A store may be running, killed, or a copy that was made while it ran; so the last bytes of its log
-may be torn, and tasks that look for the end one after the other would find different ends. The
-driver finds it: the end of the whole records that follow each other from the newest message on
-that a queue knows, every body checked. A segment that was not finished ends the log too, even if
-later ones have records: that is a copy made while the broker went on, and no message after the gap
-is shown without those in it. A broker that starts on such a copy keeps the later records and
-reports the gap as damage (ADR 0046).
+A store may belong to a running or a killed broker, or be a copy made while a broker ran. So the
+last bytes of its log may be torn, and tasks that look for the end one after another would find
+different ends. Therefore the driver finds it: the end of the sound records that follow the newest
+message that a queue knows, with every body checked. An unfinished segment also ends the log, even
+if later ones have records: the store is a copy made while the broker wrote, and no message after
+the gap is shown without those in it. A broker that starts on such a copy keeps the later records
+and reports the gap as damage (ADR 0046).
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from rocketpost.spark.log.files import (
     HEAD_BYTES,
     MAGICS,
     SMALLEST,
-    Opened,
+    OpenFile,
     Segment,
-    aligned,
-    longer,
-    records_in,
+    find_cut_record_size,
+    find_first_record,
+    find_records,
 )
 from rocketpost.spark.records.chunk import walk
 from rocketpost.store.layout import Layout, parse_file_name
@@ -42,15 +42,15 @@ log = logging.getLogger(__name__)
 _PAGE: Final = 4096
 _TAILS: Final = (4096, 64 * 1024, 8 * 1024 * 1024)
 _UNFINISHED_MAX: Final = 16
-"""How many of the last segments may have been written while a store was copied."""
+"""Number of last segments that may have been written while the store was copied."""
 _ALL: Final = 2**62
 
 
-def layout_of(path: str) -> Layout:
+def find_layout(path: str) -> Layout:
     """Return the layout of a store, given its root or its commit log.
 
     Raises:
-        StoreError: There is no commit log, or it is kept in another way than in segments.
+        StoreError: There is no commit log, or it is not in segments.
     """
     root = path.rstrip("/") or "/"
     try:
@@ -66,64 +66,66 @@ def layout_of(path: str) -> Layout:
     raise StoreError(f"{path} is no store directory: it has no commitlog")
 
 
-def segments(layout: Layout, newest: int = -1) -> list[Segment]:
-    """Return the segments of a log, in order, cut off where its last whole record ends.
+def list_segments(layout: Layout, newest: int = -1) -> list[Segment]:
+    """Return the segments of a log, in order, cut after the last complete record.
 
     Args:
         layout: The store.
-        newest: Where the newest message begins that a queue knows of, if any.
+        newest: The position of the newest message that a queue knows, if any.
 
     Raises:
         StoreError: The folder of segments cannot be read.
     """
     while True:
         try:
-            return _cut_off(_written(_listed(layout)), newest)
+            return _cut_at_end(_drop_after_unfinished(_list_present(layout)), newest)
         except FileNotFoundError:
-            continue  # it expired since it was listed
+            continue  # it expired after it was listed
 
 
-def _cut_off(found: list[Segment], newest: int) -> list[Segment]:
+def _cut_at_end(found: list[Segment], newest: int) -> list[Segment]:
     if not found:
         return []
     last = found[-1]
-    whole = [segment._replace(limit=_size(segment, after)) for segment, after in pairwise(found)]
-    return [*whole, last._replace(limit=_end(last, newest - last.start))]
+    whole = [
+        segment._replace(limit=_expected_size(segment, after)) for segment, after in pairwise(found)
+    ]
+    return [*whole, last._replace(limit=_find_end(last, newest - last.start))]
 
 
-class Hole(NamedTuple):
-    """Positions of a log, the second not included, that no segment has."""
+class Gap(NamedTuple):
+    """A range of positions that no segment contains; the end is exclusive."""
 
     start: int
     end: int
 
 
-def holes(found: list[Segment]) -> list[Hole]:
-    """Return what is missing between segments; what lies before the first one has expired."""
+def find_gaps(found: list[Segment]) -> list[Gap]:
+    """Return the gaps between segments; segments before the first one have expired."""
     return [
-        Hole(end, after.start)
+        Gap(end, after.start)
         for segment, after in pairwise(found)
         if (end := segment.start + segment.limit) < after.start
     ]
 
 
-def _listed(layout: Layout) -> list[Segment]:
-    """Return the segments that are there, all of one moment.
+def _list_present(layout: Layout) -> list[Segment]:
+    """Return the segments that exist at one moment.
 
-    The oldest ones may expire while names are read, so that one is seen and its successor is not.
+    The oldest ones may expire while names are read, so that one is listed and its successor is not.
     """
     while True:
-        found = _looked_at(layout)
+        found = _list_once(layout)
         fronts = [
             segment.path
             for segment, after in pairwise(found)
-            if segment.start + _size(segment, after) < after.start
+            if segment.start + _expected_size(segment, after) < after.start
         ]
         if all(map(os.path.exists, fronts)):
             return found
 
 
-def _looked_at(layout: Layout) -> list[Segment]:
+def _list_once(layout: Layout) -> list[Segment]:
     try:
         starts = list(map(parse_file_name, os.listdir(layout.commit_log)))
     except OSError as error:
@@ -131,28 +133,28 @@ def _looked_at(layout: Layout) -> list[Segment]:
     found = []
     for start in sorted(start for start in starts if start is not None):
         path = layout.segment(start)
-        with contextlib.suppress(FileNotFoundError):  # it expired since it was listed
+        with contextlib.suppress(FileNotFoundError):  # it expired after it was listed
             status = os.stat(path)
             if stat.S_ISREG(status.st_mode):
                 found.append(Segment(path, start, status.st_size))
     return found
 
 
-def _size(segment: Segment, after: Segment) -> int:
-    """Return how long a segment should be: a file that was cut lacks what lies behind it."""
+def _expected_size(segment: Segment, after: Segment) -> int:
+    """Return the full size of a segment; a file may have been truncated."""
     room = after.start - segment.start
-    # Where files are missing between the two it is the size of its neighbour.
+    # If files are missing between the two, it is the size of the adjacent file.
     return max(segment.limit, min(room, after.limit))
 
 
-def _written(listed: list[Segment]) -> list[Segment]:
-    """Leave out segments behind the first that was not finished."""
+def _drop_after_unfinished(listed: list[Segment]) -> list[Segment]:
+    """Return the segments up to the first unfinished one."""
     kept = listed
     for at in range(max(0, len(listed) - _UNFINISHED_MAX), len(listed) - 1):
         if not _is_cut(*listed[at : at + 2]) and _is_open(listed[at]):
             kept = listed[: at + 1]
             break
-    # Who copies is faster than who writes: only the last segment that was finished may be torn.
+    # A copy is faster than the broker: only the last finished segment may be torn.
     if len(kept) > 1 and not _is_cut(*kept[-2:]) and _is_torn(kept[-2]):
         kept = kept[:-1]
     left_out = [each for each in listed[len(kept) :] if _has_records(each)]
@@ -166,19 +168,19 @@ def _written(listed: list[Segment]) -> list[Segment]:
 
 
 def _is_cut(segment: Segment, after: Segment) -> bool:
-    """Tell whether a file was cut: it has lost something, and what follows is still the log."""
-    return segment.limit < _size(segment, after)
+    """Return whether a file was truncated: it lost records, but the log continues after it."""
+    return segment.limit < _expected_size(segment, after)
 
 
 def _has_records(segment: Segment) -> bool:
-    with Opened(segment.path) as file:
+    with OpenFile(segment.path) as file:
         return file.read(4, 4) in MAGICS
 
 
 def _is_open(segment: Segment) -> bool:
-    """Tell whether a segment has room for more; one that is full ends with a blank."""
+    """Return whether a segment has room for more records; a full one ends with a blank."""
     size = segment.limit
-    with Opened(segment.path) as file:
+    with OpenFile(segment.path) as file:
         for count in _TAILS:
             data = file.read(max(0, size - count), count)
             at = data.rfind(BLANK)
@@ -189,22 +191,23 @@ def _is_open(segment: Segment) -> bool:
             if count >= size:
                 break
         if any(data[-HEAD_BYTES:]):
-            return False  # it was cut, or overwritten
+            return False  # truncated, or overwritten
         return _ends_unwritten(file, segment, max(0, size - len(data)), data)
 
 
 def _is_torn(segment: Segment) -> bool:
-    with Opened(segment.path) as file:
-        return _torn(file, segment, segment.limit) is not None
+    with OpenFile(segment.path) as file:
+        return _find_torn_page(file, segment, segment.limit) is not None
 
 
-def _torn(file: Opened, segment: Segment, end: int) -> int | None:
-    """Return where records break off, shortly before ``end``, in a page that was copied too early.
+def _find_torn_page(file: OpenFile, segment: Segment, end: int) -> int | None:
+    """Return where records end, shortly before ``end``, in a page that was copied too early.
 
-    Files are copied page by page. Of one that a broker writes to at the same time, a page may come
-    half empty and the next one full: a record is damaged, and a page that it lies in ends in zeros.
+    Files are copied page by page. If a broker writes to the file at the same time, a page may be
+    copied half empty and the next one full. Then a record is damaged, and one of its pages ends in
+    zeros.
     """
-    at = _covering(file, segment, max(0, end - _TAILS[1]), end)
+    at = _find_covering(file, segment, max(0, end - _TAILS[1]), end)
     if at is None:
         return None
     data = file.read(at, end - at)
@@ -220,10 +223,10 @@ def _torn(file: Opened, segment: Segment, end: int) -> int | None:
     return None
 
 
-def _covering(file: Opened, segment: Segment, place: int, end: int) -> int | None:
-    """Return where the record begins that a place lies in; else the next one, if there is any."""
+def _find_covering(file: OpenFile, segment: Segment, place: int, end: int) -> int | None:
+    """Return the start of the record that covers a byte, or of the next record, if any."""
     begin = max(0, place - _TAILS[2])
-    at = aligned(file, segment, begin, end) if begin else 0
+    at = find_first_record(file, segment, begin, end) if begin else 0
     if at is None or at >= place:
         return at
     wanted = place - at
@@ -232,76 +235,76 @@ def _covering(file: Opened, segment: Segment, place: int, end: int) -> int | Non
     if last > wanted:
         return at + int(starts[-1])
     if last < wanted and last + _stated_size(data[last : last + HEAD_BYTES]) <= len(data):
-        return aligned(file, segment, place, end)  # damage lies in between
+        return find_first_record(file, segment, place, end)  # there is damage in between
     return at + last
 
 
 def _stated_size(head: bytes) -> int:
-    """Return how long a record says that it is; 0 of what is none."""
+    """Return the size field of the record, or 0 if there is no record."""
     return int.from_bytes(head[:4], "big", signed=True) if head[4:8] in MAGICS else 0
 
 
-def _ends_unwritten(file: Opened, segment: Segment, begin: int, data: bytes) -> bool:
-    """Tell whether the last records of a segment are followed by nothing, or by half a record."""
+def _ends_unwritten(file: OpenFile, segment: Segment, begin: int, data: bytes) -> bool:
+    """Return whether nothing or half a record follows the last records of a segment."""
     if not np.frombuffer(data, np.uint8).any():
         return True
-    first = aligned(file, segment, begin, segment.limit) if begin else 0
+    first = find_first_record(file, segment, begin, segment.limit) if begin else 0
     if first is None:
         return False
     at = first - begin
-    _, end = records_in(data[at:], segment.start + first)
+    _, end = find_records(data[at:], segment.start + first)
     mark = data[at + end : at + end + HEAD_BYTES]
     return not any(mark) or mark[4:8] in MAGICS
 
 
-def _end(segment: Segment, known: int) -> int:
-    """Return the byte of a segment after its last whole record.
+def _find_end(segment: Segment, known: int) -> int:
+    """Return the end of the last complete record of a segment.
 
     Args:
-        segment: The last one of the log.
-        known: The byte at which a record begins, as the files of queues say.
+        segment: The last segment of the log.
+        known: The start of a record, according to queue files.
     """
-    with Opened(segment.path) as file:
+    with OpenFile(segment.path) as file:
         if 0 < known < segment.limit:
             head = file.read(known, SMALLEST)
             stated = int.from_bytes(head[28:36], "big")
             if head[4:8] in MAGICS and stated == segment.start + known:
-                torn = _torn(file, segment, known)
+                torn = _find_torn_page(file, segment, known)
                 if torn is not None:
                     return torn
-                end = _verified(file, segment, known)
+                end = _find_verified_end(file, segment, known)
                 if end > known:
                     return end
-        end = _verified(file, segment, _nearly(file, segment))
-        # What is torn behind that is left from before a broker cut its log off.
-        torn = _torn(file, segment, segment.limit)
+        end = _find_verified_end(file, segment, _find_last_chunk(file, segment))
+        # Torn bytes after that are left from before a broker truncated its log.
+        torn = _find_torn_page(file, segment, segment.limit)
         return end if torn is None else min(end, torn)
 
 
-def _nearly(file: Opened, segment: Segment) -> int:
-    """Return where the last chunk of records begins, walking from the first one."""
+def _find_last_chunk(file: OpenFile, segment: Segment) -> int:
+    """Return the start of the last chunk of records, found from the first record on."""
     at, wanted, before = 0, CHUNK_BYTES, 0
     while at < segment.limit:
         data = file.read(at, wanted)
-        chunk, end = records_in(data, segment.start + at)
+        chunk, end = find_records(data, segment.start + at)
         if len(chunk):
             before, at, wanted = at, at + end, CHUNK_BYTES
-        elif len(data) == wanted and (size := longer(data, segment.limit - at)):
+        elif len(data) == wanted and (size := find_cut_record_size(data, segment.limit - at)):
             wanted = size
         else:
             break
     return before
 
 
-def _verified(file: Opened, segment: Segment, at: int) -> int:
-    """Return the place after the last whole record, reading from ``at`` on."""
-    wanted = _TAILS[1]  # little follows what is known, as a rule
+def _find_verified_end(file: OpenFile, segment: Segment, at: int) -> int:
+    """Return the end of the last complete record, reading from ``at`` on."""
+    wanted = _TAILS[1]  # usually few records follow the known one
     while at < segment.limit:
         data = file.read(at, wanted)
         found, end, _ = scan_records(data, 0, segment.start + at, count_max=_ALL)
         if found:
             at, wanted = at + end, min(4 * wanted, CHUNK_BYTES)
-        elif len(data) == wanted and (size := longer(data, segment.limit - at)):
+        elif len(data) == wanted and (size := find_cut_record_size(data, segment.limit - at)):
             wanted = size
         else:
             break

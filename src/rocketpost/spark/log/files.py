@@ -1,10 +1,10 @@
-"""Segments of a commit log, read from outside: cut into splits, and the records in them.
+"""Segments of a commit log, read from outside: splits, and the records in them.
 
-Segments are read by ``pread``, not mapped: a broker may cut a file while it is read, and a map
-would die of that. A split may begin anywhere. Its first record is found by looking for the magic
-code of a record whose stated position is where it lies; a record belongs to the split in which it
-begins. Where the log ends is settled beforehand, by ``spark.log.end``: before that place whatever
-is no record is damage.
+Segments are read by ``pread``, not mapped: a broker may truncate a file while it is read, which
+would kill a process with a map. A split may begin anywhere. Its first record is found by its magic
+code and by its position field, which must equal the actual position. A record belongs to the split
+in which it begins. The end of the log is found beforehand by ``spark.log.end``; before it, bytes
+that are not a record are damage.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rocketpost.spark.records.numpy_fields import cuts_of
 from rocketpost.store.layout import parse_file_name
 
 CHUNK_BYTES: Final = 4 * 1024 * 1024
-"""A batch is made of it; less, and the fixed price of a batch shows, here and in the JVM."""
+"""Size of a chunk, which becomes a batch. Smaller batches cost more, here and in the JVM."""
 HEAD_BYTES: Final = 8
 SMALLEST: Final = 91
 MAGICS: Final = (MAGIC_V1.to_bytes(4, "big"), MAGIC_V2.to_bytes(4, "big"))
@@ -42,7 +42,7 @@ _ALL: Final = 2**62
 
 
 class OnCorrupt(enum.Enum):
-    """What to do where no record is, though there should be one."""
+    """The reaction to missing or damaged records."""
 
     FAIL = "fail"
     STOP = "stop"
@@ -50,7 +50,7 @@ class OnCorrupt(enum.Enum):
 
 
 class Stopped(Exception):  # noqa: N818 - no error: the reader was told to end here
-    """Damage was met, and reading ends there."""
+    """Raised when damage ends the reading."""
 
 
 class Segment(NamedTuple):
@@ -58,25 +58,25 @@ class Segment(NamedTuple):
 
     path: str
     start: int
-    """The position of its first byte in the log."""
+    """The position of its first byte."""
     limit: int
-    """Records begin before this byte; a blank ends them earlier."""
+    """Records begin before this byte; a blank record may end them earlier."""
 
 
 class Split(NamedTuple):
-    """A part of a segment: records that begin from ``begin`` on, before ``end``."""
+    """Part of a segment: the records that begin from ``begin`` on, before ``end``."""
 
     segment: Segment
     begin: int
     end: int
 
 
-def splits(
+def split_segment(
     segment: Segment, split_bytes: int, *, low: int = 0, high: int | None = None
 ) -> list[Split]:
-    """Cut a segment, or what of it lies between two positions of the log, into equal parts.
+    """Split a segment, or its bytes between two positions, into parts of equal size.
 
-    A short last part would cost a whole task, and leave a core without work at the end.
+    A short last part would cost a whole task, and leave a core idle at the end.
     """
     first = max(0, low - segment.start)
     end = segment.limit if high is None else min(segment.limit, high - segment.start)
@@ -86,65 +86,69 @@ def splits(
     return [Split(segment, *pair) for pair in itertools.pairwise([*bounds, end])]
 
 
-def chunks(split: Split, on_corrupt: OnCorrupt) -> Iterator[Chunk]:
+def read_chunks(split: Split, on_corrupt: OnCorrupt) -> Iterator[Chunk]:
     """Yield the records of a split.
 
     Raises:
-        CorruptRecord: No record lies where one should, and that is to fail.
-        Stopped: The same, and reading is to end there.
+        CorruptRecord: A record is missing or damaged, and ``onCorrupt`` is ``fail``.
+        Stopped: The same, and ``onCorrupt`` is ``stop``.
     """
     segment = split.segment
     try:
-        file = Opened(segment.path)
+        file = OpenFile(segment.path)
     except FileNotFoundError:
-        missing(segment, on_corrupt)
+        handle_missing_segment(segment, on_corrupt)
         return
     with file:
-        step = _step(split.end - split.begin)
-        at = aligned(file, segment, split.begin, split.end, step=step) if split.begin else 0
+        step = _choose_step(split.end - split.begin)
+        at = (
+            find_first_record(file, segment, split.begin, split.end, step=step)
+            if split.begin
+            else 0
+        )
         wanted = step
         while at is not None and at < segment.limit:
             data = file.read(at, wanted if at < split.end else SMALLEST)
             if at >= split.end and _begins_record(data, segment.start + at):
                 return
-            chunk, end = records_in(data, segment.start + at, bytes_max=split.end - at)
+            chunk, end = find_records(data, segment.start + at, bytes_max=split.end - at)
             if len(chunk):
                 yield chunk
                 at += end
-                wanted = _step(split.end - at)
+                wanted = _choose_step(split.end - at)
             elif data[4:8] == BLANK:
                 return
-            elif len(data) == wanted and (size := longer(data, segment.limit - at)):
+            elif len(data) == wanted and (size := find_cut_record_size(data, segment.limit - at)):
                 wanted = size
             else:
                 where = f"position {segment.start + at} ({segment.path} byte {at})"
-                damaged(f"no record at {where}", on_corrupt)
-                at, wanted = aligned(file, segment, at + 1, split.end, step=step), step
+                handle_damage(f"no record at {where}", on_corrupt)
+                at, wanted = find_first_record(file, segment, at + 1, split.end, step=step), step
 
 
-def missing(segment: Segment, on_corrupt: OnCorrupt) -> None:
-    """Deal with a segment that was there and is not; returns if it expired, or is to be skipped.
+def handle_missing_segment(segment: Segment, on_corrupt: OnCorrupt) -> None:
+    """Handle a segment that is missing now; return if it expired or can be skipped.
 
     Raises:
-        CorruptRecord: It did not expire: older ones are there, and they go first.
-        Stopped: The same, and reading is to end there.
+        CorruptRecord: It did not expire: older segments exist, which would expire first.
+        Stopped: The same, and ``onCorrupt`` is ``stop``.
     """
     starts = map(parse_file_name, os.listdir(os.path.dirname(segment.path)))
     if any(start is not None and start < segment.start for start in starts):
-        damaged(f"{segment.path} is missing, though older segments are there", on_corrupt)
+        handle_damage(f"{segment.path} is missing, though older segments are there", on_corrupt)
 
 
-def _step(left: int) -> int:
-    """Return how much to read at once; no more than is wanted, or little more."""
+def _choose_step(left: int) -> int:
+    """Return the number of bytes to read at once."""
     return min(CHUNK_BYTES, max(left, _PROBE_BYTES))
 
 
-def damaged(what: str, on_corrupt: OnCorrupt) -> None:
-    """Deal with damage; returns if it is to be skipped.
+def handle_damage(what: str, on_corrupt: OnCorrupt) -> None:
+    """Handle damage; return if it can be skipped.
 
     Raises:
-        CorruptRecord: It is to fail.
-        Stopped: Reading is to end there.
+        CorruptRecord: ``onCorrupt`` is ``fail``.
+        Stopped: ``onCorrupt`` is ``stop``.
     """
     if on_corrupt is OnCorrupt.STOP:
         raise Stopped
@@ -152,11 +156,11 @@ def damaged(what: str, on_corrupt: OnCorrupt) -> None:
         raise CorruptRecord(f"{what}; onCorrupt=skip goes on behind it, onCorrupt=stop ends there")
 
 
-def records_in(data: bytes, position: int, *, bytes_max: int = _ALL) -> tuple[Chunk, int]:
-    """Return the records in ``data`` that are sound, and the place after the last of them.
+def find_records(data: bytes, position: int, *, bytes_max: int = _ALL) -> tuple[Chunk, int]:
+    """Return the leading sound records in ``data``, and the end of the last of them.
 
-    The first of them begins with ``data``, at ``position`` of the log. They state their true
-    positions, and lengths that add up to their sizes.
+    The first record begins with ``data``, at ``position`` of the log. Sound records have the right
+    position, and lengths that add up to their sizes.
     """
     starts, end = walk(data, bytes_max=bytes_max)
     chunk = Chunk(data, starts)
@@ -169,17 +173,17 @@ def records_in(data: bytes, position: int, *, bytes_max: int = _ALL) -> tuple[Ch
     return Chunk(data, starts[:count]), int(starts[count])
 
 
-def are_sound(data: bytes, starts: Ints, positions: Ints) -> Mask:
-    """Return which records state their true position, and lengths that add up to their size.
+def check_records(data: bytes, starts: Ints, positions: Ints) -> Mask:
+    """Return which records have the right position, and lengths that add up to their size.
 
-    Those are safe to take apart. Each has a magic code, and a size that lies within ``data``.
+    Those are safe to decode. Each must have a magic code, and a size within ``data``.
     """
     _, add_up = cuts_of(data, starts)
     return np.asarray(add_up & (heads(data, starts)["position"] == positions), np.bool_)
 
 
-def longer(data: bytes, left: int) -> int | None:
-    """Return the size of a record that was cut by the end of the chunk, if that is what it is."""
+def find_cut_record_size(data: bytes, left: int) -> int | None:
+    """Return the size of a record that the end of the chunk cuts, if it is a record."""
     size = int.from_bytes(data[:4], "big", signed=True)
     if data[4:8] not in MAGICS or not len(data) < size <= left:
         return None
@@ -187,24 +191,24 @@ def longer(data: bytes, left: int) -> int | None:
     more = sum(_V6_MORE for bit in (BORN_HOST_V6, STORE_HOST_V6) if flags & bit)
     at = _BODY_LENGTH_AT + more
     body_bytes = int.from_bytes(data[at : at + 4], "big", signed=True)
-    # Nonsense must not make us read the rest of a segment at once.
+    # A wrong size must not cause a read of the rest of a segment at once.
     return size if 0 <= size - body_bytes <= _OVERHEAD_MAX else None
 
 
 def _begins_record(data: bytes, position: int) -> bool:
-    """Tell whether the split that begins near here finds what is here, or need find nothing."""
+    """Return whether the next split finds a record here, or has none to find."""
     if data[4:8] == BLANK:
         return True
     stated = int.from_bytes(data[_POSITION_AT : _POSITION_AT + 8], "big")
     return data[4:8] in MAGICS and stated == position
 
 
-def behind(segments: list[Segment], position: int) -> int:
+def next_position(segments: list[Segment], position: int) -> int:
     """Return the position after the record that begins at ``position``, or the next byte."""
     for segment in segments:
         at = position - segment.start
         if 0 <= at < segment.limit:
-            with Opened(segment.path) as file:
+            with OpenFile(segment.path) as file:
                 head = file.read(at, SMALLEST)
             size = int.from_bytes(head[:4], "big", signed=True)
             if _begins_record(head, position) and SMALLEST <= size <= segment.limit - at:
@@ -212,16 +216,16 @@ def behind(segments: list[Segment], position: int) -> int:
     return position + 1
 
 
-def store_ms_at(segment: Segment, at: int) -> int | None:
-    """Return when the first record from byte ``at`` on was stored; None if there is none."""
+def read_store_ms(segment: Segment, at: int) -> int | None:
+    """Return the store time of the first record from byte ``at`` on; None if there is none."""
     try:
-        file = Opened(segment.path)
+        file = OpenFile(segment.path)
     except FileNotFoundError:
         return None
     with file:
         place: int | None = at
-        if at or file.read(4, 4) not in MAGICS:  # or the first one is damaged
-            place = aligned(file, segment, at, segment.limit, step=_PROBE_BYTES)
+        if at or file.read(4, 4) not in MAGICS:  # or the first record is damaged
+            place = find_first_record(file, segment, at, segment.limit, step=_PROBE_BYTES)
         head = file.read(place, SMALLEST) if place is not None else b""
     if head[4:8] not in MAGICS or len(head) < SMALLEST:
         return None
@@ -230,16 +234,16 @@ def store_ms_at(segment: Segment, at: int) -> int | None:
     return int.from_bytes(head[time_at : time_at + 8], "big", signed=True)
 
 
-def around(segment: Segment, ms: int) -> tuple[int, int]:
-    """Return two positions of a segment close to each other, by time.
+def bracket_time(segment: Segment, ms: int) -> tuple[int, int]:
+    """Return two positions of a segment, close to each other, that bracket a time.
 
-    Everything before the first was stored before ``ms``, and everything from the second on was
-    not. Trusts that store times only grow.
+    All records before the first were stored before ``ms``, and no record from the second on was.
+    Assumes that store times never decrease.
     """
     low, high = 0, segment.limit
     while high - low > _PROBE_BYTES:
         middle = (low + high) // 2
-        found = store_ms_at(segment, middle)
+        found = read_store_ms(segment, middle)
         if found is not None and found < ms:
             low = middle
         else:
@@ -247,12 +251,12 @@ def around(segment: Segment, ms: int) -> tuple[int, int]:
     return segment.start + low, segment.start + high
 
 
-def aligned(
-    file: Opened, segment: Segment, begin: int, end: int, *, step: int = CHUNK_BYTES
+def find_first_record(
+    file: OpenFile, segment: Segment, begin: int, end: int, *, step: int = CHUNK_BYTES
 ) -> int | None:
-    """Return where the first record from ``begin`` on, before ``end``, begins.
+    """Return the start of the first record from ``begin`` on, before ``end``.
 
-    Mostly it is near: at first little is looked at, then more and more, up to ``step`` at once.
+    Usually it is near, so the reads grow from a small size up to ``step``.
     """
     at = file.next_data(begin)
     size = min(step, _PROBE_BYTES)
@@ -260,7 +264,7 @@ def aligned(
         data = file.read(at, size)
         if len(data) < SMALLEST:
             return None
-        for place in _candidates(data):
+        for place in _find_candidates(data):
             if place >= end - at:
                 return None
             stated = int.from_bytes(data[place + _POSITION_AT : place + 36], "big")
@@ -271,11 +275,11 @@ def aligned(
     return None
 
 
-def _candidates(data: bytes) -> Iterator[int]:
-    """Yield, in order, where records may begin whose fixed fields lie within ``data``."""
+def _find_candidates(data: bytes) -> Iterator[int]:
+    """Yield, in order, possible starts of records whose fixed fields are within ``data``."""
     bytes_ = np.frombuffer(data, np.uint8)
     if not bytes_[: len(data) // 8 * 8].view(np.uint64).any() and not any(data[-8:]):
-        return  # made beforehand, and not written yet
+        return  # preallocated, and not written yet
     magic = np.flatnonzero(
         (bytes_[4:-3] == MAGICS[0][0])
         & (bytes_[5:-2] == MAGICS[0][1])
@@ -286,30 +290,30 @@ def _candidates(data: bytes) -> Iterator[int]:
             yield place
 
 
-class Opened:
+class OpenFile:
     """A file open for reading."""
 
     def __init__(self, path: str) -> None:
         self._descriptor = os.open(path, os.O_RDONLY)
 
-    def __enter__(self) -> Opened:
+    def __enter__(self) -> OpenFile:
         return self
 
     def __exit__(self, *_: object) -> None:
         os.close(self._descriptor)
 
     def size(self) -> int:
-        """Return how many bytes there are."""
+        """Return the size of the file."""
         return os.fstat(self._descriptor).st_size
 
     def next_data(self, at: int) -> int | None:
-        """Return the first place from ``at`` on that is no hole; None if there is none."""
+        """Return the first byte from ``at`` on that is not in a hole of the file; None if none."""
         try:
             return os.lseek(self._descriptor, at, os.SEEK_DATA)
         except OSError as error:
             if error.errno == errno.ENXIO:
                 return None
-            return at  # this file system knows of no holes
+            return at  # this file system does not report holes
 
     def read(self, at: int, count: int) -> bytes:
         """Return up to ``count`` bytes from ``at`` on."""

@@ -1,9 +1,9 @@
 """Messages by key, through the files of the key index (``docs/formats/key-index.md``).
 
-The index answers with positions whose keys have the right hash; whoever reads them compares the
-keys. It need not cover the log: it may be behind, files of it may have been removed after a crash,
-and it may be missing. :func:`looked_up` says which parts of the log it tells nothing of, and those
-have to be scanned.
+The index returns positions whose keys have the right hash; the reader compares the keys. The index
+may not cover the log: it may lag, files may have been removed after a crash, and it may be missing.
+:func:`look_up` returns the ranges of the log that the index does not cover; they have to be
+scanned.
 """
 
 from __future__ import annotations
@@ -18,8 +18,15 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from rocketpost.kernel.hashing import extend_state, index_hash_after
-from rocketpost.spark.log.files import MAGICS, SMALLEST, OnCorrupt, Opened, Segment, missing
-from rocketpost.spark.log.queue_ranges import Places
+from rocketpost.spark.log.files import (
+    MAGICS,
+    SMALLEST,
+    OnCorrupt,
+    OpenFile,
+    Segment,
+    handle_missing_segment,
+)
+from rocketpost.spark.log.queue_reads import Places
 from rocketpost.spark.records.fields import Ints, numbers
 from rocketpost.store.layout import Layout
 
@@ -36,20 +43,20 @@ _SEARCHED_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
 class _TornChainError(Exception):
-    """Entries are not what they were: the machine went down while they were written."""
+    """Raised for damaged entries, after a crash while they were written."""
 
 
 class Hits(NamedTuple):
-    """What the index says."""
+    """The answer of the index."""
 
     positions: Ints
-    """Where messages begin that may have a key, ascending."""
+    """Positions of messages that may have a key, ascending."""
     unknown: list[tuple[int, int]]
-    """Between which positions it says nothing; the second is not included."""
+    """Ranges of positions that the index does not cover; ends are exclusive."""
 
 
 class _File(NamedTuple):
-    """One file of the index, and what of it can be trusted."""
+    """One file of the index, and its reliable entries."""
 
     path: str
     slots: int
@@ -57,22 +64,22 @@ class _File(NamedTuple):
     begin: int
     """The position of the first message in it."""
     end: int
-    """The position of the last one."""
+    """The position of the last message in it."""
 
 
-def looked_up(
+def look_up(
     layout: Layout, topics: Iterable[str], keys: Iterable[str], *, first: int, end: int
 ) -> Hits:
-    """Return where messages may be that have one of some keys.
+    """Return the positions of messages that may have one of some keys.
 
     Args:
         layout: The store.
-        topics: Topics of which the messages may be.
+        topics: The topics of the messages.
         keys: Words of ``KEYS``, or unique keys.
-        first: Where the log begins.
-        end: Where it ends.
+        first: The start of the log.
+        end: The end of the log.
     """
-    files = _files(layout)
+    files = _open_files(layout)
     if not files:
         log.warning("there is no key index, so the whole log is read store=%s", layout.root)
         return Hits(np.zeros(0, np.int64), [(first, end)])
@@ -86,37 +93,37 @@ def looked_up(
     known = []
     for file in files:
         try:
-            with Opened(file.path) as opened:
+            with OpenFile(file.path) as opened:
                 for key_hash in hashes:
-                    found.update(_chain(opened, file, key_hash))
+                    found.update(_walk_chain(opened, file, key_hash))
             known.append(file)
         except (_TornChainError, FileNotFoundError):
             log.warning("a file of the key index cannot be used file=%s", file.path)
-    unknown = list(_unknown(known, first, end))
+    unknown = list(_find_uncovered(known, first, end))
     positions = np.array(sorted(p for p in found if first <= p < end), np.int64)
-    for low, high in unknown:  # a header may be behind its entries; what is scanned is found there
+    for low, high in unknown:  # a header may lag behind its entries; a scan finds those
         positions = positions[(positions < low) | (positions >= high)]
     return Hits(positions, unknown)
 
 
-def sized(positions: Ints, segments: tuple[Segment, ...], on_corrupt: OnCorrupt) -> Places:
-    """Return how long the records at some positions are, without those where there is none."""
+def read_sizes(positions: Ints, segments: tuple[Segment, ...], on_corrupt: OnCorrupt) -> Places:
+    """Return the sizes of the records at some positions, without positions that have none."""
     starts = [segment.start for segment in segments]
     kept, sizes = [], []
     at = np.searchsorted(starts, positions, side="right") - 1
     for which in np.unique(at[at >= 0]).tolist():
         segment = segments[which]
         try:
-            file = Opened(segment.path)
+            file = OpenFile(segment.path)
         except FileNotFoundError:
-            missing(segment, on_corrupt)
+            handle_missing_segment(segment, on_corrupt)
             continue
         with file:
             for position in positions[at == which].tolist():
                 head = file.read(position - segment.start, SMALLEST)
                 size = int.from_bytes(head[:4], "big", signed=True)
                 inside = SMALLEST <= size <= segment.start + segment.limit - position
-                # An index outlives records that a crash took back.
+                # The index may contain records that a crash removed.
                 if inside and head[4:8] in MAGICS:
                     kept.append(position)
                     sizes.append(size)
@@ -124,25 +131,25 @@ def sized(positions: Ints, segments: tuple[Segment, ...], on_corrupt: OnCorrupt)
     return Places(np.array(kept, np.int64), np.array(sizes, np.int64), unknown)
 
 
-def _files(layout: Layout) -> list[_File]:
+def _open_files(layout: Layout) -> list[_File]:
     """Return the files of the index that have entries, oldest first."""
     try:
         names = sorted(os.listdir(layout.index))
     except FileNotFoundError:
         return []
-    flushed = _progress(layout)
+    flushed = _read_progress(layout)
     files = []
     for name in names:
         if len(name) == _NAME_DIGITS and name.isascii() and name.isdecimal():
-            file = _opened(f"{layout.index}/{name}", flushed.get(name))
+            file = _open_file(f"{layout.index}/{name}", flushed.get(name))
             if file is not None:
                 files.append(file)
     return files
 
 
-def _opened(path: str, flushed: int | None) -> _File | None:
+def _open_file(path: str, flushed: int | None) -> _File | None:
     try:
-        opened = Opened(path)
+        opened = OpenFile(path)
     except FileNotFoundError:
         return None
     with opened:
@@ -152,21 +159,21 @@ def _opened(path: str, flushed: int | None) -> _File | None:
         _, _, begin, end, _, next_entry = _HEADER.unpack(header)
         if next_entry <= 1:
             return None
-        slots = _slots(opened, begin, next_entry)
+        slots = _count_slots(opened, begin, next_entry)
         if slots is None:
             log.warning("a file of the key index is not understood file=%s", path)
             return None
         if flushed is not None and 1 < flushed < next_entry:
-            # What follows may not be on disk yet, if the machine went down.
+            # Later entries may not be on disk if the machine crashed.
             next_entry = flushed
-            _, end, _, _ = _entry(opened, slots, flushed - 1)
+            _, end, _, _ = _read_entry(opened, slots, flushed - 1)
         return _File(path, slots, next_entry, begin, end)
 
 
-def _progress(layout: Layout) -> dict[str, int]:
-    """Return up to which entry a file is on disk, as brokers of ours note beside the index."""
+def _read_progress(layout: Layout) -> dict[str, int]:
+    """Return the number of entries on disk, which our brokers store next to the index."""
     try:
-        with Opened(f"{layout.root}/index-progress") as opened:
+        with OpenFile(f"{layout.root}/index-progress") as opened:
             data = opened.read(0, _PROGRESS.size)
     except FileNotFoundError:
         return {}
@@ -178,14 +185,14 @@ def _progress(layout: Layout) -> dict[str, int]:
     return {str(name, "ascii", "replace"): number}
 
 
-def _slots(opened: Opened, begin: int, next_entry: int) -> int | None:
-    """Return how many slots a file has: the setting of its broker, which no file tells.
+def _count_slots(opened: OpenFile, begin: int, next_entry: int) -> int | None:
+    """Return the number of slots of a file, a broker setting that no file contains.
 
-    The first entry begins behind them, and says where the first message is; the slot of the
-    newest one leads to it.
+    The first entry begins after the slots and has the position of the first message; the slot of
+    the newest entry leads to it.
     """
     size = opened.size()
-    if _fits(opened, SLOTS, begin, next_entry, size):
+    if _is_slot_count(opened, SLOTS, begin, next_entry, size):
         return SLOTS
     if size > _SEARCHED_BYTES_MAX:
         return None
@@ -200,47 +207,47 @@ def _slots(opened: Opened, begin: int, next_entry: int) -> int | None:
         newest = numbers(data, _HEADER.size + hashes % slots * 4, 4)
         slots = slots[newest >= number]
     for count in slots.tolist():
-        if _fits(opened, count, begin, next_entry, size):
+        if _is_slot_count(opened, count, begin, next_entry, size):
             return int(count)
     return None
 
 
-def _fits(opened: Opened, slots: int, begin: int, next_entry: int, size: int) -> bool:
+def _is_slot_count(opened: OpenFile, slots: int, begin: int, next_entry: int, size: int) -> bool:
     if _HEADER.size + slots * 4 + next_entry * _ENTRY.size > size:
         return False
-    key_hash, position, _, before = _entry(opened, slots, 1)
+    key_hash, position, _, before = _read_entry(opened, slots, 1)
     if position != begin or before != 0 or key_hash < 0:
         return False
     for number in {1, next_entry // 2, next_entry - 1} - {0}:
-        key_hash, _, _, before = _entry(opened, slots, number)
+        key_hash, _, _, before = _read_entry(opened, slots, number)
         if key_hash < 0 or not 0 <= before < number:
             return False
-        slot = _slot(opened, key_hash % slots)
+        slot = _read_slot(opened, key_hash % slots)
         if slot < number:
             return False
     return True
 
 
-def _chain(opened: Opened, file: _File, key_hash: int) -> Iterator[int]:
+def _walk_chain(opened: OpenFile, file: _File, key_hash: int) -> Iterator[int]:
     """Yield the positions of entries with a hash, newest first."""
     slot = key_hash % file.slots
-    number = _slot(opened, slot)
+    number = _read_slot(opened, slot)
     bound = 2**31
-    while 0 < number < bound:  # numbers in a chain only fall
+    while 0 < number < bound:  # numbers in a chain only decrease
         bound = number
-        found, position, _, number = _entry(opened, file.slots, number)
+        found, position, _, number = _read_entry(opened, file.slots, number)
         if found % file.slots != slot or not 0 <= number < bound:
             raise _TornChainError
         if found == key_hash and bound < file.next_entry:
             yield position
 
 
-def _slot(opened: Opened, slot: int) -> int:
+def _read_slot(opened: OpenFile, slot: int) -> int:
     data = opened.read(_HEADER.size + slot * _SLOT.size, _SLOT.size)
     return int(_SLOT.unpack(data)[0]) if len(data) == _SLOT.size else 0
 
 
-def _entry(opened: Opened, slots: int, number: int) -> tuple[int, int, int, int]:
+def _read_entry(opened: OpenFile, slots: int, number: int) -> tuple[int, int, int, int]:
     data = opened.read(_HEADER.size + slots * 4 + number * _ENTRY.size, _ENTRY.size)
     if len(data) < _ENTRY.size:
         return -1, -1, 0, 0
@@ -248,8 +255,8 @@ def _entry(opened: Opened, slots: int, number: int) -> tuple[int, int, int, int]
     return key_hash, position, seconds, before
 
 
-def _unknown(files: list[_File], first: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yield what lies before, between and behind the files."""
+def _find_uncovered(files: list[_File], first: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yield the ranges of the log before, between and after the files."""
     after = first
     for file in files:
         if after < file.begin:

@@ -15,14 +15,14 @@ from rocketpost.spark.source.predicates import NumberBounds, Predicates, TextBou
 _CLOCK_STEP_MS: Final = 600_000
 
 
-def words_of(keys: str) -> list[str]:
-    """Return the keys of a message, as brokers part and index them: by blanks alone."""
+def split_keys(keys: str) -> list[str]:
+    """Return the keys of a message as brokers split and index them: by blanks only."""
     return [word for word in keys.split(" ") if word]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogOptions(RowOptions):
-    """Which store is read, and what of it."""
+    """Options of the source ``format("rocketmq-log")``."""
 
     path: str = option("path", "")
     topic: str = option("topic", "")
@@ -74,12 +74,12 @@ class LogOptions(RowOptions):
 
     @property
     def words(self) -> frozenset[str]:
-        """Keys of which a message must have one; empty if that does not matter."""
-        return frozenset(words_of(self.keys))
+        """Keys of which a message must have one; empty for all messages."""
+        return frozenset(split_keys(self.keys))
 
     @property
-    def asked(self) -> Predicates:
-        """What the options ask for, as bounds of columns; keys are words, and not in it."""
+    def requested_bounds(self) -> Predicates:
+        """The bounds of columns that the options set, except for keys."""
         topics, tags, unique, times = TextBounds(), TextBounds(), TextBounds(), NumberBounds()
         if self.topic:
             topics = topics.restrict_to(

@@ -1,4 +1,4 @@
-"""Files of consume queues, looked at from outside: which message lies where in the log."""
+"""Files of consume queues, read from outside."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ class QueueFiles:
     """The files of one queue.
 
     Attributes:
-        end: The offset after the last entry that the files had when this was made.
-        newest: Where the message of that entry begins; -1 if there was none.
+        end: The offset after the last entry when this object was created.
+        newest: The position of that entry's message; -1 if there was none.
     """
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
-        self._starts = _starts(directory)
+        self._starts = _list_starts(directory)
         self._file_bytes = self._first_bytes()
         self.end, self.newest = self._last()
 
     @property
     def has_files(self) -> bool:
-        """Whether there are any; a topic that was deleted and made again has none at first."""
+        """Whether files exist; a topic that was deleted and created again has none at first."""
         return bool(self._starts)
 
     @property
@@ -49,12 +49,12 @@ class QueueFiles:
 
     @property
     def files(self) -> list[tuple[int, int]]:
-        """The offsets that each file has room for: the first, and the one after the last."""
+        """The offsets of each file: the first, and the one after the last."""
         room = self._file_bytes // ENTRY.itemsize
         return [(s // ENTRY.itemsize, s // ENTRY.itemsize + room) for s in self._starts]
 
     def entries(self, first: int, end: int) -> Entries:
-        """Return entries by offset; those that are not there are zeros, as fillers are."""
+        """Return entries by offset; missing ones are zeros, as fillers are."""
         found = np.zeros(end - first, ENTRY)
         has_fillers = False
         for start, (file_first, file_end) in zip(self._starts, self.files, strict=True):
@@ -72,7 +72,7 @@ class QueueFiles:
         return found
 
     def found(self, offsets: Ints) -> Entries:
-        """Return the entry of each of some offsets, which may be any numbers."""
+        """Return the entries of some offsets, which may be any numbers."""
         every = np.zeros(len(offsets), ENTRY)
         if not self._starts:
             return every
@@ -88,7 +88,7 @@ class QueueFiles:
         return every
 
     def _first_bytes(self) -> int:
-        """Return how long files are; those that expired since they were listed are forgotten."""
+        """Return the sizes of files; forget those that expired after they were listed."""
         while self._starts:
             try:
                 return os.path.getsize(f"{self._directory}/{file_name(self._starts[0])}")
@@ -97,7 +97,7 @@ class QueueFiles:
         return 0
 
     def _last(self) -> tuple[int, int]:
-        """Return the offset after the last entry, and the position that this one says."""
+        """Return the offset after the last entry, and the position in that entry."""
         for start in reversed(self._starts):
             low, high = 0, self._file_bytes // ENTRY.itemsize
             while low < high:  # entries are filled from the front
@@ -111,7 +111,7 @@ class QueueFiles:
         return self.first, -1
 
     def _entry(self, start: int, at: int) -> int | None:
-        """Return the position that an entry of a file says; None if it is empty."""
+        """Return the position in an entry of a file; None if it is empty."""
         data = self._read(start, at * ENTRY.itemsize, ENTRY.itemsize)
         if len(data) < ENTRY.itemsize or not any(data[8:12]):
             return None
@@ -129,48 +129,48 @@ def are_visible(
     behind: Ints | int,
     alive: Ints | int,
 ) -> Mask:
-    """Return which records count, given the entries of their offsets and ``fields.Limits``."""
+    """Return which records are visible, from the entries of their offsets and the limits."""
     is_there = (found["position"] == positions) & (found["size"] > 0)
     is_pending = (found["size"] == 0) & (offsets >= first) & (positions >= behind)
     return np.asarray((is_there | is_pending) & (positions >= alive), np.bool_)
 
 
-def queues_of(layout: Layout, topic: str) -> Iterator[tuple[int, QueueFiles]]:
+def list_queues(layout: Layout, topic: str) -> Iterator[tuple[int, QueueFiles]]:
     """Yield the queues of a topic."""
     directory = layout.topic_queues(topic)
-    for name in _names(directory):
+    for name in _list_names(directory):
         queue_id = parse_queue_id(name)
         if queue_id is not None:
             yield queue_id, QueueFiles(f"{directory}/{name}")
 
 
 def batch_positions(directory: str) -> Ints:
-    """Return where the records of a queue of batches begin, in order."""
+    """Return the positions of the records of a queue of batches, in order."""
     every = [np.zeros(0, np.int64)]
-    for start in _starts(directory):
+    for start in _list_starts(directory):
         data = _read(f"{directory}/{file_name(start)}", 0)
         entries = np.frombuffer(data[: len(data) // _BATCH.itemsize * _BATCH.itemsize], _BATCH)
         every.append(entries["position"][entries["size"] > 0].astype(np.int64))
     return np.concatenate(every)
 
 
-def _starts(directory: str) -> list[int]:
-    """Return where the files of a queue begin, in order."""
-    return sorted(s for s in map(parse_file_name, _names(directory)) if s is not None)
+def _list_starts(directory: str) -> list[int]:
+    """Return the first bytes of the files of a queue, in order."""
+    return sorted(s for s in map(parse_file_name, _list_names(directory)) if s is not None)
 
 
-def _names(directory: str) -> list[str]:
+def _list_names(directory: str) -> list[str]:
     try:
         return os.listdir(directory)
     except (FileNotFoundError, NotADirectoryError):
-        return []  # there never was one, or its topic was deleted meanwhile
+        return []  # the queue never existed, or its topic was deleted meanwhile
 
 
 def _read(path: str, at: int, count: int | None = None) -> bytes:
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except FileNotFoundError:
-        return b""  # it expired since it was listed
+        return b""  # it expired after it was listed
     try:
         count = os.fstat(descriptor).st_size if count is None else count
         return os.pread(descriptor, count, at)

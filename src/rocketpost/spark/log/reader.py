@@ -1,4 +1,4 @@
-"""Reads a store directory as a table, with no broker involved."""
+"""Readers of store directories, without a broker."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from rocketpost.spark.log import plan as log_plan
 from rocketpost.spark.log.files import (
     OnCorrupt,
     Stopped,
-    chunks,
-    damaged,
-    splits,
+    handle_damage,
+    read_chunks,
+    split_segment,
 )
-from rocketpost.spark.log.key_lookup import sized
-from rocketpost.spark.log.options import LogOptions, words_of
+from rocketpost.spark.log.key_lookup import read_sizes
+from rocketpost.spark.log.options import LogOptions, split_keys
 from rocketpost.spark.log.plan import LogTask
-from rocketpost.spark.log.queue_ranges import Pending, QueueRange, picked, places
+from rocketpost.spark.log.queue_reads import Pending, QueueRange, find_places, read_places
 from rocketpost.spark.log.visibility import Visibility
 from rocketpost.spark.records import columns as all_columns
 from rocketpost.spark.records.chunk import Chunk
@@ -52,42 +52,42 @@ _TEXTS: Final = {
 _WRAPPED: Final = INNER_BATCH | NEED_UNWRAP
 _NEW: Final = Pending(0, -1)
 _NO_TEXT: Final = "\ufffd"
-"""What is decoded in place of bytes that are no text; topics have ASCII names."""
+"""The character that replaces bytes that are not text; topics have ASCII names."""
 
 
-def as_decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Show rows as they are."""
+def keep_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch without changes."""
     return batch
 
 
 class LogReader(DataSourceReader):
-    """Reads what options ask for of one or several stores."""
+    """Reads the requested messages of one or several stores."""
 
     def __init__(
         self,
         options: LogOptions,
         columns: tuple[Column, ...],
         *,
-        shown: Callable[[pa.RecordBatch], pa.RecordBatch] = as_decoded,
+        shown: Callable[[pa.RecordBatch], pa.RecordBatch] = keep_batch,
     ) -> None:
         self.options = options
         self.columns = columns
         self.shown = shown
-        self.asked: Predicates = options.asked
+        self.requested_bounds: Predicates = options.requested_bounds
 
     @user_facing_errors
     def partitions(self) -> Sequence[InputPartition]:
-        """Return what the tasks read; runs on the driver."""
+        """Return the tasks; runs on the driver."""
         return [
             task
             for path in self.options.paths
-            for task in log_plan.tasks(path, self.options, self.asked)
+            for task in log_plan.plan_tasks(path, self.options, self.requested_bounds)
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the messages of a task."""
         if not isinstance(partition, LogTask):
-            return  # Spark makes one of its own where there is none
+            return  # Spark creates a partition if there is none
         prepare_worker()
         on_corrupt = OnCorrupt(self.options.on_corrupt)
         layout = Layout(partition.root)
@@ -101,7 +101,7 @@ class LogReader(DataSourceReader):
         except Stopped:
             return
 
-    # -- chunks of records that a consumer sees
+    # Chunks of visible records.
 
     def _chunks(
         self,
@@ -113,66 +113,68 @@ class LogReader(DataSourceReader):
         for range_ in task.ranges:
             assert task.window is not None
             dead_before = task.state.dead_before.get(range_.topic, 0)
-            for some in places(layout, range_, task.window, dead_before):
-                for chunk in picked(some, task.segments, on_corrupt):
-                    yield _of_queue(chunk, range_, on_corrupt)
+            for some in find_places(layout, range_, task.window, dead_before):
+                for chunk in read_places(some, task.segments, on_corrupt):
+                    yield _drop_wrong_queue(chunk, range_, on_corrupt)
         if len(task.positions):
-            found = sized(task.positions, task.segments, on_corrupt)
-            for chunk in picked(found, task.segments, on_corrupt):
-                yield from self._seen(chunk, visibility, on_corrupt)
+            found = read_sizes(task.positions, task.segments, on_corrupt)
+            for chunk in read_places(found, task.segments, on_corrupt):
+                yield from self._select_visible(chunk, visibility, on_corrupt)
         if task.pending is not None:
-            task = _further_back(task, on_corrupt)
+            task = _extend_task(task, on_corrupt)
         for split in task.splits:
-            for chunk in chunks(split, on_corrupt):
+            for chunk in read_chunks(split, on_corrupt):
                 if task.pending is not None:
-                    chunk = _lacking(chunk, task.pending, on_corrupt)
-                yield from self._seen(chunk, visibility, on_corrupt)
+                    chunk = _select_lacking(chunk, task.pending, on_corrupt)
+                yield from self._select_visible(chunk, visibility, on_corrupt)
 
-    def _seen(
+    def _select_visible(
         self, chunk: Chunk, visibility: Visibility | None, on_corrupt: OnCorrupt
     ) -> Iterator[Chunk]:
-        """Yield the messages of a chunk that a consumer sees, each as a record of its own."""
-        chunk = self._in_bounds(chunk)
+        """Yield the visible messages of a chunk, each as a record of its own."""
+        chunk = self._select_in_bounds(chunk)
         if visibility is not None and len(chunk):
-            chunk = _with_topics(chunk, on_corrupt)
-            if not self.asked.topics.is_any:
+            chunk = _drop_unreadable_topics(chunk, on_corrupt)
+            if not self.requested_bounds.topics.is_any:
                 queues = chunk.fields.queues()
                 topics = pa.array([topic for topic, _ in queues.names], pa.string())
-                chunk = chunk.only(_admitted(topics, self.asked.topics)[queues.numbers])
+                chunk = chunk.only(
+                    _matches_texts(topics, self.requested_bounds.topics)[queues.numbers]
+                )
             chunk = chunk.only(visibility.of(chunk.fields))
-            if _has_wrapped(chunk):
-                if self.options.check_crc:  # what is encoded anew has a CRC that is right
-                    chunk = _intact(chunk, on_corrupt)
-                chunk = _unwrapped(chunk, on_corrupt)
+            if _has_batches(chunk):
+                if self.options.check_crc:  # records that were encoded again have the right CRC
+                    chunk = _drop_corrupt_bodies(chunk, on_corrupt)
+                chunk = _unwrap_batches(chunk, on_corrupt)
         if len(chunk):
             yield chunk
 
-    def _in_bounds(self, chunk: Chunk) -> Chunk:
-        """Leave out what lies outside of bounds that the head of a record tells of."""
-        asked = self.asked
+    def _select_in_bounds(self, chunk: Chunk) -> Chunk:
+        """Drop records outside of bounds of fields in their heads."""
+        asked = self.requested_bounds
         if not asked.store_ms.is_any:
-            chunk = chunk.only(_within(_store_ms(chunk), asked.store_ms))
+            chunk = chunk.only(_matches_numbers(_store_ms(chunk), asked.store_ms))
         if not asked.positions.is_any:
-            chunk = chunk.only(_within(chunk.fields.long("position"), asked.positions))
+            chunk = chunk.only(_matches_numbers(chunk.fields.long("position"), asked.positions))
         if not asked.queue_ids.is_any:
-            chunk = chunk.only(_within(chunk.fields.number("queueId"), asked.queue_ids))
+            chunk = chunk.only(_matches_numbers(chunk.fields.number("queueId"), asked.queue_ids))
         return chunk
 
-    # -- record batches
+    # Record batches.
 
     def _batches(self, chunk: Chunk, on_corrupt: OnCorrupt) -> Iterator[pa.RecordBatch]:
         try:
-            yield from self._decoded(chunk, on_corrupt)
+            yield from self._decode(chunk, on_corrupt)
         except RocketpostError:
             readable = [self._is_readable(chunk, at, on_corrupt) for at in chunk.starts.tolist()]
             if all(readable):
                 raise
-            yield from self._decoded(chunk.only(np.array(readable, np.bool_)), on_corrupt)
+            yield from self._decode(chunk.only(np.array(readable, np.bool_)), on_corrupt)
 
-    def _decoded(self, chunk: Chunk, on_corrupt: OnCorrupt) -> list[pa.RecordBatch]:
-        chunk = self._chosen(self._in_bounds(chunk))
+    def _decode(self, chunk: Chunk, on_corrupt: OnCorrupt) -> list[pa.RecordBatch]:
+        chunk = self._select_requested(self._select_in_bounds(chunk))
         if self.options.check_crc:
-            chunk = _intact(chunk, on_corrupt)
+            chunk = _drop_corrupt_bodies(chunk, on_corrupt)
         return [
             decode(
                 some,
@@ -180,14 +182,14 @@ class LogReader(DataSourceReader):
                 broker_name=self.options.broker_name or None,
                 decompressed=self.options.read_decoded,
             )
-            for some in _pieces(chunk)
+            for some in _split_chunk(chunk)
         ]
 
-    def _chosen(self, chunk: Chunk) -> Chunk:
-        """Return the messages of a chunk that are asked for."""
-        asked = self.asked
+    def _select_requested(self, chunk: Chunk) -> Chunk:
+        """Return the requested messages of a chunk."""
+        asked = self.requested_bounds
         if not asked.offsets.is_any:
-            chunk = chunk.only(_within(chunk.fields.long("queueOffset"), asked.offsets))
+            chunk = chunk.only(_matches_numbers(chunk.fields.long("queueOffset"), asked.offsets))
         for name, texts in (
             ("topic", asked.topics),
             ("tags", asked.tags),
@@ -195,11 +197,11 @@ class LogReader(DataSourceReader):
             ("uniqKey", asked.unique_keys),
         ):
             if not texts.is_any and len(chunk):
-                chunk = chunk.only(_admitted(_column(chunk, name), texts))
+                chunk = chunk.only(_matches_texts(_column(chunk, name), texts))
         words = self.options.words
         if words and len(chunk):
             keys = _column(chunk, "keys").to_pylist()
-            hits = [text is not None and not words.isdisjoint(words_of(text)) for text in keys]
+            hits = [text is not None and not words.isdisjoint(split_keys(text)) for text in keys]
             chunk = chunk.only(np.array(hits, np.bool_))
         return chunk
 
@@ -210,47 +212,51 @@ class LogReader(DataSourceReader):
                 decompress(bytes(record.body), record.sys_flag)
         except RocketpostError as error:
             position = int.from_bytes(chunk.data[start + 28 : start + 36], "big")
-            damaged(f"the record at position {position} cannot be read: {error}", on_corrupt)
+            handle_damage(f"the record at position {position} cannot be read: {error}", on_corrupt)
             return False
         return True
 
 
 class FilteringLogReader(LogReader):
-    """Takes the filters of a query too. Spark allows that only if it is told to."""
+    """A reader that takes filters of a query, which Spark allows only by a setting."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        """Note what filters leave to read; Spark applies them to it."""
-        self.asked = log_plan.joined(self.options.asked, extract_predicates(filters))
+        """Store the bounds of filters; Spark applies the filters to the rows."""
+        self.requested_bounds = log_plan.intersect_predicates(
+            self.options.requested_bounds, extract_predicates(filters)
+        )
         return filters
 
 
-def _of_queue(chunk: Chunk, range_: QueueRange, on_corrupt: OnCorrupt) -> Chunk:
-    """Leave out what an entry of a queue points at by mistake."""
-    chunk = _with_topics(chunk, on_corrupt)
+def _drop_wrong_queue(chunk: Chunk, range_: QueueRange, on_corrupt: OnCorrupt) -> Chunk:
+    """Drop records that belong to another queue than their entries."""
+    chunk = _drop_unreadable_topics(chunk, on_corrupt)
     queues = chunk.fields.queues()
     is_it = np.array([name == (range_.topic, range_.queue_id) for name in queues.names], np.bool_)
     return chunk.only(is_it[queues.numbers])
 
 
-def _lacking(chunk: Chunk, pending: dict[tuple[str, int], Pending], on_corrupt: OnCorrupt) -> Chunk:
-    """Return what of a chunk queues lacked."""
-    chunk = _with_topics(chunk, on_corrupt)
+def _select_lacking(
+    chunk: Chunk, pending: dict[tuple[str, int], Pending], on_corrupt: OnCorrupt
+) -> Chunk:
+    """Return the records of a chunk that queues lack."""
+    chunk = _drop_unreadable_topics(chunk, on_corrupt)
     queues = chunk.fields.queues()
     known = np.array([pending.get(name, _NEW).next_offset for name in queues.names], np.int64)
     return chunk.only(chunk.fields.long("queueOffset") >= known[queues.numbers])
 
 
-def _further_back(task: LogTask, on_corrupt: OnCorrupt) -> LogTask:
-    """Return the task that reads from where every queue ends whose next message is missing.
+def _extend_task(task: LogTask, on_corrupt: OnCorrupt) -> LogTask:
+    """Return the task extended to the ends of queues whose next messages are missing.
 
-    Queues lack their last messages only up to a place that is known, unless the store was copied
-    while a broker ran, and its files at different times.
+    Queues lack only messages after a known position, unless the store was copied while a broker
+    ran, and its files at different times.
     """
     assert task.pending is not None
     next_: dict[tuple[str, int], int] = {}
     for split in task.splits:
-        for chunk in chunks(split, on_corrupt):
-            queues = _lacking(chunk, task.pending, on_corrupt).fields.queues()
+        for chunk in read_chunks(split, on_corrupt):
+            queues = _select_lacking(chunk, task.pending, on_corrupt).fields.queues()
             for queue, offset in zip(queues.names, queues.lows, strict=True):
                 if queue in task.pending:
                     next_[queue] = min(next_.get(queue, offset), offset)
@@ -266,20 +272,20 @@ def _further_back(task: LogTask, on_corrupt: OnCorrupt) -> LogTask:
     more = [
         part
         for segment in task.segments
-        for part in splits(segment, segment.limit, low=min(back), high=end)
+        for part in split_segment(segment, segment.limit, low=min(back), high=end)
     ]
     return LogTask(task.root, task.state, (*more, *task.splits), pending=task.pending)
 
 
-def _with_topics(chunk: Chunk, on_corrupt: OnCorrupt) -> Chunk:
-    """Leave out records whose topic is no text."""
+def _drop_unreadable_topics(chunk: Chunk, on_corrupt: OnCorrupt) -> Chunk:
+    """Drop records whose topic is not text."""
     queues = chunk.fields.queues()
     wrong = [_NO_TEXT in topic for topic, _ in queues.names]
     if not any(wrong):
         return chunk
     is_wrong = np.array(wrong, np.bool_)[queues.numbers]
     for position in chunk.fields.long("position")[is_wrong].tolist():
-        damaged(f"the topic of the record at position {position} is no text", on_corrupt)
+        handle_damage(f"the topic of the record at position {position} is no text", on_corrupt)
     return chunk.only(~is_wrong)
 
 
@@ -287,22 +293,24 @@ def _store_ms(chunk: Chunk) -> Ints:
     return numbers(chunk.data, chunk.fields.host_places(Host.STORE) - 8, 8)
 
 
-def _has_wrapped(chunk: Chunk) -> bool:
-    """Tell whether any record is a batch of messages."""
+def _has_batches(chunk: Chunk) -> bool:
+    """Return whether any record is a batch of messages."""
     if chunk.fields.flags() & _WRAPPED != _WRAPPED:
         return False
     return bool((chunk.fields.number("sysFlag") & _WRAPPED == _WRAPPED).any())
 
 
-def _unwrapped(chunk: Chunk, on_corrupt: OnCorrupt) -> Chunk:
-    """Return every message as a record of its own, where batches are stored as one."""
+def _unwrap_batches(chunk: Chunk, on_corrupt: OnCorrupt) -> Chunk:
+    """Return a record for every message of batches that are stored as one record."""
     parts: list[bytes | memoryview] = []
     for start in chunk.starts.tolist():
         record = decode_record(chunk.data, start, verify_crc=False)
         try:
             messages = unwrap_batch(record, first=0)
         except RocketpostError as error:
-            damaged(f"the record at position {record.position} cannot be read: {error}", on_corrupt)
+            handle_damage(
+                f"the record at position {record.position} cannot be read: {error}", on_corrupt
+            )
             continue
         for message in messages:
             parts += encode_record(message)
@@ -318,7 +326,7 @@ def _column(chunk: Chunk, name: str) -> pa.Array:
     return decode(chunk, _TEXTS[name], broker_name=None).column(0)
 
 
-def _admitted(array: pa.Array, texts: TextBounds) -> Mask:
+def _matches_texts(array: pa.Array, texts: TextBounds) -> Mask:
     if texts.is_any:
         return np.ones(len(array), np.bool_)
     hits = pc.starts_with(array, texts.prefix)
@@ -327,7 +335,7 @@ def _admitted(array: pa.Array, texts: TextBounds) -> Mask:
     return np.asarray(pc.fill_null(hits, False), np.bool_)
 
 
-def _within(values: Ints | npt.NDArray[np.int32], bounds: NumberBounds) -> Mask:
+def _matches_numbers(values: Ints | npt.NDArray[np.int32], bounds: NumberBounds) -> Mask:
     hits = np.ones(len(values), np.bool_)
     if bounds.low is not None:
         hits &= values >= bounds.low
@@ -338,8 +346,8 @@ def _within(values: Ints | npt.NDArray[np.int32], bounds: NumberBounds) -> Mask:
     return hits
 
 
-def _pieces(chunk: Chunk) -> Iterator[Chunk]:
-    """Cut records into batches, bounded by rows and by bytes."""
+def _split_chunk(chunk: Chunk) -> Iterator[Chunk]:
+    """Split records into groups, limited by rows and by bytes."""
     starts, at = chunk.starts, 0
     while at < len(starts):
         limit = np.searchsorted(starts, starts[at] + BATCH_BYTES)
@@ -348,13 +356,13 @@ def _pieces(chunk: Chunk) -> Iterator[Chunk]:
         at = end
 
 
-def _intact(chunk: Chunk, on_corrupt: OnCorrupt) -> Chunk:
-    """Leave out records whose body fails its CRC."""
+def _drop_corrupt_bodies(chunk: Chunk, on_corrupt: OnCorrupt) -> Chunk:
+    """Drop records whose bodies do not match their CRCs."""
     intact = np.ones(len(chunk), np.bool_)
     for row, start in enumerate(chunk.starts.tolist()):
         record = decode_record(chunk.data, start, verify_crc=False)
         if record.body and crc32(record.body) & CRC_MASK != record.body_crc:
             what = f"the body of the record at position {record.position} fails its CRC"
-            damaged(what, on_corrupt)
+            handle_damage(what, on_corrupt)
             intact[row] = False
     return chunk.only(intact)

@@ -1,4 +1,4 @@
-"""State in the files beside a commit log: topics, deletions, and the progress of queues."""
+"""State in the files next to a commit log: topics, deletions, and progress of queues."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import msgspec
 from rocketpost.codec.bodies.topic import decode_topic_table
 from rocketpost.errors import RocketpostError, StoreError
 from rocketpost.model.names import is_retry_or_dlq, is_system_topic
-from rocketpost.spark.log.queue_files import queues_of
+from rocketpost.spark.log.queue_files import list_queues
 from rocketpost.store.checkpoint import FILE_BYTES, decode_checkpoint
 from rocketpost.store.layout import Layout
 
 BATCH_QUEUES: Final = "batchconsumequeue"
-"""Where RocketMQ keeps the queues of topics with the attribute ``queue.type=BatchCQ``."""
+"""The folder for queues of topics with the attribute ``queue.type=BatchCQ`` in RocketMQ."""
 
 
 class StoreState(NamedTuple):
@@ -24,49 +24,49 @@ class StoreState(NamedTuple):
     topics: frozenset[str]
     """Topics with queues or with a configuration."""
     batch_topics: frozenset[str]
-    """Those whose batches are stored as one record."""
+    """Topics whose batches are stored as one record."""
     dead_before: dict[str, int]
-    """For topics that were deleted: records before this position are of their earlier life."""
+    """Positions before which records belong to deleted topics of the same name."""
     settled: int
-    """Every message before this position is in the files of its queue, unless power was lost."""
+    """Messages before this position are in the files of their queues, except after a power cut."""
     safe_ms: int | None
-    """Those that were stored before this time are there even then; None if all are."""
+    """Messages stored before this time are there even after a power cut; None if all are."""
     newest: int
-    """Where the newest message begins that is in the files of any queue; -1 if none is."""
+    """The position of the newest message in any queue file; -1 if there is none."""
     lacks_queues: bool = False
-    """Whether a broker of ours has counted more queues than there are now."""
+    """Whether a broker of Rocketpost has counted more queues than exist now."""
     without_queues: frozenset[str] = frozenset()
-    """Topics with a configuration whose queue files may be missing: they have none at all."""
+    """Topics with a configuration but no queue files, which may be lost."""
 
 
-def state_of(layout: Layout) -> StoreState:
-    """Return how a store stands.
+def read_state(layout: Layout) -> StoreState:
+    """Read the state of a store.
 
     Raises:
         StoreError: A table cannot be read.
     """
-    # The checkpoint comes first: queues that are looked at later can only be further.
-    checkpoint = decode_checkpoint(_contents(layout.checkpoint)[:FILE_BYTES])
-    batch_topics = frozenset(_names(f"{layout.root}/{BATCH_QUEUES}"))
-    # Brokers of ours note how far every queue is. Those of RocketMQ put messages into queues in
-    # the order of the log, so the newest tells of all; what they have on disk they know by time.
+    # The checkpoint is read first: queues that are read later can only be ahead of it.
+    checkpoint = decode_checkpoint(_read_contents(layout.checkpoint)[:FILE_BYTES])
+    batch_topics = frozenset(_list_names(f"{layout.root}/{BATCH_QUEUES}"))
+    # Brokers of Rocketpost store the progress of every queue. RocketMQ's brokers fill queues in
+    # the order of the log, so the newest entry is enough; they store a time for what is on disk.
     progress = checkpoint.progress
-    with_queues = frozenset(_names(layout.consume_queues))
-    queues = [queue for topic in with_queues for _, queue in queues_of(layout, topic)]
+    with_queues = frozenset(_list_names(layout.consume_queues))
+    queues = [queue for topic in with_queues for _, queue in list_queues(layout, topic)]
     newest = max((queue.newest for queue in queues), default=-1)
-    configured = _configured(layout)
+    configured = _read_topics(layout)
     lacks_queues = progress is not None and len(queues) < progress.queue_count
     # A topic that never had a message has no queue files either. RocketMQ's brokers do not count
-    # queues; of their stores the topics that users made are suspected.
+    # queues, so in their stores the topics of users are suspected.
     suspected = {
         topic
         for topic in configured - with_queues - batch_topics
-        if lacks_queues or (progress is None and _is_users(topic))
+        if lacks_queues or (progress is None and _is_user_topic(topic))
     }
     return StoreState(
         topics=with_queues | batch_topics | configured,
         batch_topics=batch_topics,
-        dead_before=_deletions(layout),
+        dead_before=_read_deletions(layout),
         settled=max(newest, 0) if progress is None else progress.position,
         safe_ms=checkpoint.times.safe_ms if progress is None else None,
         newest=newest,
@@ -75,13 +75,13 @@ def state_of(layout: Layout) -> StoreState:
     )
 
 
-def _is_users(topic: str) -> bool:
+def _is_user_topic(topic: str) -> bool:
     return not is_system_topic(topic) and not is_retry_or_dlq(topic)
 
 
-def _configured(layout: Layout) -> frozenset[str]:
+def _read_topics(layout: Layout) -> frozenset[str]:
     path = f"{layout.config}/topics.json"
-    data = _contents(path)
+    data = _read_contents(path)
     try:
         return frozenset(decode_topic_table(data).topic_config_table) if data else frozenset()
     except RocketpostError as error:
@@ -96,8 +96,8 @@ class _Deletions(msgspec.Struct):
     topics: dict[str, _Dropped] = {}
 
 
-def _deletions(layout: Layout) -> dict[str, int]:
-    data = _contents(layout.dropped_topics)
+def _read_deletions(layout: Layout) -> dict[str, int]:
+    data = _read_contents(layout.dropped_topics)
     if not data:
         return {}
     try:
@@ -107,8 +107,8 @@ def _deletions(layout: Layout) -> dict[str, int]:
     return {topic: dropped.position for topic, dropped in found.topics.items()}
 
 
-def _names(folder: str) -> list[str]:
-    """Return the directories in a folder."""
+def _list_names(folder: str) -> list[str]:
+    """Return the names of the directories in a folder."""
     try:
         names = os.listdir(folder)
     except (FileNotFoundError, NotADirectoryError):
@@ -116,7 +116,7 @@ def _names(folder: str) -> list[str]:
     return [name for name in names if os.path.isdir(f"{folder}/{name}")]
 
 
-def _contents(path: str) -> bytes:
+def _read_contents(path: str) -> bytes:
     try:
         with open(path, "rb") as file:
             return file.read()

@@ -1,9 +1,9 @@
-"""Records of a log that a consumer would get: those that a consume queue points at.
+"""Visibility of records to consumers: the records that a consume queue points at.
 
-A log also holds what no queue has: messages of topics that were deleted, perhaps made again since,
-and marks of old transactions. The files of a queue may be behind the log of a running broker; what
-they do not cover yet counts as visible. Where all files of a queue are missing nobody knows what it
-pointed at: that is damage.
+A log also has records that no queue points at: messages of deleted topics, even if created again
+since, and markers of old transactions. The files of a queue may lag behind the log of a running
+broker; records after their end count as visible. If all files of a queue are missing, the
+visibility of its records is unknown: that is damage.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from rocketpost.model.sysflag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
-from rocketpost.spark.log.files import OnCorrupt, damaged
+from rocketpost.spark.log.files import OnCorrupt, handle_damage
 from rocketpost.spark.log.queue_files import ENTRY, QueueFiles, are_visible, batch_positions
 from rocketpost.spark.log.store_state import BATCH_QUEUES, StoreState
 from rocketpost.spark.records.fields import Fields, Ints, Limits, Mask
@@ -25,35 +25,35 @@ log = logging.getLogger(__name__)
 _NEVER: Final = 2**63 - 1
 _NOTHING: Final = Limits(0, _NEVER, _NEVER, _NEVER)
 _ENTRIES_MAX: Final = 1 << 17
-"""How many entries are compared at once; damaged offsets may lie anywhere."""
+"""Number of entries that are read at once; damaged offsets may be anywhere."""
 _AHEAD: Final = 4
-"""How many times what is asked for is read. What was not in the queue then is behind its end."""
+"""Factor of read-ahead. Entries that did not exist then are after the end of the queue."""
 _AHEAD_MIN: Final = 64
-"""But no fewer entries: they cost the same as one."""
+"""The least number of entries to read, which cost the same as one."""
 _AHEAD_BYTES_MAX: Final = 32 * 1024 * 1024
-"""All is forgotten when so much was read."""
+"""Entries read ahead are dropped when there are this many."""
 
 
 class _Ahead(NamedTuple):
-    """Entries of a queue, read further than was asked for."""
+    """Entries of a queue, read ahead."""
 
     first: int
     end: int
     data: bytes
 
     def of(self, low: int, end: int) -> bytes:
-        """Return some of them."""
+        """Return some of the entries."""
         at, size = (low - self.first) * ENTRY.itemsize, (end - low) * ENTRY.itemsize
         return self.data[at : at + size]
 
 
 class Visibility:
-    """The consumers' view of one store. Not thread-safe: belongs to one task.
+    """Decides which records of one store are visible. Not thread-safe: belongs to one task.
 
     Args:
-        layout: Where the store is.
-        state: How it stood when the task was planned.
-        on_corrupt: What to do where the files of a queue are missing.
+        layout: The paths of the store.
+        state: Its state when the task was planned.
+        on_corrupt: The reaction to missing files of a queue.
     """
 
     def __init__(
@@ -72,8 +72,8 @@ class Visibility:
         """Return which of some records are visible.
 
         Raises:
-            CorruptRecord: The files of a queue are missing, and that is to fail.
-            Stopped: They are, and reading is to end there.
+            CorruptRecord: The files of a queue are missing, and ``onCorrupt`` is ``fail``.
+            Stopped: The same, and ``onCorrupt`` is ``stop``.
         """
         queues = fields.queues()
         limits: list[Limits] = []
@@ -92,13 +92,13 @@ class Visibility:
                 queue = self._queue(topic, queue_id)
                 if not queue.has_files or low < queue.first:
                     suspected.append(number)
-                limits.append(self._limits(topic, queue)._replace(base=filled - low))
-                entries.append(self._entries(topic, queue_id, low, end))
+                limits.append(self._make_limits(topic, queue)._replace(base=filled - low))
+                entries.append(self._read_entries(topic, queue_id, low, end))
                 filled += end - low
         visible = fields.in_queues(b"".join(entries), limits)
         for number in odd:
             members = np.flatnonzero(queues.numbers == number)
-            visible[members] = self._odd(*queues.names[number], fields, members)
+            visible[members] = self._check_one_by_one(*queues.names[number], fields, members)
         if fields.flags() & TRANSACTION_MASK:
             kinds = fields.number("sysFlag") & TRANSACTION_MASK
             visible &= (kinds != TRANSACTION_PREPARED) & (kinds != TRANSACTION_ROLLBACK)
@@ -109,11 +109,11 @@ class Visibility:
         return visible
 
     def _report_missing(self, topic: str, queue_id: int, fields: Fields, hidden: Ints) -> None:
-        """Tell that messages are hidden only because the files of their queue are not there.
+        """Report messages that are hidden only because the files of their queue are missing.
 
         Raises:
-            CorruptRecord: All files of the queue are missing, and that is to fail.
-            Stopped: They are, and reading is to end there.
+            CorruptRecord: All files of the queue are missing, and ``onCorrupt`` is ``fail``.
+            Stopped: The same, and ``onCorrupt`` is ``stop``.
         """
         if (topic, queue_id) in self._reported:
             return
@@ -131,7 +131,7 @@ class Visibility:
                 " missing; view=log shows them directory=%s position=%s", directory, lost[0],
             )  # fmt: skip
         elif self._state.lacks_queues or topic in self._state.without_queues:
-            damaged(
+            handle_damage(
                 f"{directory} is missing: consumers cannot see the messages of {topic}, queue"
                 f" {queue_id}, of which the log has one at position {lost[0]}; view=log reads"
                 " them without queues",
@@ -140,18 +140,18 @@ class Visibility:
             log.warning("the files of a queue are missing directory=%s", directory)
         self._reported.add((topic, queue_id))
 
-    def _odd(self, topic: str, queue_id: int, fields: Fields, members: Ints) -> Mask:
-        """Return which records of a queue are visible that cannot be read at once."""
+    def _check_one_by_one(self, topic: str, queue_id: int, fields: Fields, members: Ints) -> Mask:
+        """Return which records of a queue are visible, if their entries cannot be read at once."""
         positions = fields.long("position")[members]
         if topic in self._state.batch_topics:
-            return self._in_batches(topic, queue_id, positions)
+            return self._check_batch_queue(topic, queue_id, positions)
         offsets = fields.long("queueOffset")[members]
         queue = self._queue(topic, queue_id)
-        _, *limits = self._limits(topic, queue)
+        _, *limits = self._make_limits(topic, queue)
         return are_visible(queue.found(offsets), offsets, positions, *limits)
 
-    def _entries(self, topic: str, queue_id: int, low: int, end: int) -> bytes:
-        """Return entries of a queue: what was read ahead for earlier records, or read anew."""
+    def _read_entries(self, topic: str, queue_id: int, low: int, end: int) -> bytes:
+        """Return entries of a queue, from those read ahead or from the file."""
         known = self._ahead.get((topic, queue_id))
         if known is None or low < known.first or known.end < end:
             further = low + max(_AHEAD * (end - low), _AHEAD_MIN)
@@ -164,8 +164,8 @@ class Visibility:
             self._ahead_bytes += len(data)
         return known.of(low, end)
 
-    def _limits(self, topic: str, queue: QueueFiles) -> Limits:
-        # What was put into the queue since its end was read is in the entries already.
+    def _make_limits(self, topic: str, queue: QueueFiles) -> Limits:
+        # Entries added after the end was read are included already.
         behind = queue.newest + 1 if queue.has_files else self._state.settled
         return Limits(0, queue.first, behind, self._state.dead_before.get(topic, 0))
 
@@ -176,7 +176,7 @@ class Visibility:
             self._queues[topic, queue_id] = queue
         return queue
 
-    def _in_batches(self, topic: str, queue_id: int, positions: Ints) -> Mask:
+    def _check_batch_queue(self, topic: str, queue_id: int, positions: Ints) -> Mask:
         known = self._batches.get((topic, queue_id))
         if known is None:
             known = batch_positions(f"{self._layout.root}/{BATCH_QUEUES}/{topic}/{queue_id}")

@@ -27,7 +27,7 @@ from rocketpost.spark.lake.lake import (
     DATA,
     FORMATS,
     Batch,
-    BatchTaken,
+    BatchExists,
     DataFile,
     Lake,
     Snapshot,
@@ -152,10 +152,10 @@ def archive_once(
 
     Raises:
         ClientError: Messages are gone, or were read that nobody wanted; nothing is archived then.
-        BatchTaken: Another run archived them at the same time; nothing is archived twice.
+        BatchExists: Another run archived them at the same time; nothing is archived twice.
     """
     lake = config.open()
-    with lake.writing(is_over=is_over):
+    with lake.write_lock(is_over=is_over):
         return _archive_once(spark, config, lake)
 
 
@@ -164,11 +164,11 @@ def _archive_once(spark: SparkSession, config: ArchiveConfig, lake: Lake) -> Bat
     todo = _planned(config, before)
     if not todo.covered:
         return None
-    folder = lake.fresh_folder(before.next_number)
+    folder = lake.make_folder_name(before.next_number)
     try:
         if todo.pieces:
-            write(_frame(spark, config.source, todo.pieces), lake.uri_of(folder))
-        files = lake.written(folder)
+            write(_frame(spark, config.source, todo.pieces), lake.uri_for(folder))
+        files = lake.list_files(folder)
         batch = Batch(
             number=before.next_number,
             ranges=todo.covered,
@@ -213,7 +213,7 @@ def archive(
             break
         try:
             batch = archive_once(spark, config, is_over=is_over)
-        except BatchTaken as error:
+        except BatchExists as error:
             # Another run made progress, so this one has less to do.
             logger.warning("another run archives too, continuing after it: %s", error)
             continue
@@ -284,11 +284,11 @@ def messages(
     for file in files:
         # Ours lie in a folder of their batch, those that Delta tools rewrote in none.
         base = DATA if file.path.startswith(f"{DATA}/") else ""
-        by_base.setdefault(base, []).append(lake.uri_of(file.path))
+        by_base.setdefault(base, []).append(lake.uri_for(file.path))
     frames = [
         spark.read.schema(schema)
         .options(**(reading or {}))
-        .option("basePath", lake.uri_of(base))
+        .option("basePath", lake.uri_for(base))
         .parquet(*uris)
         for base, uris in sorted(by_base.items())
     ]

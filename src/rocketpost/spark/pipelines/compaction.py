@@ -74,7 +74,7 @@ def compact(
     """
     lake = open_lake(lake_uri)
     lake.check_writable()
-    with lake.writing():
+    with lake.write_lock():
         lake.sweep(lake.snapshot())
         done = None
         # Every pass leaves fewer files than it found, or nothing changes. One nearly always does
@@ -89,11 +89,11 @@ def _compact_once(spark: SparkSession, lake: Lake, file_bytes: int) -> Compactio
     merges = mergeable(before.files, file_bytes)
     if not merges:
         return None
-    folder = lake.fresh_folder(before.next_number)
+    folder = lake.make_folder_name(before.next_number)
     try:
         _write(spark, lake, merges, folder, file_bytes)
         merged = {file for merge in merges for file in merge.files}
-        files = [file for file in before.files if file not in merged] + lake.written(folder)
+        files = [file for file in before.files if file not in merged] + lake.list_files(folder)
         if len(files) >= len(before.files):  # Spark's settings may ask for smaller ones
             lake.discard(folder)
             return None
@@ -115,11 +115,11 @@ def _write(
     jobs = [(merge.files, merge.into) for merge in merges if merge.into > 1]
     for files, count in jobs:
         rows = _dated(messages(spark, lake, files))
-        write(_sorted(rows.repartitionByRange(count, *_ORDER)), lake.uri_of(folder))
+        write(_sorted(rows.repartitionByRange(count, *_ORDER)), lake.uri_for(folder))
     if single:
         tasks = max(1, round(sum(file.bytes for file in single) / file_bytes))
         rows = _dated(messages(spark, lake, single))
-        write(_sorted(rows.repartition(tasks, *_ORDER[:2])), lake.uri_of(folder))
+        write(_sorted(rows.repartition(tasks, *_ORDER[:2])), lake.uri_for(folder))
 
 
 def _dated(rows: DataFrame) -> DataFrame:

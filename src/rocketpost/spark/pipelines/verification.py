@@ -31,7 +31,7 @@ def verify(
         is_over: Tells whether Spark fails because it was told to, and not for what it reads.
     """
     lake = open_lake(lake_uri)
-    flaws = lake.flaws()
+    flaws = lake.find_flaws()
     snapshot = lake.snapshot()
     if flaws or not snapshot.files:
         return flaws

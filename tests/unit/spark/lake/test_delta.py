@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from rocketpost.errors import StoreError
 from rocketpost.spark.lake import delta as delta_lake
 from rocketpost.spark.lake.delta import APPLICATION, DeltaLake
-from rocketpost.spark.lake.lake import BatchTaken
+from rocketpost.spark.lake.lake import BatchExists
 from rocketpost.spark.records import columns
 from rocketpost.spark.source.plan import QueueKey, Range
 
@@ -80,7 +80,7 @@ def test_two_runs_that_saw_the_same_table_cannot_both_commit(
     stale = DeltaTable(lake.uri)
     commit(lake, 1, Range(A, 1, 2))
     monkeypatch.setattr(lake, "_table", lambda: stale)
-    with pytest.raises(BatchTaken, match="another run"):
+    with pytest.raises(BatchExists, match="another run"):
         lake.commit(batch(1, write(lake, 1, Range(A, 1, 2)), Range(A, 1, 2)))
     monkeypatch.undo()
     assert offsets(lake) == [("T", 0), ("T", 1)]
@@ -99,9 +99,9 @@ def test_what_delta_tools_do_to_files_changes_no_offsets(lake: DeltaLake) -> Non
     assert held.batches == before.batches
     assert held.watermark == {A: 8, B: 4}
     assert len(held.files) == 1
-    assert lake.flaws() == []
+    assert lake.find_flaws() == []
     commit(lake, 4, Range(A, 8, 9))
-    assert lake.flaws() == []
+    assert lake.find_flaws() == []
     assert [offset for _, offset in offsets(lake)].count(8) == 1
 
 

@@ -13,7 +13,7 @@ from rocketpost.errors import ClientError, ConfigError
 from rocketpost.spark.lake.lake import (
     FORMATS,
     Batch,
-    BatchTaken,
+    BatchExists,
     DataFile,
     Flaw,
     Lake,
@@ -40,7 +40,7 @@ def without_files(batches: list[Batch]) -> list[Batch]:
 def test_a_new_lake_is_empty(lake: Lake) -> None:
     assert lake.snapshot() == ([], [], 0)
     assert lake.snapshot().watermark == {}
-    assert lake.flaws() == []
+    assert lake.find_flaws() == []
     assert not Path(lake.uri).exists()
 
 
@@ -63,7 +63,7 @@ def test_batches_are_read_back_as_written(lake: Lake) -> None:
     assert held.topics == {"T"}
     assert held.ranges == {A: Range(A, 5, 20), B: Range(B, 0, 4)}
     assert (held.next_number, held.rows) == (2, 19)
-    assert again.flaws() == []
+    assert again.find_flaws() == []
 
 
 def test_files_without_a_manifest_do_not_count(lake: Lake) -> None:
@@ -74,43 +74,43 @@ def test_files_without_a_manifest_do_not_count(lake: Lake) -> None:
     lake.discard(folder)
     assert not Path(lake.uri, folder).exists()
     lake.discard(folder)
-    assert lake.flaws() == []
+    assert lake.find_flaws() == []
 
 
 def test_a_batch_without_messages_counts(lake: Lake) -> None:
     lake.commit(batch(0, [], Range(A, 0, 8)))  # a filter let nothing through
     assert lake.snapshot().watermark == {A: 8}
     assert lake.snapshot().next_number == 1
-    assert lake.flaws() == []
+    assert lake.find_flaws() == []
 
 
 def test_a_second_writer_is_noticed(lake: Lake) -> None:
     files = write(lake, 0, Range(A, 0, 1))
     other = commit(lake, 0, Range(A, 0, 3))
-    with pytest.raises(BatchTaken, match="another run"):
+    with pytest.raises(BatchExists, match="another run"):
         lake.commit(batch(0, files, Range(A, 0, 1)))
     assert lake.snapshot().files == other.files
-    assert lake.flaws() == []
+    assert lake.find_flaws() == []
 
 
 def test_what_a_killed_run_left_is_deleted_by_the_next_writer(lake: Lake) -> None:
     kept = commit(lake, 0, Range(A, 0, 3))
     left = write(lake, 1, Range(A, 3, 5))
-    half = Path(lake.uri, lake.fresh_folder(1), "topic=T", "part-0.parquet")
+    half = Path(lake.uri, lake.make_folder_name(1), "topic=T", "part-0.parquet")
     half.parent.mkdir(parents=True)
     half.touch()  # as a writer leaves it that was killed at its first byte
-    with lake.writing():
+    with lake.write_lock():
         assert not half.exists()
         assert not Path(lake.uri, left[0].path).exists()
         assert lake.snapshot().files == kept.files
-    assert lake.flaws() == []
+    assert lake.find_flaws() == []
 
 
 def test_files_that_a_compaction_replaced_are_left_to_their_readers(lake: Lake) -> None:
     before = commit(lake, 0, Range(A, 0, 3))
     commit(lake, 1, Range(A, 3, 5))
     compact(lake, Range(A, 0, 5))
-    with lake.writing():
+    with lake.write_lock():
         assert Path(lake.uri, before.files[0].path).exists()
 
 
@@ -123,11 +123,11 @@ def test_a_second_writer_waits_for_its_turn(lake: Lake) -> None:
         return False
 
     def write_too() -> int:
-        with other.writing(is_over=is_over):
+        with other.write_lock(is_over=is_over):
             return other.snapshot().next_number
 
     with ThreadPoolExecutor(1) as pool:
-        with lake.writing():
+        with lake.write_lock():
             waiting = pool.submit(write_too)
             assert asked.wait(30)
             commit(lake, 0, Range(A, 0, 3))
@@ -137,9 +137,9 @@ def test_a_second_writer_waits_for_its_turn(lake: Lake) -> None:
 def test_a_second_writer_can_stop_waiting(lake: Lake) -> None:
     other = type(lake)(lake.uri)
     with (
-        lake.writing(),
+        lake.write_lock(),
         pytest.raises(ClientError, match=r"stopped while waiting for process \d+"),
-        other.writing(is_over=lambda: True),
+        other.write_lock(is_over=lambda: True),
     ):
         pass
 
@@ -153,7 +153,7 @@ def test_a_compacted_batch_stands_for_those_it_replaces(lake: Lake) -> None:
     assert [each.number for each in held.batches] == [2, 3]
     assert not {file.path for file in before.files} & {file.path for file in held.files}
     assert (len(held.files), held.rows, held.watermark) == (2, 8, {A: 8})
-    assert lake.flaws() == []
+    assert lake.find_flaws() == []
 
 
 def test_a_compaction_may_keep_large_files(lake: Lake) -> None:
@@ -164,7 +164,7 @@ def test_a_compaction_may_keep_large_files(lake: Lake) -> None:
     files = [*large.files, *write(lake, 3, Range(A, 30, 33))]
     lake.commit(batch(3, files, Range(A, 0, 33), replaces=(0, 1, 2)), base=before)
     assert sorted(lake.snapshot().files) == sorted(files)
-    assert lake.flaws() == []
+    assert lake.find_flaws() == []
 
 
 def test_holes_overlaps_and_missing_files_are_flaws(lake: Lake) -> None:
@@ -172,7 +172,7 @@ def test_holes_overlaps_and_missing_files_are_flaws(lake: Lake) -> None:
     commit(lake, 1, Range(A, 4, 9))
     made = commit(lake, 2, Range(A, 7, 10))
     Path(lake.uri, made.files[0].path).unlink()
-    assert [flaw.text for flaw in lake.flaws()] == [
+    assert [flaw.text for flaw in lake.find_flaws()] == [
         "queue 0 of T on a: offsets 3 to 4 are missing",
         "queue 0 of T on a: offsets 7 to 9 are there twice",
         f"{made.files[0].path} is missing or has another size",
@@ -182,7 +182,7 @@ def test_holes_overlaps_and_missing_files_are_flaws(lake: Lake) -> None:
 def test_a_manifest_that_counts_other_rows_is_a_flaw(lake: Lake) -> None:
     made = batch(0, write(lake, 0, Range(A, 0, 3)), Range(A, 0, 3))
     lake.commit(made._replace(rows=4))
-    assert lake.flaws() == [Flaw("the manifests count 4 messages, the files have 3")]
+    assert lake.find_flaws() == [Flaw("the manifests count 4 messages, the files have 3")]
 
 
 def test_names_of_topics_may_have_percent_signs(lake: Lake) -> None:
@@ -190,10 +190,10 @@ def test_names_of_topics_may_have_percent_signs(lake: Lake) -> None:
     made = commit(lake, 0, Range(retried, 0, 2), Range(A, 0, 1))
     assert "topic=%25RETRY%25g" in made.files[0].path
     commit(lake, 1, Range(retried, 2, 3))
-    assert lake.flaws() == []
+    assert lake.find_flaws() == []
     compact(lake, Range(retried, 0, 3), Range(A, 0, 1))
     assert len(lake.snapshot().files) == 2
-    assert lake.flaws() == []
+    assert lake.find_flaws() == []
 
 
 def test_a_lake_has_one_format(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_a_batch_may_have_offsets_and_no_message(lake: Lake) -> None:
     lake.commit(batch(1, [], Range(A, 5, 9)))  # all of them were gone
     assert lake.snapshot().watermark == {A: 9}
     assert lake.snapshot().rows == 5
-    assert lake.flaws() == []
+    assert lake.find_flaws() == []
 
 
 def test_a_place_that_nobody_can_open_is_refused() -> None:

@@ -41,7 +41,7 @@ def test_files_of_early_manifests_have_no_counts(lake: ParquetLake) -> None:
     del manifest["files"][0]["rows"]
     path.write_text(json.dumps(manifest))
     assert lake.snapshot().files[0].rows is None
-    assert lake.flaws() == []
+    assert lake.find_flaws() == []
 
 
 def test_manifests_that_are_swept_while_they_are_read_are_no_trouble(
@@ -49,11 +49,11 @@ def test_manifests_that_are_swept_while_they_are_read_are_no_trouble(
 ) -> None:
     commit(lake, 0, Range(A, 0, 3))
     compact(lake, Range(A, 0, 3))
-    listed = lake._manifests()
+    listed = lake._read_manifests()
     ParquetLake(lake.uri).sweep(lake.snapshot())
-    assert len(listed) > len(lake._manifests())
-    answers = [listed, lake._manifests()]
-    monkeypatch.setattr(lake, "_manifests", lambda: answers.pop(0))
+    assert len(listed) > len(lake._read_manifests())
+    answers = [listed, lake._read_manifests()]
+    monkeypatch.setattr(lake, "_read_manifests", lambda: answers.pop(0))
     assert lake.snapshot().watermark == {A: 3}
 
 
@@ -75,7 +75,7 @@ def test_a_sweep_takes_what_no_manifest_has_and_nobody_writes(lake: ParquetLake)
     assert all(is_there(file.path) for file in [*running, *lake.snapshot().files])
     assert sorted(path.name for path in Path(lake.uri, "manifest").iterdir()) == ["00000002.json"]
     assert own.exists()
-    assert lake.flaws() == []
+    assert lake.find_flaws() == []
 
 
 def test_where_a_manifest_could_replace_another_nothing_is_written() -> None:

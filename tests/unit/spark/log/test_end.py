@@ -11,7 +11,7 @@ import pytest
 from rocketpost.codec.record import Record
 from rocketpost.errors import StoreError
 from rocketpost.spark.log import end as log_end
-from rocketpost.spark.log.end import layout_of, segments
+from rocketpost.spark.log.end import find_layout, list_segments
 
 from ..made_records import record
 from ..stores import write_log
@@ -28,7 +28,7 @@ def path(root: Path, start: int = 0) -> Path:
 
 
 def end(root: Path, newest: int = -1) -> int:
-    found = segments(layout_of(str(root)), newest)
+    found = list_segments(find_layout(str(root)), newest)
     return found[-1].start + found[-1].limit if found else 0
 
 
@@ -181,13 +181,13 @@ def test_damage_is_not_taken_for_the_end(tmp_path: Path) -> None:
     assert end(tmp_path) == true
     path(tmp_path, starts[1]).write_bytes(whole[: blank - 50])
     assert end(tmp_path) == true
-    sizes = {each.limit for each in segments(layout_of(str(tmp_path)))[:-1]}
+    sizes = {each.limit for each in list_segments(find_layout(str(tmp_path)))[:-1]}
     assert sizes == {SEGMENT}
 
 
 def test_a_store_without_records(tmp_path: Path) -> None:
     (tmp_path / "commitlog").mkdir()
-    assert segments(layout_of(str(tmp_path))) == []
+    assert list_segments(find_layout(str(tmp_path))) == []
     path(tmp_path).write_bytes(bytes(SEGMENT))
     assert end(tmp_path) == 0
     path(tmp_path).write_bytes(b"")
@@ -196,12 +196,12 @@ def test_a_store_without_records(tmp_path: Path) -> None:
 
 def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="no store directory: it has no commitlog"):
-        layout_of(str(tmp_path))
+        find_layout(str(tmp_path))
     with pytest.raises(StoreError, match="cannot be read: No such file"):
-        layout_of(str(tmp_path / "none"))
+        find_layout(str(tmp_path / "none"))
     (tmp_path / "dledger-n0").mkdir()
     with pytest.raises(StoreError, match="DLedger"):
-        layout_of(str(tmp_path))
+        find_layout(str(tmp_path))
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
@@ -210,27 +210,27 @@ def test_what_may_not_be_read_is_told(tmp_path: Path) -> None:
     (tmp_path / "commitlog").chmod(0)
     try:
         with pytest.raises(StoreError, match="commitlog cannot be read: Permission denied"):
-            segments(layout_of(str(tmp_path)))
+            list_segments(find_layout(str(tmp_path)))
     finally:
         (tmp_path / "commitlog").chmod(0o700)
 
 
 def test_holes_lie_between_segments(tmp_path: Path) -> None:
     write_log(tmp_path, numbered(60), segment_bytes=SEGMENT)
-    layout = layout_of(str(tmp_path))
-    assert log_end.holes(segments(layout)) == []
+    layout = find_layout(str(tmp_path))
+    assert log_end.find_gaps(list_segments(layout)) == []
     path(tmp_path).unlink()  # expired
-    assert log_end.holes(segments(layout)) == []
+    assert log_end.find_gaps(list_segments(layout)) == []
     path(tmp_path, 2 * SEGMENT).unlink()
-    assert log_end.holes(segments(layout)) == [(2 * SEGMENT, 3 * SEGMENT)]
+    assert log_end.find_gaps(list_segments(layout)) == [(2 * SEGMENT, 3 * SEGMENT)]
 
 
 def test_trap_segments_that_expire_while_they_are_listed_leave_no_hole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_log(tmp_path, numbered(60), segment_bytes=SEGMENT)
-    layout = layout_of(str(tmp_path))
-    whole = segments(layout)
+    layout = find_layout(str(tmp_path))
+    whole = list_segments(layout)
     listed = os.listdir
 
     def then_expire(folder: str) -> list[str]:
@@ -241,5 +241,5 @@ def test_trap_segments_that_expire_while_they_are_listed_leave_no_hole(
         return [names[0], *names[2:]]
 
     monkeypatch.setattr(os, "listdir", then_expire)
-    assert segments(layout) == whole[2:]
-    assert log_end.holes(segments(layout)) == []
+    assert list_segments(layout) == whole[2:]
+    assert log_end.find_gaps(list_segments(layout)) == []

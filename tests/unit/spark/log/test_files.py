@@ -10,16 +10,16 @@ import pytest
 from rocketpost.codec.record import Record, decode_record
 from rocketpost.errors import CorruptRecord
 from rocketpost.spark.log import files as log_files
-from rocketpost.spark.log.end import layout_of, segments
+from rocketpost.spark.log.end import find_layout, list_segments
 from rocketpost.spark.log.files import (
     OnCorrupt,
     Split,
     Stopped,
-    around,
-    chunks,
-    longer,
-    splits,
-    store_ms_at,
+    bracket_time,
+    find_cut_record_size,
+    read_chunks,
+    read_store_ms,
+    split_segment,
 )
 
 from ..made_records import V6, packed, record
@@ -44,13 +44,17 @@ def offsets(some: list[Split], on_corrupt: OnCorrupt = OnCorrupt.FAIL) -> list[i
     return [
         decode_record(chunk.data, int(start)).queue_offset
         for split in some
-        for chunk in chunks(split, on_corrupt)
+        for chunk in read_chunks(split, on_corrupt)
         for start in chunk.starts
     ]
 
 
 def cut(root: Path, split_bytes: int) -> list[Split]:
-    return [part for each in segments(layout_of(str(root))) for part in splits(each, split_bytes)]
+    return [
+        part
+        for each in list_segments(find_layout(str(root)))
+        for part in split_segment(each, split_bytes)
+    ]
 
 
 @pytest.mark.parametrize("split_bytes", [1, 97, 512, SEGMENT - 1, SEGMENT])
@@ -63,8 +67,8 @@ def test_every_record_is_read_once_however_segments_are_cut(
 
 def test_a_segment_is_cut_into_equal_parts(tmp_path: Path) -> None:
     write_log(tmp_path, numbered(40), segment_bytes=SEGMENT)
-    segment = segments(layout_of(str(tmp_path)))[0]
-    sizes = [part.end - part.begin for part in splits(segment, segment.limit - 1)]
+    segment = list_segments(find_layout(str(tmp_path)))[0]
+    sizes = [part.end - part.begin for part in split_segment(segment, segment.limit - 1)]
     assert sum(sizes) == segment.limit
     assert sorted(sizes) == [segment.limit // 2, (segment.limit + 1) // 2]
 
@@ -140,10 +144,10 @@ def test_a_segment_that_was_cut_is_damage(tmp_path: Path) -> None:
 
 def test_nonsense_does_not_make_the_rest_of_a_segment_a_record(tmp_path: Path) -> None:
     head = bytearray(packed(record(body=b"x" * 500))[:200])
-    assert longer(bytes(head), 10_000) == 603
-    assert longer(bytes(head), 602) is None
+    assert find_cut_record_size(bytes(head), 10_000) == 603
+    assert find_cut_record_size(bytes(head), 602) is None
     head[0] = 1
-    assert longer(bytes(head), 1 << 30) is None
+    assert find_cut_record_size(bytes(head), 1 << 30) is None
 
 
 def test_a_segment_that_expired_meanwhile_is_empty(tmp_path: Path) -> None:
@@ -156,12 +160,12 @@ def test_a_segment_that_expired_meanwhile_is_empty(tmp_path: Path) -> None:
 def test_where_a_time_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_files, "_PROBE_BYTES", 256)
     some = write_log(tmp_path, numbered(40), segment_bytes=1 << 16)
-    (segment,) = segments(layout_of(f"{tmp_path}/commitlog"))
-    assert store_ms_at(segment, 0) == some[0].store_ms
-    assert store_ms_at(segment, some[3].position + 1) == some[4].store_ms
-    assert store_ms_at(segment, segment.limit - 1) is None
+    (segment,) = list_segments(find_layout(f"{tmp_path}/commitlog"))
+    assert read_store_ms(segment, 0) == some[0].store_ms
+    assert read_store_ms(segment, some[3].position + 1) == some[4].store_ms
+    assert read_store_ms(segment, segment.limit - 1) is None
     for each in some:
-        low, high = around(segment, each.store_ms)
+        low, high = bracket_time(segment, each.store_ms)
         assert all(other.store_ms < each.store_ms for other in some if other.position < low)
         assert all(other.store_ms >= each.store_ms for other in some if other.position >= high)
         assert high - low <= 512
@@ -174,14 +178,14 @@ def test_the_part_of_a_segment_that_is_not_written_yet_is_not_read(
     path = max((tmp_path / "commitlog").iterdir())
     os.truncate(path, 1 << 30)
     read = 0
-    true = log_files.Opened.read
+    true = log_files.OpenFile.read
 
-    def counted(file: log_files.Opened, at: int, count: int) -> bytes:
+    def counted(file: log_files.OpenFile, at: int, count: int) -> bytes:
         nonlocal read
         data = true(file, at, count)
         read += len(data)
         return data
 
-    monkeypatch.setattr(log_files.Opened, "read", counted)
+    monkeypatch.setattr(log_files.OpenFile, "read", counted)
     assert offsets(cut(tmp_path, 128 << 20)) == list(range(8))
     assert read <= 5 * log_files.CHUNK_BYTES

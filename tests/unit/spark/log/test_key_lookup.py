@@ -11,9 +11,9 @@ import pytest
 
 from rocketpost.codec.record import Record
 from rocketpost.spark.log import key_lookup
-from rocketpost.spark.log.end import layout_of, segments
+from rocketpost.spark.log.end import find_layout, list_segments
 from rocketpost.spark.log.files import OnCorrupt
-from rocketpost.spark.log.key_lookup import looked_up, sized
+from rocketpost.spark.log.key_lookup import look_up, read_sizes
 from rocketpost.store.layout import Layout
 
 from ..made_records import record
@@ -39,7 +39,7 @@ def stored(tmp_path: Path) -> list[Record]:
 
 
 def found(root: Path, topics: str, *keys: str) -> list[int]:
-    return looked_up(Layout(str(root)), topics, keys, first=0, end=1 << 20).positions.tolist()
+    return look_up(Layout(str(root)), topics, keys, first=0, end=1 << 20).positions.tolist()
 
 
 def places(some: list[Record], topics: str, at: int) -> list[int]:
@@ -63,7 +63,7 @@ def test_all_files_are_asked(tmp_path: Path, stored: list[Record]) -> None:
 
 
 def unknown(root: Path, end: int) -> list[tuple[int, int]]:
-    return looked_up(Layout(str(root)), "A", ["k"], first=0, end=end).unknown
+    return look_up(Layout(str(root)), "A", ["k"], first=0, end=end).unknown
 
 
 def test_what_the_index_says_nothing_of(tmp_path: Path, stored: list[Record]) -> None:
@@ -88,7 +88,7 @@ def test_what_is_left_to_a_scan_is_no_hit_too(tmp_path: Path, stored: list[Recor
     with (tmp_path / "index" / FIRST).open("r+b") as file:
         file.seek(24)
         file.write(struct.pack(">q", stored[29].position))
-    hits = looked_up(Layout(str(tmp_path)), "AB", ["all"], first=0, end=end)
+    hits = look_up(Layout(str(tmp_path)), "AB", ["all"], first=0, end=end)
     assert hits.unknown == [(stored[29].position + 1, end)]
     assert hits.positions.tolist() == [each.position for each in stored[:30]]
 
@@ -118,14 +118,14 @@ def test_a_file_that_is_torn_is_not_used(tmp_path: Path, stored: list[Record]) -
 
 
 def test_positions_without_a_record_are_left_out(tmp_path: Path, stored: list[Record]) -> None:
-    every = tuple(segments(layout_of(str(tmp_path))))
+    every = tuple(list_segments(find_layout(str(tmp_path))))
     wanted = [stored[0].position, stored[3].position + 1, stored[40].position]
 
-    found_ = sized(np.array(wanted, np.int64), every, OnCorrupt.FAIL)
+    found_ = read_sizes(np.array(wanted, np.int64), every, OnCorrupt.FAIL)
     assert found_.positions.tolist() == [wanted[0], wanted[2]]
     assert found_.sizes.tolist() == [stored[0].size, stored[40].size]
     Path(every[0].path).unlink()
-    assert sized(np.array(wanted, np.int64), every, OnCorrupt.FAIL).positions.tolist() == [
+    assert read_sizes(np.array(wanted, np.int64), every, OnCorrupt.FAIL).positions.tolist() == [
         wanted[2]
     ]
 

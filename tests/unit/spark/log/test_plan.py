@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketpost.spark.log.plan import split_bytes_of
+from rocketpost.spark.log.plan import choose_split_bytes
 
 MIB = 1024 * 1024
 
@@ -26,14 +26,14 @@ MIB = 1024 * 1024
     ],
 )
 def test_a_log_is_shared_out_evenly(size: int, cores: int, tasks: int) -> None:
-    assert math.ceil(size / split_bytes_of(size, cores)) == tasks
+    assert math.ceil(size / choose_split_bytes(size, cores)) == tasks
 
 
 @given(size=st.integers(0, 2**50), cores=st.integers(1, 512))
 def test_no_task_has_more_than_its_bounds(size: int, cores: int) -> None:
-    assert 32 * MIB <= split_bytes_of(size, cores) <= 256 * MIB
+    assert 32 * MIB <= choose_split_bytes(size, cores) <= 256 * MIB
 
 
 @given(size=st.integers(2**36, 2**50), cores=st.integers(1, 256))
 def test_parts_of_one_segment_are_a_multiple_of_the_cores(size: int, cores: int) -> None:
-    assert math.ceil(size / split_bytes_of(size, cores)) % cores == 0
+    assert math.ceil(size / choose_split_bytes(size, cores)) % cores == 0

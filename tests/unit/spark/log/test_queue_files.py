@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rocketpost.spark.log.queue_files import QueueFiles, batch_positions, queues_of
+from rocketpost.spark.log.queue_files import QueueFiles, batch_positions, list_queues
 from rocketpost.store.layout import Layout
 
 ENTRIES = 8
@@ -80,11 +80,11 @@ def test_queues_of_a_topic(tmp_path: Path) -> None:
     for name in ("0", "12", "x"):
         write(tmp_path / "consumequeue/T" / name, 0, [(int(name, 36), 91, 0)])
     layout = Layout(str(tmp_path))
-    assert sorted((queue_id, queue.newest) for queue_id, queue in queues_of(layout, "T")) == [
+    assert sorted((queue_id, queue.newest) for queue_id, queue in list_queues(layout, "T")) == [
         (0, 0),
         (12, 38),
     ]
-    assert list(queues_of(layout, "none")) == []
+    assert list(list_queues(layout, "none")) == []
 
 
 def test_batches_by_position(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from pyspark.sql.datasource import EqualTo, Filter, InputPartition, LessThan
 from rocketpost.errors import CorruptRecord
 from rocketpost.model.sysflag import INNER_BATCH, NEED_UNWRAP
 from rocketpost.spark.log import files as log_files
-from rocketpost.spark.log.files import SMALLEST, Opened
+from rocketpost.spark.log.files import SMALLEST, OpenFile
 from rocketpost.spark.log.options import LogOptions
 from rocketpost.spark.log.plan import LogTask
 from rocketpost.spark.log.reader import FilteringLogReader, LogReader
@@ -65,22 +65,22 @@ class Counter:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.read = 0
         self.segments: set[str] = set()
-        true, made = Opened.read, Opened.__init__
+        true, made = OpenFile.read, OpenFile.__init__
         paths: dict[int, str] = {}
 
-        def opened(file: Opened, path: str) -> None:
+        def opened(file: OpenFile, path: str) -> None:
             paths[id(file)] = path
             made(file, path)
 
-        def counted(file: Opened, at: int, count: int) -> bytes:
+        def counted(file: OpenFile, at: int, count: int) -> bytes:
             data = true(file, at, count)
             self.read += len(data)
             if count > SMALLEST and "/commitlog/" in paths[id(file)]:
                 self.segments.add(paths[id(file)])
             return data
 
-        monkeypatch.setattr(Opened, "__init__", opened)
-        monkeypatch.setattr(Opened, "read", counted)
+        monkeypatch.setattr(OpenFile, "__init__", opened)
+        monkeypatch.setattr(OpenFile, "read", counted)
 
     def of_tasks(self, found: LogReader) -> int:
         """Return what the tasks of a reader read."""

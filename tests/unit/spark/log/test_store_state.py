@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rocketpost.errors import StoreError
-from rocketpost.spark.log.store_state import state_of
+from rocketpost.spark.log.store_state import read_state
 from rocketpost.store.layout import Layout
 
 from ..made_records import record
@@ -15,7 +15,7 @@ from ..stores import write_checkpoint, write_log, write_queues
 
 
 def test_an_empty_store(tmp_path: Path) -> None:
-    state = state_of(Layout(str(tmp_path)))
+    state = read_state(Layout(str(tmp_path)))
     assert (state.topics, state.settled, state.newest) == (frozenset(), 0, -1)
 
 
@@ -26,13 +26,13 @@ def test_how_far_queues_have_come(tmp_path: Path) -> None:
         segment_bytes=1 << 16,
     )
     write_queues(tmp_path, some[:200])  # over several files of a queue
-    state = state_of(Layout(str(tmp_path)))
+    state = read_state(Layout(str(tmp_path)))
     assert state.topics == {"T"}
     assert state.newest == state.settled == some[199].position
     assert state.safe_ms == 0
     # A checkpoint of ours knows better: queues are written one by one.
     write_checkpoint(tmp_path, some[150].position)
-    state = state_of(Layout(str(tmp_path)))
+    state = read_state(Layout(str(tmp_path)))
     assert (state.newest, state.settled) == (some[199].position, some[150].position)
     assert state.safe_ms is None
 
@@ -46,7 +46,7 @@ def test_topics_and_deletions(tmp_path: Path) -> None:
     (tmp_path / "config/droppedTopics.json").write_text(
         '{"serial":3,"topics":{"Old":{"position":77,"next":{"0":5}}}}'
     )
-    state = state_of(Layout(str(tmp_path)))
+    state = read_state(Layout(str(tmp_path)))
     assert state.topics == {"Batches", "New"}
     assert state.batch_topics == {"Batches"}
     assert state.dead_before == {"Old": 77}
@@ -57,4 +57,4 @@ def test_a_damaged_table_is_told(tmp_path: Path, name: str) -> None:
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / name).write_text("{")
     with pytest.raises(StoreError, match=f"{name} cannot be read"):
-        state_of(Layout(str(tmp_path)))
+        read_state(Layout(str(tmp_path)))

@@ -13,7 +13,7 @@ from rocketpost.errors import CorruptRecord
 from rocketpost.model.sysflag import TRANSACTION_PREPARED
 from rocketpost.spark.log.files import OnCorrupt
 from rocketpost.spark.log.queue_files import Entries, QueueFiles
-from rocketpost.spark.log.store_state import state_of
+from rocketpost.spark.log.store_state import read_state
 from rocketpost.spark.log.visibility import Visibility
 from rocketpost.spark.records.chunk import Chunk
 from rocketpost.store.layout import Layout
@@ -25,7 +25,7 @@ from ..stores import write_checkpoint, write_log, write_queues
 def visible(root: Path, some: list[Record], on_corrupt: OnCorrupt = OnCorrupt.FAIL) -> list[int]:
     layout = Layout(str(root))
     data, starts = laid_out(some)
-    state = state_of(layout)
+    state = read_state(layout)
     ways = [
         Visibility(layout, state, on_corrupt)
         .of(Chunk(data, starts, compiled=compiled).fields)
@@ -184,7 +184,7 @@ def test_chunk_after_chunk_says_the_same_as_all_at_once(tmp_path: Path) -> None:
     expected = visible(tmp_path, some)
     assert 0 < len(expected) < len(some)
     for size in range(1, 9):
-        one = Visibility(layout, state_of(layout))
+        one = Visibility(layout, read_state(layout))
         found = []
         for at in range(0, len(some), size):
             mask = one.of(Chunk(*laid_out(some[at : at + size])).fields)
@@ -200,7 +200,7 @@ def test_many_queues_are_read_once_for_many_chunks(
     )
     write_queues(tmp_path, some)
     layout = Layout(str(tmp_path))
-    one = Visibility(layout, state_of(layout))
+    one = Visibility(layout, read_state(layout))
     reads = []
     entries = QueueFiles.entries
 
@@ -218,7 +218,7 @@ def test_what_comes_into_a_queue_after_it_was_read_ahead_is_visible(tmp_path: Pa
     some = stored(tmp_path, *[record(queue_offset=at) for at in range(4)])
     write_queues(tmp_path, some[:2])
     layout = Layout(str(tmp_path))
-    one = Visibility(layout, state_of(layout))
+    one = Visibility(layout, read_state(layout))
     assert one.of(Chunk(*laid_out(some[:2])).fields).all()
     write_queues(tmp_path, some)
     assert one.of(Chunk(*laid_out(some[2:])).fields).all()

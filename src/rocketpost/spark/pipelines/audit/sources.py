@@ -15,9 +15,9 @@ from rocketpost.model.names import is_system_group
 from rocketpost.model.sysflag import COMPRESSED
 from rocketpost.spark.broker_session import BrokerSession
 from rocketpost.spark.lake.lake import check_topics
-from rocketpost.spark.log.end import layout_of
+from rocketpost.spark.log.end import find_layout
 from rocketpost.spark.log.options import LogOptions
-from rocketpost.spark.log.store_state import state_of
+from rocketpost.spark.log.store_state import read_state
 from rocketpost.spark.pipelines.archive import archived, opened
 from rocketpost.spark.pipelines.audit import checks
 from rocketpost.spark.pipelines.audit.config import AuditConfig
@@ -95,7 +95,7 @@ def check_store(config: AuditConfig) -> None:
     Raises:
         ConfigError: One is in none of them.
     """
-    states = [state_of(layout_of(path)) for path in stores(config)]
+    states = [read_state(find_layout(path)) for path in stores(config)]
     known = {topic for state in states for topic in state.topics}
     if known:
         check_topics(config.topics, known, where=config.source)

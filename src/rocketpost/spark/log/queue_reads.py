@@ -1,12 +1,12 @@
-"""Messages read through their queues: only the places of the log that queue entries point at.
+"""Reads of messages through their queues: only the parts of the log that queue entries point at.
 
-That spares reading the rest of the log where a topic, or its messages of some tag, is a small part
-of it. Entries tell position, size and tag hash of a message, 20 bytes for each. A task gets ranges
-of queue offsets and reads their entries itself; entries that lie close together are read at once.
+That is cheaper than a scan if a topic, or its messages with some tag, is a small part of the log.
+An entry has the position, the size and the tag hash of a message in 20 bytes. A task gets ranges of
+queue offsets and reads their entries itself; adjacent messages are read at once.
 
-A queue may be behind the log. What it lacked when ranges were planned is :class:`Pending`: it is
-found by scanning the end of the log for higher offsets. In a copy that was made while a broker ran
-a queue may lack more than that; then the scan begins where the queue ends.
+A queue may lag behind the log. :class:`Pending` has the end of each queue when ranges were planned;
+later messages are found by scanning the end of the log for higher offsets. In a copy that was made
+while a broker ran a queue may lack more than that; then the scan begins where the queue ends.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from rocketpost.spark.log.files import (
     MAGICS,
     SMALLEST,
     OnCorrupt,
-    Opened,
+    OpenFile,
     Segment,
-    are_sound,
-    damaged,
-    longer,
-    missing,
+    check_records,
+    find_cut_record_size,
+    handle_damage,
+    handle_missing_segment,
 )
-from rocketpost.spark.log.queue_files import Entries, QueueFiles, queues_of
+from rocketpost.spark.log.queue_files import Entries, QueueFiles, list_queues
 from rocketpost.spark.log.store_state import StoreState
 from rocketpost.spark.records.chunk import Chunk
 from rocketpost.spark.records.fields import Ints, Mask, heads
@@ -37,7 +37,7 @@ from rocketpost.spark.source.predicates import Predicates
 from rocketpost.store.layout import Layout
 
 SEEK_BYTES: Final = 8 * 1024
-"""Reading one message by itself costs as much as scanning so many bytes of the log."""
+"""Cost of reading one message by itself, as bytes of a scan."""
 _GAP_BYTES: Final = 16 * 1024
 _PICKED_BYTES: Final = 4 * 1024 * 1024
 _HEAD_BYTES: Final = 128
@@ -46,7 +46,7 @@ _MAGICS: Final = tuple(int.from_bytes(magic, "big", signed=True) for magic in MA
 
 
 class QueueRange(NamedTuple):
-    """Offsets of a queue, the second not included."""
+    """A range of offsets of a queue; the end is exclusive."""
 
     topic: str
     queue_id: int
@@ -55,21 +55,21 @@ class QueueRange(NamedTuple):
 
 
 class Pending(NamedTuple):
-    """Where the files of a queue ended: its next offset, and the position of its last message."""
+    """The end of the files of a queue: its next offset, and the position of its last message."""
 
     next_offset: int
     newest: int
 
 
 class QueuePlan(NamedTuple):
-    """What to read of some topics."""
+    """The plan to read topics through their queues."""
 
     tasks: list[tuple[QueueRange, ...]]
     pending: dict[tuple[str, int], Pending]
     cost_bytes: int
-    """What that costs, as bytes of a scan."""
+    """The cost, as bytes of a scan."""
     spans: list[tuple[int, int]]
-    """Positions between which messages lie, file by file."""
+    """Ranges of positions that contain the messages, by queue file."""
 
 
 class _Piece(NamedTuple):
@@ -79,29 +79,29 @@ class _Piece(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Which entries count, whatever their topic."""
+    """Bounds of queue entries, for all topics."""
 
     low: int
-    """Positions from here on."""
+    """The lowest position."""
     high: int
-    """Positions before this."""
+    """The end of positions."""
     tag_codes: frozenset[int] | None
     """Tag hashes, None for all."""
 
     def of(self, entries: Entries, dead_before: int) -> Mask:
-        """Return which entries may be of messages that are asked for."""
+        """Return which entries may belong to requested messages."""
         at = entries["position"]
         wanted = (entries["size"] > 0) & (at >= max(self.low, dead_before)) & (at < self.high)
         if self.tag_codes is not None:
             codes = entries["tags"].astype(np.int64)
-            # Larger numbers are no hashes: when a delayed message is due, or where more is said.
+            # Larger numbers are not hashes, but due times of delayed messages or references.
             is_hash = (codes >= -(2**31)) & (codes < 2**31)
             wanted &= ~is_hash | np.isin(codes, sorted(self.tag_codes))
         return np.asarray(wanted, np.bool_)
 
 
 def window(low: int, high: int, asked: Predicates) -> Window:
-    """Return which entries count, given the positions that do."""
+    """Return the bounds of entries for a range of positions."""
     codes = None
     if asked.tags.values is not None:
         codes = frozenset(string_hash(tag) for tag in asked.tags.values)
@@ -111,7 +111,7 @@ def window(low: int, high: int, asked: Predicates) -> Window:
     return Window(low, high, codes)
 
 
-def planned(
+def plan_queue_reads(
     layout: Layout,
     state: StoreState,
     topics: Iterable[str],
@@ -120,21 +120,21 @@ def planned(
     *,
     task_bytes: int,
 ) -> QueuePlan:
-    """Return how to read topics through their queues."""
+    """Return the plan to read topics through their queues."""
     pieces: list[_Piece] = []
     pending = {}
     for topic in sorted(topics):
-        for queue_id, queue in sorted(queues_of(layout, topic), key=lambda pair: pair[0]):
+        for queue_id, queue in sorted(list_queues(layout, topic), key=lambda pair: pair[0]):
             if asked.queue_ids.admits(queue_id):
                 dead = state.dead_before.get(topic, 0)
-                found = _look(pieces, queue, topic, queue_id, asked, entries, dead)
+                found = _add_queue(pieces, queue, topic, queue_id, asked, entries, dead)
                 pending[topic, queue_id] = found
     cost = sum(piece.cost_bytes for piece in pieces)
     spans = [piece.span for piece in pieces]
-    return QueuePlan(list(_tasks(pieces, task_bytes)), pending, cost, spans)
+    return QueuePlan(list(_assign_tasks(pieces, task_bytes)), pending, cost, spans)
 
 
-def _look(
+def _add_queue(
     pieces: list[_Piece],
     queue: QueueFiles,
     topic: str,
@@ -143,11 +143,11 @@ def _look(
     window: Window,
     dead_before: int,
 ) -> Pending:
-    """Add what is wanted of a queue, file by file; returns where it ends."""
+    """Add the requested ranges of a queue, file by file; return the end of the queue."""
     end, newest = queue.first, -1
     for file_first, file_end in queue.files:
         if file_first >= queue.end:
-            break  # files are made beforehand, and long
+            break  # files are preallocated, and large
         entries = queue.entries(file_first, min(file_end, queue.end))
         filled = np.flatnonzero(entries["size"] > 0)
         if not len(filled):
@@ -160,7 +160,7 @@ def _look(
         for low, high in asked.offsets.intervals(file_first, end):
             hits = np.flatnonzero(wanted[low - file_first : high - file_first]) + low
             if len(hits):
-                cost = _cost(entries[hits - file_first])
+                cost = _estimate_cost(entries[hits - file_first])
                 range_ = QueueRange(topic, queue_id, int(hits[0]), int(hits[-1]) + 1)
                 at = entries["position"][hits - file_first]
                 pieces.append(_Piece(range_, cost, (int(at.min()), int(at.max()))))
@@ -169,15 +169,15 @@ def _look(
     return Pending(end, newest)
 
 
-def _cost(entries: Entries) -> int:
-    """Return what reading some messages costs, as bytes of a scan."""
+def _estimate_cost(entries: Entries) -> int:
+    """Return the cost of reading some messages, as bytes of a scan."""
     sizes = entries["size"].astype(np.int64)
     gaps = np.diff(entries["position"].astype(np.int64)) - sizes[:-1]
     return int(sizes.sum() + np.clip(gaps, 0, SEEK_BYTES).sum()) + SEEK_BYTES
 
 
-def _tasks(pieces: list[_Piece], task_bytes: int) -> Iterator[tuple[QueueRange, ...]]:
-    """Share ranges out: a long one is cut, short ones go together."""
+def _assign_tasks(pieces: list[_Piece], task_bytes: int) -> Iterator[tuple[QueueRange, ...]]:
+    """Assign ranges to tasks: split long ones, and join short ones."""
     task: list[QueueRange] = []
     filled = 0
     for piece in pieces:
@@ -195,17 +195,17 @@ def _tasks(pieces: list[_Piece], task_bytes: int) -> Iterator[tuple[QueueRange, 
 
 
 class Places(NamedTuple):
-    """Where records should be, and what is known of them; -1 is not known."""
+    """Expected positions, sizes and offsets of records; -1 is unknown."""
 
     positions: Ints
     sizes: Ints
     offsets: Ints
 
 
-def places(
+def find_places(
     layout: Layout, range_: QueueRange, window: Window, dead_before: int
 ) -> Iterator[Places]:
-    """Yield where the messages of a range are, some at a time."""
+    """Yield the expected positions of the messages of a range, in groups."""
     queue = QueueFiles(layout.queue(range_.topic, range_.queue_id))
     for first in range(range_.first, range_.end, _ENTRIES_AT_ONCE):
         entries = queue.entries(first, min(range_.end, first + _ENTRIES_AT_ONCE))
@@ -218,13 +218,15 @@ def places(
         )
 
 
-def picked(wanted: Places, segments: tuple[Segment, ...], on_corrupt: OnCorrupt) -> Iterator[Chunk]:
-    """Yield the records that lie at some places, in the order of the places.
+def read_places(
+    wanted: Places, segments: tuple[Segment, ...], on_corrupt: OnCorrupt
+) -> Iterator[Chunk]:
+    """Yield the records at expected positions, in their order.
 
-    What is not there because its segment expired is left out.
+    Records of expired segments are skipped.
 
     Raises:
-        CorruptRecord: Something else lies at a place, and that is to fail.
+        CorruptRecord: A position has no such record, and ``onCorrupt`` is ``fail``.
     """
     starts = np.array([segment.start for segment in segments], np.int64)
     parts: list[bytes] = []
@@ -234,32 +236,32 @@ def picked(wanted: Places, segments: tuple[Segment, ...], on_corrupt: OnCorrupt)
     for segment_at, some in _by_segment(wanted, starts):
         segment = segments[segment_at]
         try:
-            file = Opened(segment.path)
+            file = OpenFile(segment.path)
         except FileNotFoundError:
-            missing(segment, on_corrupt)
+            handle_missing_segment(segment, on_corrupt)
             continue
         with file:
-            for group in _groups(wanted, some):
+            for group in _group_places(wanted, some):
                 begin = int(wanted.positions[group[0]])
                 last, size = int(wanted.positions[group[-1]]), int(wanted.sizes[group[-1]])
-                if size > _PICKED_BYTES and not _is_so_long(file, segment, last, size):
-                    size = 0  # nor is anything else read in its place
+                if size > _PICKED_BYTES and not _has_size(file, segment, last, size):
+                    size = 0  # and no other record is read instead
                 data = file.read(begin - segment.start, last + size - begin)
                 if filled and filled + len(data) > _PICKED_BYTES:
-                    yield from _checked(parts, places, members, wanted, segments, on_corrupt)
+                    yield from _check_sizes(parts, places, members, wanted, segments, on_corrupt)
                     parts, places, members, filled = [], [], [], 0
                 parts.append(data)
                 places.append(wanted.positions[group] - begin + filled)
                 members.append(group)
                 filled += len(data)
     if parts:
-        yield from _checked(parts, places, members, wanted, segments, on_corrupt)
+        yield from _check_sizes(parts, places, members, wanted, segments, on_corrupt)
 
 
-def _is_so_long(file: Opened, segment: Segment, position: int, size: int) -> bool:
-    """Tell whether a record is as long as an entry says, which may be damaged and say anything."""
+def _has_size(file: OpenFile, segment: Segment, position: int, size: int) -> bool:
+    """Return whether a record has the size in its entry; a damaged entry may have any size."""
     at = position - segment.start
-    return longer(file.read(at, _HEAD_BYTES), segment.limit - at) == size
+    return find_cut_record_size(file.read(at, _HEAD_BYTES), segment.limit - at) == size
 
 
 def _by_segment(wanted: Places, starts: Ints) -> Iterator[tuple[int, Ints]]:
@@ -270,17 +272,17 @@ def _by_segment(wanted: Places, starts: Ints) -> Iterator[tuple[int, Ints]]:
             yield int(at[some[0]]), some
 
 
-def _groups(wanted: Places, some: Ints) -> Iterator[Ints]:
-    """Cut ascending places where it is far to the next, or enough to read at once."""
+def _group_places(wanted: Places, some: Ints) -> Iterator[Ints]:
+    """Split ascending positions at large distances, and at the limit of one read."""
     positions, sizes = wanted.positions[some], wanted.sizes[some]
     gaps = np.diff(positions) - sizes[:-1]
-    # Records that overlap are none, or one is in the body of the other: each gets its own bytes.
+    # Records that overlap are damaged, or one is in the body of the other: read each by itself.
     far = (gaps > _GAP_BYTES) | (gaps < 0)
     blocks = (positions - positions[0]) // _PICKED_BYTES
     return iter(np.split(some, np.flatnonzero(far | (np.diff(blocks) > 0)) + 1))
 
 
-def _checked(
+def _check_sizes(
     parts: list[bytes],
     places: list[Ints],
     members: list[Ints],
@@ -305,10 +307,10 @@ def _checked(
     if is_there.all() and len(true) == len(chunk) and true.all():
         yield chunk
         return
-    is_there[is_there] = are_sound(data, starts[is_there], positions[is_there])
+    is_there[is_there] = check_records(data, starts[is_there], positions[is_there])
     for position in positions[~is_there].tolist():
         segment = max((s for s in segments if s.start <= position), key=lambda s: s.start)
         where = f"position {position} ({segment.path} byte {position - segment.start})"
-        damaged(f"a queue or the key index points at {where}: no such record", on_corrupt)
+        handle_damage(f"a queue or the key index points at {where}: no such record", on_corrupt)
     if is_there.any():
         yield Chunk(data, starts[is_there])

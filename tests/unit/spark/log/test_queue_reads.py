@@ -9,20 +9,20 @@ import pytest
 
 from rocketpost.codec.record import Record, decode_record
 from rocketpost.errors import CorruptRecord
-from rocketpost.spark.log.end import layout_of, segments
-from rocketpost.spark.log.files import OnCorrupt, Opened
-from rocketpost.spark.log.queue_ranges import (
+from rocketpost.spark.log.end import find_layout, list_segments
+from rocketpost.spark.log.files import OnCorrupt, OpenFile
+from rocketpost.spark.log.queue_reads import (
     SEEK_BYTES,
     Pending,
     Places,
     QueuePlan,
     QueueRange,
-    picked,
-    places,
-    planned,
+    find_places,
+    plan_queue_reads,
+    read_places,
     window,
 )
-from rocketpost.spark.log.store_state import state_of
+from rocketpost.spark.log.store_state import read_state
 from rocketpost.spark.source.predicates import NumberBounds, Predicates, TextBounds
 from rocketpost.store.layout import Layout
 
@@ -50,18 +50,18 @@ def stored(tmp_path: Path) -> list[Record]:
 def plan(root: Path, asked: Predicates, task_bytes: int = 1 << 30) -> QueuePlan:
     layout = Layout(str(root))
     entries = window(0, 1 << 40, asked)
-    state = state_of(layout)
-    return planned(layout, state, ["T"], asked, entries, task_bytes=task_bytes)
+    state = read_state(layout)
+    return plan_queue_reads(layout, state, ["T"], asked, entries, task_bytes=task_bytes)
 
 
 def read(root: Path, tasks: list[tuple[QueueRange, ...]], asked: Predicates) -> list[int]:
-    every = tuple(segments(layout_of(str(root))))
+    every = tuple(list_segments(find_layout(str(root))))
     return [
         int(decode_record(chunk.data, int(start)).body)
         for task in tasks
         for range_ in task
-        for some in places(Layout(str(root)), range_, window(0, 1 << 40, asked), 0)
-        for chunk in picked(some, every, OnCorrupt.FAIL)
+        for some in find_places(Layout(str(root)), range_, window(0, 1 << 40, asked), 0)
+        for chunk in read_places(some, every, OnCorrupt.FAIL)
         for start in chunk.starts
     ]
 
@@ -100,13 +100,13 @@ def test_a_queue_ends_with_its_first_empty_entry(tmp_path: Path, stored: list[Re
 
 
 def test_an_entry_that_points_elsewhere_is_damage(tmp_path: Path, stored: list[Record]) -> None:
-    every = tuple(segments(layout_of(str(tmp_path))))
+    every = tuple(list_segments(find_layout(str(tmp_path))))
     wrong = Places(
         np.array([stored[0].position + 1], np.int64), np.array([100]), np.array([0], np.int64)
     )
     with pytest.raises(CorruptRecord, match="points at position 1 "):
-        list(picked(wrong, every, OnCorrupt.FAIL))
-    assert list(picked(wrong, every, OnCorrupt.SKIP)) == []
+        list(read_places(wrong, every, OnCorrupt.FAIL))
+    assert list(read_places(wrong, every, OnCorrupt.SKIP)) == []
 
 
 def test_records_in_the_bodies_of_others_have_bytes_of_their_own(tmp_path: Path) -> None:
@@ -119,8 +119,8 @@ def test_records_in_the_bodies_of_others_have_bytes_of_their_own(tmp_path: Path)
         np.array([outer.size, len(packed(inner))], np.int64),
         np.array([0, 1], np.int64),
     )
-    every = tuple(segments(Layout(str(tmp_path))))
-    (chunk,) = picked(wanted, every, OnCorrupt.FAIL)
+    every = tuple(list_segments(Layout(str(tmp_path))))
+    (chunk,) = read_places(wanted, every, OnCorrupt.FAIL)
     first, second = chunk.starts.tolist()
     assert second >= first + outer.size
 
@@ -128,21 +128,21 @@ def test_records_in_the_bodies_of_others_have_bytes_of_their_own(tmp_path: Path)
 def test_a_size_that_is_nonsense_is_not_read(
     tmp_path: Path, stored: list[Record], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read_bytes = Opened.read
+    read_bytes = OpenFile.read
     counts = []
 
-    def counted(self: Opened, at: int, count: int) -> bytes:
+    def counted(self: OpenFile, at: int, count: int) -> bytes:
         counts.append(count)
         return read_bytes(self, at, count)
 
-    every = tuple(segments(Layout(str(tmp_path))))
-    monkeypatch.setattr(Opened, "read", counted)
+    every = tuple(list_segments(Layout(str(tmp_path))))
+    monkeypatch.setattr(OpenFile, "read", counted)
     wrong = Places(
         np.array([each.position for each in stored[:2]], np.int64),
         np.array([stored[0].size, 2**31 - 2], np.int64),
         np.array([0, 0], np.int64),
     )
-    (chunk,) = picked(wrong, every, OnCorrupt.SKIP)
+    (chunk,) = read_places(wrong, every, OnCorrupt.SKIP)
     assert len(chunk) == 1
     assert max(counts) < 1024
 
@@ -155,5 +155,5 @@ def test_a_large_message_is_read(tmp_path: Path) -> None:
         np.array([each.size for each in written], np.int64),
         np.arange(3),
     )
-    every = tuple(segments(Layout(str(tmp_path))))
-    assert sum(map(len, picked(wanted, every, OnCorrupt.FAIL))) == 3
+    every = tuple(list_segments(Layout(str(tmp_path))))
+    assert sum(map(len, read_places(wanted, every, OnCorrupt.FAIL))) == 3
