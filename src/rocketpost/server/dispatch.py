@@ -189,7 +189,7 @@ def park(connection: Connection, command: Command) -> None:
     """Let a request wait long: it does not count as unanswered, and keeps only its opaque number.
 
     A held pull may wait for a minute, and its peer may go on meanwhile. ``server.long_polling`` and
-    ``server.features.pop_hold`` bound how many wait.
+    ``server.popping.holds`` bound how many wait.
     """
     connection.no_answer()
     command.body = b""

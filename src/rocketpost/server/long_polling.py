@@ -7,7 +7,7 @@ it wants, or when its time is over.
 
 **Who resumes whom when a message arrives.** The store tells of messages that became visible while a
 commit is under way. Nothing is resumed there: this table, and that of pops
-(``server.features.pop_hold``), only note who is woken, and ask ``transport.turns`` to be called in
+(``server.popping.holds``), only note who is woken, and ask ``transport.turns`` to be called in
 the next iteration of the loop, when the commit is over and its sends are answered. Pulls go first,
 then pops. A hundred thousand may want the same message: each table works for a moment per iteration
 and lets others in between. Of pulls, the connections take turns, so that whoever waits with one

@@ -12,6 +12,7 @@ from rocketpost.broker.pop.in_order import OrderService
 from rocketpost.broker.pop.log import PopLog
 from rocketpost.broker.pop.progress import PopProgress
 from rocketpost.broker.pop.receipts import ReceiptService
+from rocketpost.broker.pop.requests import PopRequests
 from rocketpost.broker.pop.scan import QueueScan
 from rocketpost.broker.pop.service import PopService
 from rocketpost.broker.pop.targets import RetryRules, Targets
@@ -20,11 +21,12 @@ from rocketpost.model.names import revive_topic
 from rocketpost.model.topic import PERM_READ
 from rocketpost.server.context import LeaderContext
 from rocketpost.server.feature import Feature
-from rocketpost.server.features.pop_recorder import PopRecorder
-from rocketpost.server.features.pop_revival import Revival
-from rocketpost.server.handlers.pop import PopHandlers, PopRules
+from rocketpost.server.handlers.pop import PopHandlers
 from rocketpost.server.handlers.pop_replies import PopReplies
 from rocketpost.server.handlers.receipts import ReceiptHandlers
+from rocketpost.server.popping.desk import HeldPopLimits, PopDesk
+from rocketpost.server.popping.recorder import PopRecorder
+from rocketpost.server.popping.revival import Revival
 from rocketpost.server.route import Route
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.server.settings.limits import pull_limits
@@ -98,16 +100,20 @@ class PopFeature(Feature):
             clock=clock,
             revive_queue_count=topic.write_queue_nums,
         )
-        self._handlers = PopHandlers(
+        self._requests = PopRequests(
+            targets=self._targets, topics=topics, groups=groups, filters=context.filters
+        )
+        self.desk = PopDesk(
+            requests=self._requests,
             service=self._service,
             ordered=self._ordered,
-            targets=self._targets,
-            topics=topics,
-            groups=groups,
-            filters=context.filters,
             recorder=recorder,
-            replies=PopReplies(stats=context.stats, broker_name=broker_name),
             turns=context.turns,
+        )
+        self._handlers = PopHandlers(
+            desk=self.desk,
+            requests=self._requests,
+            replies=PopReplies(stats=context.stats, broker_name=broker_name),
         )
         self._receipts = ReceiptHandlers(
             receipts=receipts, ordered=self._ordered, recorder=recorder, store=store, topics=topics
@@ -116,12 +122,12 @@ class PopFeature(Feature):
         progress.on_due = self._revival.due_changed
         self._release = Revival(service=self._ordered, recorder=recorder, clock=clock)
         self._ordered.on_due = self._release.due_changed
-        self._ordered.on_release = self._handlers.wake
+        self._ordered.on_release = self.desk.wake
 
     @property
     def held(self) -> int:
         """Number of pops that wait for messages."""
-        return self._handlers.held
+        return self.desk.held
 
     def routes(self) -> Sequence[Route]:
         """Return the routes of pops and receipts."""
@@ -137,11 +143,11 @@ class PopFeature(Feature):
     def configure(self, broker: BrokerConfig, store: StoreConfig) -> None:
         """Set the limits of a pop, and how messages come again."""
         self._limits = pull_limits(broker)
-        self._handlers.rules = PopRules(
-            broker_readable=bool(broker.permission & PERM_READ),
-            held_max=broker.held_pops_max,
-            held_in_place_max=broker.held_pops_in_place_max,
-            held_of_one_max=broker.held_of_one_max,
+        self._requests.broker_readable = bool(broker.permission & PERM_READ)
+        self.desk.limits = HeldPopLimits(
+            count_max=broker.held_pops_max,
+            in_place_max=broker.held_pops_in_place_max,
+            of_one_max=broker.held_of_one_max,
         )
         self._targets.rules = RetryRules(
             newer_form=broker.retry_topic_v2,
@@ -152,15 +158,15 @@ class PopFeature(Feature):
 
     def arrived(self, messages: list[Arrival]) -> None:
         """Answer held pops that have something to return now."""
-        self._handlers.arrived(messages)
+        self.desk.arrived(messages)
 
     def connection_lost(self, connection: Connection) -> None:
         """Forget the held pops of a client."""
-        self._handlers.connection_lost(connection)
+        self.desk.drop(connection)
 
     def offset_moved_back(self, topic: str, queue_id: int) -> None:
         """Have held pops look again."""
-        self._handlers.wake(topic, queue_id)
+        self.desk.wake(topic, queue_id)
 
     def runtime_values(self) -> dict[str, str]:
         """Return how many pops are held."""
@@ -168,7 +174,7 @@ class PopFeature(Feature):
 
     def close(self) -> None:
         """Answer the held pops."""
-        self._handlers.close()
+        self.desk.close()
 
     async def _clean(self) -> None:
         while True:

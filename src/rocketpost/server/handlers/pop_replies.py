@@ -12,7 +12,6 @@ from rocketpost.broker.pop.service import Part, Popped
 from rocketpost.broker.pop.targets import PopRequest
 from rocketpost.broker.stats import BrokerStats
 from rocketpost.codec.command import to_fields
-from rocketpost.codec.faults import ServiceNotAvailable
 from rocketpost.codec.headers.pop import (
     IN_TOPIC,
     PopResponse,
@@ -37,14 +36,9 @@ class PopReplies:
         self._broker_name = broker_name
 
     def reply(self, request: PopRequest, popped: Popped) -> Reply:
-        """Return the answer to a pop whose checkpoints are stored, or are not.
-
-        Raises:
-            ServiceNotAvailable: None is.
-        """
-        parts = [part for part in popped.parts if part.change.is_stored]
-        if not parts:
-            raise ServiceNotAvailable("what was popped could not be noted; try again later")
+        """Return the answer to a pop whose checkpoints are stored."""
+        parts = popped.parts
+        assert all(part.change.is_stored for part in parts)
         body: list[Buffer] = []
         for part in parts:
             if part.retry == IN_TOPIC:

@@ -14,6 +14,7 @@ from rocketpost.broker.pop.changes import Change
 from rocketpost.broker.pop.in_flight import Key
 from rocketpost.broker.pop.in_order import OrderService
 from rocketpost.broker.pop.receipts import ReceiptService
+from rocketpost.broker.pop.requests import check_invisible
 from rocketpost.broker.pop.targets import Cursor
 from rocketpost.broker.topic import TopicTable
 from rocketpost.codec.bodies.pop import decode_batch_ack
@@ -43,15 +44,13 @@ from rocketpost.errors import RemoteProtocolError
 from rocketpost.model.ids import QueueOffset
 from rocketpost.server.access import GET, SUB, of_consumer, strict
 from rocketpost.server.body_access import BATCH_ACK
-from rocketpost.server.features.pop_recorder import PopRecorder
 from rocketpost.server.handlers.replies import fields_reply
 from rocketpost.server.pools import Kind
+from rocketpost.server.popping.recorder import PopRecorder
 from rocketpost.server.route import NO_HEADER, Reply, Route, plain, waiting
 from rocketpost.store.message_store import MessageStore
 from rocketpost.transport.connection import Connection
 
-INVISIBLE_MS_MAX: Final = 3 * 24 * 3600 * 1000
-"""Longer than that the log does not promise to keep what was handed out."""
 _RETRY: Final = {"1": IN_RETRY_TOPIC, "2": IN_RETRY_TOPIC_V2}
 
 
@@ -217,13 +216,3 @@ class ReceiptHandlers:
         except RemoteProtocolError as error:
             raise InvalidParameter(str(error)) from None
         return Cursor(header.topic, header.consumer_group, header.queue_id), receipt
-
-
-def check_invisible(invisible_ms: int) -> None:
-    """Refuse times that make no sense.
-
-    Raises:
-        InvalidParameter: It is one.
-    """
-    if not 0 <= invisible_ms <= INVISIBLE_MS_MAX:
-        raise InvalidParameter(f"invisibleTime must be between 0 and {INVISIBLE_MS_MAX}")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rocketpost.broker.filter.filters import Filters
 from rocketpost.broker.filter.table import FilterTable
+from rocketpost.broker.group.membership import Membership
 from rocketpost.broker.group.offsets import OffsetTable
 from rocketpost.broker.group.table import GroupTable
 from rocketpost.broker.pop.batch import Batches
@@ -39,13 +40,18 @@ class Link(FakeConnection):
 
     def __init__(self) -> None:
         super().__init__()
-        self.parked = 0
+        self.unanswered = 0
+        """Requests that count as unanswered; a test counts those that it sends."""
 
     def no_answer(self) -> None:
-        self.parked += 1
+        self.unanswered -= 1
+
+    def answer(self, *buffers: bytes | memoryview) -> None:
+        self.unanswered -= 1
+        super().answer(*buffers)
 
     def send(self, *buffers: bytes | memoryview) -> None:
-        self.answer(*buffers)
+        super().answer(*buffers)
 
 
 class PopWorld:
@@ -77,21 +83,21 @@ class PopWorld:
 
     def start(self) -> None:
         """Start, or start again after a crash, with the tables as they are."""
-        self.feature = PopFeature(
-            broker_context(
-                store=self.store,
-                tables=some_tables(
-                    topics=self.topics,
-                    groups=self.groups,
-                    offsets=self.offsets,
-                    batches=Batches(),
-                ),
-                filters=Filters(table=FilterTable(clock=self.clock), unpack=decompress),
-                stats=BrokerStats(clock=self.clock),
-                clock=self.clock,
-                put=self.put,
-            )
+        self.context = broker_context(
+            store=self.store,
+            tables=some_tables(
+                topics=self.topics,
+                groups=self.groups,
+                offsets=self.offsets,
+                batches=Batches(),
+            ),
+            filters=Filters(table=FilterTable(clock=self.clock), unpack=decompress),
+            membership=Membership(clock=self.clock),
+            stats=BrokerStats(clock=self.clock),
+            clock=self.clock,
+            put=self.put,
         )
+        self.feature = PopFeature(self.context)
         open_now(self.feature)
         self.configure()
         self.caller = Caller(self.feature)
@@ -128,6 +134,7 @@ class PopWorld:
 
     def ask(self, code: int, **fields: object) -> None:
         """Send a request that need not be answered now."""
+        self.link.unanswered += 1
         texts = {name: str(value) for name, value in fields.items()}
         command = Command(code, opaque=7, text_fields=texts)
         self.caller.dispatcher.handle(self.link, command)  # type: ignore[arg-type]

@@ -135,3 +135,29 @@ async def _until(condition: object) -> None:
     async with asyncio.timeout(2):
         while not condition():
             await asyncio.sleep(0)
+
+
+async def test_a_pop_is_counted_as_unanswered_until_it_is_answered_or_waits(
+    world: PopWorld,
+) -> None:
+    world.send(body=b"one")
+    world.is_slow = True
+    world.ask(RequestCode.POP_MESSAGE, **POP)
+    assert world.link.unanswered == 1  # its checkpoint is not stored yet
+    world.commit()
+    await asyncio.sleep(0)
+    assert (world.link.unanswered, len(world.link.responses)) == (0, 1)
+    world.ask(RequestCode.POP_MESSAGE, **(POP | {"pollTime": 10_000}))
+    assert (world.link.unanswered, len(world.link.responses)) == (0, 1)  # it is held
+    world.feature.close()
+    assert (world.link.unanswered, len(world.link.responses)) == (0, 2)
+
+
+async def test_an_answer_that_does_not_fit_into_a_frame_is_told(
+    world: PopWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.send(body=b"one")
+    monkeypatch.setattr("rocketpost.codec.frames.FRAME_BYTES_MAX", 200)
+    answer = await world.pop()
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "200" in (answer.remark or "")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Generator
 
+from rocketpost.broker.pop.requests import Place
 from rocketpost.model.ids import Position, QueueOffset
-from rocketpost.server.features.pop_hold import Fresh, Place, PopHolds, Waiting
+from rocketpost.server.popping.holds import Fresh, PopHolds, Waiting
 from rocketpost.store.draft import Appended
 from rocketpost.testing.virtual_time import in_virtual_time
 from rocketpost.testing.waiting import until

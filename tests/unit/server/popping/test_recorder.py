@@ -9,7 +9,7 @@ import pytest
 from rocketpost.broker.pop.changes import Change, ChangeSteps
 from rocketpost.errors import StoreBroken, StoreFull
 from rocketpost.model.ids import Position, QueueOffset
-from rocketpost.server.features.pop_recorder import PopRecorder
+from rocketpost.server.popping.recorder import PopRecorder
 from rocketpost.store.draft import Appended, Draft
 
 DRAFT = Draft("R", 0, 0, 0, 0, b"", b"", 0, 0, b"", b"")

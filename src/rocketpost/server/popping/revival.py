@@ -10,7 +10,7 @@ from rocketpost.broker.pop.changes import Change
 from rocketpost.errors import RocketpostError
 from rocketpost.model.clock import Clock
 from rocketpost.server.due_loop import DueLoop, Next
-from rocketpost.server.features.pop_recorder import PopRecorder
+from rocketpost.server.popping.recorder import PopRecorder
 
 logger = logging.getLogger(__name__)
 

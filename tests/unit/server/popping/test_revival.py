@@ -9,8 +9,8 @@ import pytest
 from rocketpost.broker.pop.changes import Change
 from rocketpost.model.ids import Position, QueueOffset
 from rocketpost.server import due_loop
-from rocketpost.server.features.pop_recorder import PopRecorder
-from rocketpost.server.features.pop_revival import Revival
+from rocketpost.server.popping.recorder import PopRecorder
+from rocketpost.server.popping.revival import Revival
 from rocketpost.store.draft import Appended, Draft
 from rocketpost.testing.clock import FakeClock
 from rocketpost.testing.virtual_time import in_virtual_time

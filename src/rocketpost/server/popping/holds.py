@@ -4,6 +4,10 @@ Unlike pulls, which all see the same message, pops of a group share: an arrival 
 oldest one first and to the next only while there is more. Those that wait looked at every queue
 before, so they are told which ones have something new, and look at no others. However many wait,
 they are offered it in slices, and others are served in between.
+
+``server.long_polling`` says who resumes whom when a message arrives: pops look again in the next
+iteration of the loop, after the pulls, since what they take is appended to the log, and the log may
+be at work when an arrival is told.
 """
 
 from __future__ import annotations
@@ -12,11 +16,12 @@ import asyncio
 import contextlib
 import heapq
 import itertools
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from operator import attrgetter
 from time import monotonic
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
+from rocketpost.broker.pop.requests import Place
 from rocketpost.store.draft import Appended
 from rocketpost.transport.turns import BUDGET_SECONDS, SlicedWork, Turns, advance
 
@@ -26,24 +31,16 @@ Fresh = dict[tuple[str, int], None]
 """Topics and queues that have something new, oldest first."""
 
 
-class Place(NamedTuple):
-    """Topic and queue that a pop waits for; the queue is -1 for all of them."""
-
-    topic: str
-    group: str
-    queue_id: int
-
-
 class Waiting(Generic[P]):
     """One waiting pop."""
 
     __slots__ = (
-        "connection",
         "is_busy",
         "is_held",
         "is_late",
         "is_modest",
         "number",
+        "owner",
         "payload",
         "place",
         "timer",
@@ -51,9 +48,9 @@ class Waiting(Generic[P]):
     )
 
     def __init__(
-        self, connection: Any, place: Place, payload: P, *, is_modest: bool, weight: int = 0
+        self, owner: Hashable, place: Place, payload: P, *, is_modest: bool, weight: int = 0
     ) -> None:
-        self.connection = connection
+        self.owner = owner
         self.place = place
         self.payload = payload
         self.is_modest = is_modest
@@ -92,13 +89,12 @@ class PopHolds(Generic[P]):
         self._by_group: dict[tuple[str, str], dict[int, dict[Waiting[P], None]]] = {}
         self._watched: dict[str, set[tuple[str, str]]] = {}
         self._topics_of: dict[tuple[str, str], tuple[str, ...]] = {}
-        self._by_connection: dict[Any, set[Waiting[P]]] = {}
+        self._by_owner: dict[Hashable, set[Waiting[P]]] = {}
         self._fresh: dict[tuple[str, str], Fresh] = {}
         self._waking: dict[tuple[str, str], Generator[None, None, None]] = {}
         self._is_closed = False
-        self._is_scheduled = False
         self._lookers: dict[str, dict[int, Fresh]] = {}
-        self._weights: dict[Any, int] = {}
+        self._weights: dict[Hashable, int] = {}
         self._total = 0
         self.weight = 0
         """Tags and expressions of those that wait, which is most of the memory they take."""
@@ -111,13 +107,13 @@ class PopHolds(Generic[P]):
         group = self._by_group.get((place.topic, place.group), {})
         return len(group.get(place.queue_id, ()))
 
-    def count_of(self, connection: Any) -> int:
-        """Return how many of one connection wait."""
-        return len(self._by_connection.get(connection, ()))
+    def count_of(self, owner: Hashable) -> int:
+        """Return how many of one owner wait."""
+        return len(self._by_owner.get(owner, ()))
 
-    def weight_of(self, connection: Any) -> int:
-        """Return what those of one connection weigh, by their tags and expressions."""
-        return self._weights.get(connection, 0)
+    def weight_of(self, owner: Hashable) -> int:
+        """Return what those of one owner weigh, by their tags and expressions."""
+        return self._weights.get(owner, 0)
 
     def park(self, waiting: Waiting[P], *, retry_topics: Sequence[str], seconds: float) -> None:
         """Hold a pop; messages in ``retry_topics`` are for its group as well.
@@ -142,12 +138,12 @@ class PopHolds(Generic[P]):
             for topic in self._topics_of[key]:
                 self._watched.setdefault(topic, set()).add(key)
         group.setdefault(place.queue_id, {})[waiting] = None
-        self._by_connection.setdefault(waiting.connection, set()).add(waiting)
+        self._by_owner.setdefault(waiting.owner, set()).add(waiting)
         self._total += 1
         self.weight += waiting.weight
         if waiting.weight:
-            before = self._weights.get(waiting.connection, 0)
-            self._weights[waiting.connection] = before + waiting.weight
+            before = self._weights.get(waiting.owner, 0)
+            self._weights[waiting.owner] = before + waiting.weight
 
     def arrived(self, messages: Iterable[Appended]) -> None:
         """Offer messages to those that wait, soon: the store may be at work right now."""
@@ -164,11 +160,9 @@ class PopHolds(Generic[P]):
         watching = self._watched.get(topic)
         if watching is None:
             return
-        if not self._is_scheduled:
-            self._is_scheduled = True
-            self._loop.call_soon(self._look_again)
         for key in watching:
             self._fresh.setdefault(key, {})[topic, queue_id] = None
+        self._turns.wake(self)
 
     @contextlib.contextmanager
     def looking(self, topics: Sequence[str]) -> Iterator[Fresh]:
@@ -185,10 +179,18 @@ class PopHolds(Generic[P]):
                 if not lookers:
                     del self._lookers[topic]
 
-    def drop(self, connection: Any) -> None:
-        """Forget the pops of a connection that is gone."""
-        for waiting in list(self._by_connection.get(connection, ())):
+    def drop(self, owner: Hashable) -> None:
+        """Forget the pops of an owner that is gone."""
+        for waiting in list(self._by_owner.get(owner, ())):
             self._forget(waiting)
+
+    def of(self, owner: Hashable) -> list[Waiting[P]]:
+        """Return the pops of one owner."""
+        return list(self._by_owner.get(owner, ()))
+
+    def cancel(self, waiting: Waiting[P]) -> None:
+        """Forget one pop, if it still waits."""
+        self._forget(waiting)
 
     def close(self) -> None:
         """Answer everything that waits, and from now on everything that would wait."""
@@ -201,8 +203,8 @@ class PopHolds(Generic[P]):
                 waiting.is_busy = False  # nothing goes on any more
                 self._expire(waiting)
 
-    def _look_again(self) -> None:
-        self._is_scheduled = False
+    def go_on(self) -> None:
+        """Have those look again that something new was offered to; :class:`Turns` calls this."""
         deadline = monotonic() + BUDGET_SECONDS
         for key in [key for key in self._fresh if key not in self._waking]:
             steps = self._waking[key] = self._wake(key)
@@ -261,16 +263,16 @@ class PopHolds(Generic[P]):
             del self._by_group[key]
             for topic in self._topics_of.pop(key):
                 self._unwatch(topic, key)
-        mine = self._by_connection[waiting.connection]
+        mine = self._by_owner[waiting.owner]
         mine.discard(waiting)
         if not mine:
-            del self._by_connection[waiting.connection]
+            del self._by_owner[waiting.owner]
         self._total -= 1
         self.weight -= waiting.weight
         if waiting.weight:
-            self._weights[waiting.connection] -= waiting.weight
-            if not self._weights[waiting.connection]:
-                del self._weights[waiting.connection]
+            self._weights[waiting.owner] -= waiting.weight
+            if not self._weights[waiting.owner]:
+                del self._weights[waiting.owner]
 
     def _unwatch(self, topic: str, key: tuple[str, str]) -> None:
         watching = self._watched[topic]

@@ -64,6 +64,8 @@ class PopRecorder:
         except StopIteration as end:
             result: T = end.value
             return result
+        finally:
+            steps.close()
 
     def decide(self, service: Decider, decide: Callable[[], C]) -> C:
         """Have a service decide on a change, if there is anything to change, and store it.

@@ -1,0 +1,100 @@
+"""Pulls and pops from within the broker's process, without a connection.
+
+A second protocol calls the broker through this door: the same services decide, and the same tables
+hold who waits, as for the remoting protocol. A call returns when there is an answer; a call that is
+cancelled waits no more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Generic, TypeVar
+
+from rocketpost.broker.pop.requests import PopAnswer
+from rocketpost.broker.pull.service import PullAnswer, PullHold, PullService
+from rocketpost.codec.headers.message import PullMessage
+from rocketpost.codec.headers.pop import PopMessage
+from rocketpost.server.long_polling import LongPolls
+from rocketpost.server.popping.desk import PopDesk
+
+A = TypeVar("A")
+
+
+class FutureWaiter(Generic[A]):
+    """A call that waits for its answer. Belongs to one call."""
+
+    def __init__(self, owner: InProcessClient) -> None:
+        self.owner = owner
+        self.answer: asyncio.Future[A] = asyncio.get_running_loop().create_future()
+
+    @property
+    def peer_text(self) -> str:
+        """The name of the client."""
+        return self.owner.peer_text
+
+    def parked(self) -> None:
+        """Go on waiting; nobody counts the calls that are not answered yet."""
+
+    def resume(self, answer: A) -> None:
+        """Return the answer from the call."""
+        if not self.answer.done():  # it may have been cancelled in this iteration of the loop
+            self.answer.set_result(answer)
+
+    def refuse(self, error: Exception) -> None:
+        """Raise the reason from the call."""
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
+class InProcessClient:
+    """One client within the process; it has its share of waiting requests, as a connection has.
+
+    Owned by the loop.
+
+    Args:
+        name: Names the client in log lines.
+        pulls: Decides on pulls.
+        polls: Where pulls wait.
+        pops: Serves pops.
+    """
+
+    def __init__(self, name: str, *, pulls: PullService, polls: LongPolls, pops: PopDesk) -> None:
+        self.peer_text = name
+        self._pulls = pulls
+        self._polls = polls
+        self._pops = pops
+
+    async def pull(self, request: PullMessage) -> PullAnswer:
+        """Return the answer to a pull, which may wait as long as the request allows.
+
+        Raises:
+            Fault: The pull is refused.
+        """
+        outcome = self._pulls.pull(request, self)
+        if not isinstance(outcome, PullHold):
+            return outcome
+        waiter = FutureWaiter[PullAnswer](self)
+        held = self._polls.park(waiter, outcome)
+        try:
+            return await waiter.answer
+        finally:
+            self._polls.cancel(held)
+
+    async def pop(self, request: PopMessage) -> PopAnswer:
+        """Return the answer to a pop when what it took is stored, or it has waited long enough.
+
+        Raises:
+            Fault: The pop is refused.
+        """
+        waiter = FutureWaiter[PopAnswer](self)
+        try:
+            for _ in self._pops.pop(request, waiter):
+                await asyncio.sleep(0)  # it looks through many queues, and others are served
+            return await waiter.answer
+        finally:
+            self._pops.cancel(waiter)
+
+    def close(self) -> None:
+        """Forget what waits: nobody wants the answers any more."""
+        self._polls.drop(self)
+        self._pops.drop(self)

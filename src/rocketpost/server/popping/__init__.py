@@ -1,0 +1,1 @@
+"""Popping as the server does it: who waits, what is stored, what comes again."""

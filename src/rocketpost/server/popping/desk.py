@@ -1,0 +1,268 @@
+"""Serves pops: looks for messages, stores what is handed out, parks who finds nothing.
+
+The services of ``broker.pop`` decide; here is what waits. A waiter is whoever wants the answer of a
+pop: a connection, or a caller in this process. It gets one answer, or one refusal: at once, when
+what was popped is stored, or when it has waited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Final, NamedTuple, Protocol, TypeVar
+
+from rocketpost.broker.pop.in_order import OrderService
+from rocketpost.broker.pop.requests import Caller, Place, PopAnswer, PopHold, PopRequests
+from rocketpost.broker.pop.service import Popped, PopService
+from rocketpost.broker.pop.targets import PopRequest
+from rocketpost.broker.steps import Steps
+from rocketpost.codec.codes import ResponseCode
+from rocketpost.codec.faults import ServiceNotAvailable
+from rocketpost.codec.headers.pop import Notification, PeekMessage, PopMessage
+from rocketpost.errors import StoreError
+from rocketpost.server.popping.holds import Fresh, PopHolds, Waiting
+from rocketpost.server.popping.recorder import PopRecorder
+from rocketpost.server.settings.limits import share
+from rocketpost.store.draft import Appended
+from rocketpost.transport.turns import Turns
+
+T = TypeVar("T")
+
+HELD_WEIGHT_MAX: Final = 1_000_000
+"""Tags, and expressions in their measure, of all pops that wait."""
+
+
+class HeldPopLimits(NamedTuple):
+    """Bounds on pops that wait."""
+
+    count_max: int = 100_000
+    in_place_max: int = 1024
+    """Pops that may wait for one queue, or for all queues of a topic, in one group."""
+    of_one_max: int = 16_384
+    """Pops that one owner may have waiting."""
+
+
+class PopWaiter(Protocol):
+    """Whoever wants the answer of a pop."""
+
+    @property
+    def owner(self) -> Hashable:
+        """Whose share of the waiting pops it counts against: a connection, or another client."""
+        ...  # pragma: no cover
+
+    @property
+    def peer_text(self) -> str:
+        """The owner, for log lines."""
+        ...  # pragma: no cover
+
+    def parked(self) -> None:
+        """Hear that the answer will take long: nothing was found, and this waits now."""
+        ...  # pragma: no cover
+
+    def resume(self, answer: PopAnswer, /) -> None:
+        """Take the answer."""
+        ...  # pragma: no cover
+
+    def refuse(self, error: Exception, /) -> None:
+        """Take the reason why there is no answer."""
+        ...  # pragma: no cover
+
+
+class _Held(NamedTuple):
+    waiter: PopWaiter
+    hold: PopHold
+
+
+class PopDesk:
+    """Serves pops and questions for news. Owned by the loop.
+
+    Args:
+        ordered: Serves those who pop in order.
+        turns: Where pops that are woken wait for their turn.
+    """
+
+    def __init__(
+        self,
+        *,
+        requests: PopRequests,
+        service: PopService,
+        ordered: OrderService,
+        recorder: PopRecorder,
+        turns: Turns | None = None,
+    ) -> None:
+        self._requests = requests
+        self._service = service
+        self._ordered = ordered
+        self._recorder = recorder
+        self.limits = HeldPopLimits()
+        self._holds = PopHolds[_Held](retry=self._try_again, time_over=self._time_over, turns=turns)
+
+    @property
+    def held(self) -> int:
+        """Number of waiting pops."""
+        return len(self._holds)
+
+    def held_in(self, place: Place) -> int:
+        """Return how many pops wait in one place."""
+        return self._holds.count(place)
+
+    # Requests.
+
+    def pop(self, header: PopMessage, waiter: PopWaiter) -> Steps[None]:
+        """Answer a pop when what it takes is stored, or hold it.
+
+        Raises:
+            Fault: The pop is refused; its waiter hears nothing of it.
+        """
+        request = self._requests.pop(header, waiter)
+        popped = yield from self._look(self._pop, request, _has_parts)
+        self._serve(waiter, self._requests.decide(request, popped, header.poll_time))
+
+    def notify(self, header: Notification, waiter: PopWaiter) -> Steps[None]:
+        """Answer as soon as a pop might find something.
+
+        Raises:
+            Fault: The question is refused; its waiter hears nothing of it.
+        """
+        request = self._requests.news(header, waiter)
+        found = yield from self._look(self._has_message, request, bool)
+        self._serve(waiter, self._requests.decide_news(request, header.poll_time, found=found))
+
+    def peek(self, header: PeekMessage, caller: Caller) -> Steps[tuple[list[memoryview], int]]:
+        """Return what a pop would take, and how much more there is; takes nothing."""
+        return self._service.peek(self._requests.peek(header, caller))
+
+    # Events.
+
+    def arrived(self, messages: list[Appended]) -> None:
+        """Offer messages to the pops that wait for them."""
+        self._holds.arrived(messages)
+
+    def wake(self, topic: str, queue_id: int) -> None:
+        """Have waiting pops look at a queue again: there may be something for them now."""
+        self._holds.offer(topic, queue_id)
+
+    def drop(self, owner: Hashable) -> None:
+        """Forget the pops of an owner that is gone."""
+        self._holds.drop(owner)
+
+    def cancel(self, waiter: PopWaiter) -> None:
+        """Forget one pop, if it waits: nobody wants its answer any more."""
+        for waiting in self._holds.of(waiter.owner):
+            if waiting.payload.waiter is waiter:
+                self._holds.cancel(waiting)
+
+    def close(self) -> None:
+        """Answer every pop that waits."""
+        self._holds.close()
+
+    # Looking.
+
+    def _look(
+        self,
+        look: Callable[[PopRequest], Steps[T]],
+        request: PopRequest,
+        is_found: Callable[[T], bool],
+    ) -> Steps[T]:
+        """Look for messages; those that arrive during the look count as well."""
+        steps = look(request)
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        with self._holds.looking(self._requests.topics_of(request)) as fresh:
+            result = yield from steps
+        if fresh and not is_found(result):
+            result = yield from self._look(look, request._replace(only=fresh), is_found)
+        return result
+
+    def _pop(self, request: PopRequest) -> Steps[Popped]:
+        service = self._ordered if request.in_order else self._service
+        try:
+            return (yield from self._recorder.run(service, service.pop_steps(request)))
+        except StoreError as error:
+            raise ServiceNotAvailable(str(error)) from error
+
+    def _has_message(self, request: PopRequest) -> Steps[bool]:
+        return (self._ordered if request.in_order else self._service).has_message(request)
+
+    # Waiting and answering.
+
+    def _serve(self, waiter: PopWaiter, outcome: PopAnswer | PopHold) -> None:
+        if isinstance(outcome, PopAnswer):
+            self._answer(waiter, outcome)
+        elif self._is_full(waiter.owner, outcome):
+            self._answer(waiter, PopAnswer(ResponseCode.POLLING_FULL, outcome.request))
+        else:
+            waiter.parked()
+            self._holds.park(
+                Waiting(
+                    waiter.owner,
+                    outcome.place,
+                    _Held(waiter, outcome),
+                    is_modest=outcome.is_modest,
+                    weight=outcome.weight,
+                ),
+                retry_topics=outcome.retry_topics,
+                seconds=outcome.seconds,
+            )
+
+    def _is_full(self, owner: Hashable, hold: PopHold) -> bool:
+        holds, limits, weight = self._holds, self.limits, hold.weight
+        of_one_max = share(len(holds), limits.count_max, limits.of_one_max)
+        weight_max = share(holds.weight, HELD_WEIGHT_MAX, HELD_WEIGHT_MAX)
+        return (
+            holds.count(hold.place) >= limits.in_place_max
+            or holds.count_of(owner) >= of_one_max
+            or bool(weight and holds.weight_of(owner) + weight > weight_max)
+        )
+
+    def _try_again(self, waiting: Waiting[_Held], fresh: Fresh) -> Steps[bool]:
+        """Look again for one that waits; come to whether it is answered."""
+        waiter, hold = waiting.payload
+        # With a bound on unacknowledged messages, acks make room in any queue, and tell nobody.
+        only = fresh if self._service.unacked_max is None else None
+        try:
+            request = self._requests.renew(hold, only)
+            if not hold.is_pop:
+                found = yield from self._look(self._has_message, request, bool)
+                if found:
+                    self._answer(waiter, PopAnswer(ResponseCode.SUCCESS, request))
+                return found
+            popped = yield from self._look(self._pop, request, _has_parts)
+            if not popped.parts and not popped.is_cut:
+                return False
+            outcome = self._requests.decide(request, popped, 0)
+            assert isinstance(outcome, PopAnswer)
+            self._answer(waiter, outcome)
+        except Exception as error:
+            # One pop that fails must not keep the others from their answers.
+            waiter.refuse(error)
+        return True
+
+    def _time_over(self, waiting: Waiting[_Held]) -> None:
+        waiter, hold = waiting.payload
+        self._answer(waiter, PopAnswer(ResponseCode.POLLING_TIMEOUT, hold.request))
+
+    def _answer(self, waiter: PopWaiter, answer: PopAnswer) -> None:
+        if answer.popped is None:
+            waiter.resume(answer)
+        else:
+            # There is one log: the newest is known last.
+            change = answer.popped.parts[-1].change
+            self._recorder.when_settled(change, lambda: _hand_out(waiter, answer))
+
+
+def _hand_out(waiter: PopWaiter, answer: PopAnswer) -> None:
+    assert answer.popped is not None
+    parts = [part for part in answer.popped.parts if part.change.is_stored]
+    try:
+        if not parts:
+            raise ServiceNotAvailable("what was popped could not be noted; try again later")
+        waiter.resume(answer._replace(popped=answer.popped._replace(parts=parts)))
+    except Exception as error:
+        waiter.refuse(error)
+
+
+def _has_parts(popped: Popped) -> bool:
+    return bool(popped.parts)
