@@ -62,7 +62,7 @@ class ReadyBatches(DataSource):
         return "bench-ready"
 
     def schema(self) -> str:
-        return columns.ddl(columns.full(self.options["propertiesFormat"]))
+        return columns.ddl(columns.all_columns(self.options["propertiesFormat"]))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return _ReadyReader(dict(self.options))
@@ -72,7 +72,7 @@ class _ReadyReader(DataSourceReader):
     def __init__(self, options: dict[str, str]) -> None:
         self._rows = int(options.pop("rows")) // TASKS
         shown = options["propertiesformat"]
-        self._log = LogReader(parse_options(LogOptions, options), columns.full(shown))
+        self._log = LogReader(parse_options(LogOptions, options), columns.all_columns(shown))
 
     def partitions(self) -> list[InputPartition]:
         return [InputPartition(number) for number in range(TASKS)]
@@ -267,7 +267,7 @@ def memory(bench: Bench, store: str) -> None:
 
 
 def _grown(store: str) -> tuple[float, int]:
-    reader = LogReader(parse_options(LogOptions, {"path": store}), columns.full())
+    reader = LogReader(parse_options(LogOptions, {"path": store}), columns.all_columns())
     rows, first = 0, 0
     for partition in reader.partitions():
         for batch in reader.read(partition):

@@ -25,7 +25,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from rocketpost.spark.bodies.packing import Packing
+from rocketpost.spark.bodies.sink_bodies import SinkBodies
 from rocketpost.spark.sink.options import SinkOptions
 from rocketpost.spark.sink.writer import StreamWriter
 from rocketpost.spark.source.formats import RocketMQSource
@@ -50,7 +50,7 @@ class FaultySource(RocketMQSource):
 
 
 class FaultyWriter(StreamWriter):
-    def __init__(self, options: SinkOptions, packing: Packing, faults: str) -> None:
+    def __init__(self, options: SinkOptions, packing: SinkBodies, faults: str) -> None:
         super().__init__(options, packing)
         self.faults = faults
 

@@ -16,7 +16,7 @@ from rocketpost.client.consumer.fetch import Replica
 from rocketpost.errors import RocketpostError
 from rocketpost.spark.broker_session import BrokerSession
 from rocketpost.spark.options import SourceOptions
-from rocketpost.spark.records.chunk import walk
+from rocketpost.spark.records.chunk import find_records
 from rocketpost.spark.source.plan import Range
 from rocketpost.testing.process import free_port
 
@@ -99,7 +99,7 @@ def test_what_a_slave_has_is_read_while_its_master_is_gone(master: Cluster, slav
         wait_until_copied(master, ranges)
         master.kill_broker()
         # Only the slave is left to answer, so nothing here can have come from the master.
-        found = sum(len(walk(data)[0]) for each in ranges for data in link.pull(each))
+        found = sum(len(find_records(data)[0]) for each in ranges for data in link.pull(each))
     assert found == COUNT
 
 
@@ -112,5 +112,5 @@ def test_what_a_slave_does_not_have_is_read_from_its_master(
     with BrokerSession(options) as link:
         bounds = link.bounds(link.queues())
         ranges = [Range(queue, each.first, each.end) for queue, each in bounds.items()]
-        found = sum(len(walk(data)[0]) for each in ranges for data in link.pull(each))
+        found = sum(len(find_records(data)[0]) for each in ranges for data in link.pull(each))
     assert found == COUNT

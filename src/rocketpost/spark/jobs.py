@@ -19,7 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from rocketpost.errors import ConfigError
-from rocketpost.spark.bodies.packing import Packing
+from rocketpost.spark.bodies.sink_bodies import SinkBodies
 from rocketpost.spark.options import SourceOptions, parse_options
 from rocketpost.spark.sink.options import (
     COLUMNS,
@@ -162,7 +162,7 @@ def _list_sent_columns(
     if unused:
         raise ConfigError(f"the sink has no use for the column {min(unused)}")
     sent = StructType([field for field in frame.schema if field.name in names])
-    check_columns(Packing(sent, options).columns, options)
+    check_columns(SinkBodies(sent, options).columns, options)
     return names
 
 

@@ -24,7 +24,7 @@ from rocketpost.errors import ClientError, RouteNotFound
 from rocketpost.spark.bodies.shape import Shape
 from rocketpost.spark.broker_session import BrokerSession
 from rocketpost.spark.options import SourceOptions, parse_options
-from rocketpost.spark.records.columns import full
+from rocketpost.spark.records.columns import all_columns
 from rocketpost.spark.sink.known_brokers import FILE, update_known_brokers_blocking
 from rocketpost.spark.sink.options import SinkOptions
 from rocketpost.spark.sink.sender import Sender
@@ -38,7 +38,7 @@ pytestmark = pytest.mark.slow
 
 FOREVER = 600_000
 DOWN_SECONDS = 0.7
-COLUMNS = full("map")
+COLUMNS = all_columns("map")
 
 
 def stream_reader(settings: SourceOptions) -> StreamReader:

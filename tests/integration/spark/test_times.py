@@ -63,7 +63,7 @@ class Stored:
         root = self.topics.cluster.broker_directory() / "store"
         given = {key: str(ms) for key, ms in times.items()}
         options = parse_options(LogOptions, {"path": str(root), "topic": TOPIC, **given})
-        wanted = columns.projected([("queueId", "int"), ("queueOffset", "bigint")])
+        wanted = columns.select_columns([("queueId", "int"), ("queueOffset", "bigint")])
         reader = LogReader(options, wanted)
         return {
             (row["queueId"], row["queueOffset"])

@@ -1,6 +1,6 @@
-"""Bodies by schema: what ``bodyFormat`` makes of the bytes that a message carries, and of columns.
+"""Formats of message bodies: conversion between bytes and columns by a schema (``bodyFormat``).
 
-``codec`` says what a format has to offer, ``json``, ``avro`` and ``protobuf`` are the formats,
-``shape`` puts decoded bodies into the rows of a source, and ``packing`` makes bodies of the columns
-of a sink.
+``codec`` is the interface of formats; ``json``, ``avro`` and ``protobuf`` are the formats.
+``shape`` puts decoded bodies into the rows of a source, and ``sink_bodies`` makes bodies from the
+columns of a sink.
 """

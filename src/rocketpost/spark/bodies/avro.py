@@ -1,9 +1,9 @@
-"""Bodies in Avro's binary encoding, one datum of a known schema each (no file header, no id).
+"""Bodies in Avro's binary encoding: one datum of a known schema, without a file header or an id.
 
-Types are those of Spark's own Avro functions: enums are strings, fixed is binary, ``decimal``,
-``date``, ``timestamp-*`` and ``local-timestamp-*`` are understood, other logical types show what
-lies beneath them. A union is a type that may be null, or the wider of two numbers. What is written
-has a column for every field that has no default and may not be null.
+Types are those of Spark's own Avro functions: enums are strings, fixed is binary. ``decimal``,
+``date``, ``timestamp-*`` and ``local-timestamp-*`` are supported; other logical types have the type
+beneath them. A union is a nullable type, or the wider of two numbers. To write bodies, there must
+be a column for every field that has no default and is not nullable.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from pyspark.sql.types import (
 )
 
 from rocketpost.errors import ConfigError
-from rocketpost.spark.bodies import listing
-from rocketpost.spark.bodies.codec import Encoder, Parser, TypedCodec, field_of
-from rocketpost.spark.bodies.fitting import arrow_of, check_fits, check_names, inside
-from rocketpost.spark.bodies.listing import Lister
+from rocketpost.spark.bodies import listers
+from rocketpost.spark.bodies.codec import Encoder, Parser, TypedCodec, nullable_field
+from rocketpost.spark.bodies.listers import Lister
+from rocketpost.spark.bodies.type_checks import arrow_type, check_fits, check_names, column_path
 
 _PLAIN: Final[dict[str, DataType]] = {
     "boolean": BooleanType(),
@@ -62,7 +62,7 @@ _PRECISION_MAX: Final = 38
 
 
 class AvroCodec(TypedCodec):
-    """Avro by the schema that it was written with."""
+    """The codec of Avro bodies, by the writer's schema."""
 
     name = "avro"
 
@@ -72,14 +72,14 @@ class AvroCodec(TypedCodec):
                 "bodyFormat=avro needs bodySchema, the writer's schema as JSON, or bodySchemaFile"
             )
         self.schema = schema
-        self._kind = _Types().of(_parsed(schema), "body")
+        self._kind = _AvroTypes().of(_parse_schema(schema), "body")
         if not isinstance(self._kind, StructType):
             raise ConfigError("bodySchema must be an Avro record")
 
     def parser(self, wanted: DataType) -> Parser:
-        """Return what reads one body."""
-        fastavro = _fastavro()
-        schema = _parsed(self.schema)
+        """Return a function that parses one body."""
+        fastavro = _import_fastavro()
+        schema = _parse_schema(self.schema)
 
         def parse(body: bytes) -> object:
             stream = io.BytesIO(body)
@@ -91,14 +91,14 @@ class AvroCodec(TypedCodec):
         return parse
 
     def encoder(self, given: StructType, where: str) -> Encoder:
-        """Return what writes bodies.
+        """Return a function that encodes bodies.
 
         Raises:
-            ConfigError: A column is missing, unknown or of a type that does not fit.
+            ConfigError: A column is missing, unknown or of another type.
         """
-        write = _fastavro().schemaless_writer
-        schema = _parsed(self.schema)
-        listed = _Writing(schema).record(schema, given, where)
+        write = _import_fastavro().schemaless_writer
+        schema = _parse_schema(self.schema)
+        listed = _AvroWriter(schema).record(schema, given, where)
 
         def encode(structs: pa.StructArray) -> list[bytes]:
             bodies, out = [], io.BytesIO()
@@ -112,15 +112,15 @@ class AvroCodec(TypedCodec):
         return encode
 
 
-class _Types:
-    """The Spark types of one Avro schema, whose parts may be named and used again."""
+class _AvroTypes:
+    """The Spark types of one Avro schema, whose named types may be used repeatedly."""
 
     def __init__(self) -> None:
         self._named: dict[str, DataType] = {}
         self._open: set[str] = set()
 
     def of(self, schema: Any, where: str) -> DataType:
-        """Return the type of a schema; ``where`` says which in errors."""
+        """Return the type of a schema; ``where`` names it in errors."""
         if isinstance(schema, list):
             return self._union(schema, where)
         if isinstance(schema, str):
@@ -158,7 +158,7 @@ class _Types:
         self._open.add(name)
         kind = StructType(
             [
-                field_of(each["name"], self.of(each["type"], f"{where}.{each['name']}"))
+                nullable_field(each["name"], self.of(each["type"], f"{where}.{each['name']}"))
                 for each in schema["fields"]
             ]
         )
@@ -176,41 +176,41 @@ class _Types:
         raise ConfigError(f"{where} is a union of {len(rest)} types; one beside null is understood")
 
 
-class _Writing:
-    """Makes values for one Avro schema, whose parts may be named and used again."""
+class _AvroWriter:
+    """Makes listers for one Avro schema, whose named types may be used repeatedly."""
 
     def __init__(self, schema: Any) -> None:
-        self._named = dict(_named(schema))
+        self._named = dict(_find_named(schema))
 
     def of(self, schema: Any, given: DataType, where: str) -> Lister:
-        """Return what lists the values of a column for a schema."""
+        """Return the lister of a column for a schema."""
         if not isinstance(schema, list):
-            return listing.required(self._one(schema, given, where), where)
+            return listers.refuse_nulls(self._one(schema, given, where), where)
         rest = [each for each in schema if each != "null"]
         is_one = len(rest) == 1
-        listed = self._one(rest[0], given, where) if is_one else _wider(rest, given, where)
-        return listed if "null" in schema else listing.required(listed, where)
+        listed = self._one(rest[0], given, where) if is_one else _list_wider(rest, given, where)
+        return listed if "null" in schema else listers.refuse_nulls(listed, where)
 
     def record(self, schema: Any, given: StructType, where: str) -> Lister:
-        """Return what lists structs as dictionaries."""
+        """Return the lister of structs as dictionaries."""
         check_names(given, where)
         fields = {each["name"]: each for each in schema["fields"]}
         for name in given.names:
             if name not in fields:
                 raise ConfigError(
-                    f"bodySchema has no field for the column {inside(where, name)}; "
+                    f"bodySchema has no field for the column {column_path(where, name)}; "
                     f"it has {', '.join(fields)}"
                 )
         for name in fields.keys() - set(given.names):
             if "default" not in fields[name] and not _may_be_null(fields[name]["type"]):
                 raise ConfigError(
-                    f"there is no column {inside(where, name)}, which bodySchema asks for"
+                    f"there is no column {column_path(where, name)}, which bodySchema asks for"
                 )
         parts = [
-            self.of(fields[each.name]["type"], each.dataType, inside(where, each.name))
+            self.of(fields[each.name]["type"], each.dataType, column_path(where, each.name))
             for each in given.fields
         ]
-        return listing.structs(partial(_dictionaries, given.names), parts)
+        return listers.list_structs(partial(_make_dictionaries, given.names), parts)
 
     def _one(self, schema: Any, given: DataType, where: str) -> Lister:
         if isinstance(schema, str):
@@ -219,83 +219,85 @@ class _Writing:
             case "record", StructType():
                 return self.record(schema, given, where)
             case "array", ArrayType():
-                return listing.arrays(self.of(schema["items"], given.elementType, where))
+                return listers.list_arrays(self.of(schema["items"], given.elementType, where))
             case "map", MapType(keyType=StringType()):
                 values = self.of(schema["values"], given.valueType, where)
-                return listing.maps(listing.as_is, values)
-        wanted = _Types().of(schema, where)
+                return listers.list_maps(listers.list_values, values)
+        wanted = _AvroTypes().of(schema, where)
         check_fits(given, wanted, where)
-        return listing.cast_to(arrow_of(wanted), where, _leaf(schema))
+        return listers.cast_and_list(arrow_type(wanted), where, _leaf(schema))
 
 
-def _named(schema: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the schemas inside a schema that have names."""
+def _find_named(schema: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the named schemas inside a schema."""
     if isinstance(schema, list):
         for each in schema:
-            yield from _named(each)
+            yield from _find_named(each)
     elif isinstance(schema, dict):
         if "name" in schema and "type" in schema:
             yield schema["name"], schema
         for key in ("type", "items", "values"):
-            yield from _named(schema.get(key))
+            yield from _find_named(schema.get(key))
         for each in schema.get("fields", ()):
-            yield from _named(each["type"])
+            yield from _find_named(each["type"])
 
 
-def _wider(schemas: list[Any], given: DataType, where: str) -> Lister:
-    """Return what lists numbers of two widths; the wider is told by name, or floats would do."""
-    wanted = _Types().of(schemas, where)
+def _list_wider(schemas: list[Any], given: DataType, where: str) -> Lister:
+    """Return the lister of numbers of two widths, tagged so that none becomes a float."""
+    wanted = _AvroTypes().of(schemas, where)
     check_fits(given, wanted, where)
-    listed = listing.cast_to(arrow_of(wanted), where)
+    listed = listers.cast_and_list(arrow_type(wanted), where)
     if not isinstance(wanted, DoubleType):
         return listed
-    return listing.dense(lambda array: [("double", value) for value in listed(array)])
+    return listers.skip_nulls(lambda array: [("double", value) for value in listed(array)])
 
 
 def _leaf(schema: Any) -> Lister:
     name = schema.get("logicalType", "")
     if name not in _LOGICAL:
-        return listing.as_is
+        return listers.list_values
     divisor = 1000 if name.endswith("-millis") else 1
-    return listing.dense(lambda array: (listing.whole_numbers(array) // divisor).tolist())
+    return listers.skip_nulls(
+        lambda array: (listers.list_stored_numbers(array) // divisor).tolist()
+    )
 
 
 def _may_be_null(schema: Any) -> bool:
     return isinstance(schema, list) and "null" in schema
 
 
-def _dictionaries(names: list[str], *columns: list[Any]) -> list[dict[str, Any]]:
+def _make_dictionaries(names: list[str], *columns: list[Any]) -> list[dict[str, Any]]:
     rows = zip(*columns, strict=True)
     return [dict(zip(names, values, strict=True)) for values in rows]
 
 
-def _parsed(schema: str) -> Any:
-    fastavro = _fastavro()
+def _parse_schema(schema: str) -> Any:
+    fastavro = _import_fastavro()
     try:
         value = json.loads(schema)
     except ValueError as error:
         raise ConfigError(f"bodySchema is no JSON: {error}") from None
     try:
-        return fastavro.parse_schema(_understood(value))
+        return fastavro.parse_schema(_drop_unknown_logical_types(value))
     except (ValueError, LookupError, TypeError) as error:
         raise ConfigError(f"bodySchema is no Avro schema: {error!r}") from None
 
 
-def _understood(schema: Any) -> Any:
-    """Return a schema without the logical types that Spark has no types for."""
+def _drop_unknown_logical_types(schema: Any) -> Any:
+    """Return a schema without logical types that have no type in Spark."""
     if isinstance(schema, list):
-        return [_understood(each) for each in schema]
+        return [_drop_unknown_logical_types(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
     logical = schema.get("logicalType")
     return {
-        name: _understood(value)
+        name: _drop_unknown_logical_types(value)
         for name, value in schema.items()
         if name != "logicalType" or logical == "decimal" or logical in _LOGICAL
     }
 
 
-def _fastavro() -> Any:
+def _import_fastavro() -> Any:
     try:
         import fastavro.schema
     except ImportError:

@@ -1,7 +1,7 @@
-"""What a format of bodies offers: its type in Spark, a parser of one body, an encoder of many.
+"""The interface of body formats: the type in Spark, a parser of one body, an encoder of many.
 
-A codec is pickled into tasks, so it holds text or bytes and no compiled thing. Parsers return plain
-Python values (dictionaries, lists, dates) from which Arrow makes a column of the type wanted.
+A codec is pickled into tasks, so it has text or bytes and no compiled objects. Parsers return plain
+Python values (dictionaries, lists, dates), from which Arrow makes a column of the requested type.
 Encoders take a column of structs and return the bytes of each.
 """
 
@@ -19,7 +19,7 @@ from rocketpost.errors import ConfigError
 
 Parser = Callable[[bytes], object]
 Encoder = Callable[[pa.StructArray], list[bytes]]
-"""Takes structs of which none is null."""
+"""Encodes structs, none of which is null."""
 
 UNREADABLE: Final = (
     ValueError,
@@ -30,18 +30,18 @@ UNREADABLE: Final = (
     RecursionError,
     decimal.DecimalException,
 )
-"""What parsers, and Arrow after them, raise for bytes that are not of their schema."""
+"""Errors of parsers, and of Arrow after them, for bytes that do not match the schema."""
 
 
 class Codec(ABC):
     """One format with its schema."""
 
     name: str
-    """What ``bodyFormat`` calls it."""
+    """The value of ``bodyFormat``."""
 
     @abstractmethod
     def words(self) -> str:
-        """Return the type of a body in Spark's words.
+        """Return the type of a body as text for Spark.
 
         Raises:
             ConfigError: The schema is not known.
@@ -49,88 +49,88 @@ class Codec(ABC):
 
     @abstractmethod
     def check(self, wanted: DataType) -> None:
-        """Check a type that a user's schema gives the body.
+        """Check the type of the body in a user's schema.
 
         Raises:
-            ConfigError: Bodies of this format cannot become that.
+            ConfigError: Bodies of this format cannot have that type.
         """
 
     @abstractmethod
     def parser(self, wanted: DataType) -> Parser:
-        """Return what reads one body; it raises one of :data:`UNREADABLE` if it cannot."""
+        """Return a function that parses one body, or raises one of :data:`UNREADABLE`."""
 
 
 class StructCodec(Codec):
-    """A format whose bodies are structs, which can be written as well."""
+    """A format whose bodies are structs, which can also be written."""
 
     @abstractmethod
     def encoder(self, given: StructType, where: str) -> Encoder:
-        """Return what writes bodies; it raises one of :data:`UNREADABLE` for what it cannot.
+        """Return a function that encodes bodies, or raises one of :data:`UNREADABLE`.
 
         Args:
-            given: The structs that there are.
-            where: What errors call a struct; empty for a row.
+            given: The type of the structs.
+            where: The name of a struct in errors; empty for a row.
 
         Raises:
-            ConfigError: Such structs cannot become bodies of this format; the column is named.
+            ConfigError: Such structs cannot become bodies of this format.
         """
 
 
 class TypedCodec(StructCodec):
-    """A format whose schemas say the type of a body."""
+    """A format whose schemas determine the type of a body."""
 
     _kind: DataType
 
     def words(self) -> str:
-        """Return the type of a body in Spark's words."""
-        return words_of(self._kind)
+        """Return the type of a body as text for Spark."""
+        return type_text(self._kind)
 
     def check(self, wanted: DataType) -> None:
-        """Take some or all of the fields.
+        """Accept some or all of the fields.
 
         Raises:
             ConfigError: A field is unknown, or has another type.
         """
-        check_part(wanted, self._kind)
+        check_subset(wanted, self._kind)
         check_nullable(wanted)
 
 
 class TextCodec(Codec):
-    """Bodies that are UTF-8."""
+    """The codec of bodies that are UTF-8 text."""
 
     name = "string"
 
     def words(self) -> str:
-        """Return the type of a body in Spark's words."""
+        """Return the type of a body as text for Spark."""
         return "string"
 
     def check(self, wanted: DataType) -> None:
-        """Take text alone."""
+        """Accept only text."""
         if not isinstance(wanted, StringType):
             raise ConfigError(f"the column body is string, not {wanted.simpleString()}")
 
     def parser(self, wanted: DataType) -> Parser:
-        """Return what reads one body."""
+        """Return a function that parses one body."""
         return lambda body: str(body, "utf-8")
 
 
-def words_of(kind: DataType) -> str:
-    """Return a type in Spark's words, with names of fields that may be any text."""
+def type_text(kind: DataType) -> str:
+    """Return a type as text for Spark, with quoted names of fields."""
     if isinstance(kind, StructType):
-        fields = (f"{_quoted(field.name)}: {words_of(field.dataType)}" for field in kind.fields)
+        fields = (f"{_quote(field.name)}: {type_text(field.dataType)}" for field in kind.fields)
         return f"struct<{', '.join(fields)}>"
     if isinstance(kind, ArrayType):
-        return f"array<{words_of(kind.elementType)}>"
+        return f"array<{type_text(kind.elementType)}>"
     if isinstance(kind, MapType):
-        return f"map<{words_of(kind.keyType)}, {words_of(kind.valueType)}>"
+        return f"map<{type_text(kind.keyType)}, {type_text(kind.valueType)}>"
     return kind.simpleString()
 
 
 def check_nullable(kind: DataType, where: str = "body") -> None:
-    """Check that everything inside a type may be null, as any part of a body may be.
+    """Check that everything inside a type is nullable, as any part of a body may be null.
 
     Raises:
-        ConfigError: Something is said to be never null.
+        ConfigError: A field is NOT NULL.
     """
     match kind:
         case StructType():
@@ -147,8 +147,8 @@ def check_nullable(kind: DataType, where: str = "body") -> None:
         check_nullable(child, name)
 
 
-def check_part(wanted: DataType, whole: DataType, where: str = "body") -> None:
-    """Check that a type is part of another: some of the fields, each with its own type.
+def check_subset(wanted: DataType, whole: DataType, where: str = "body") -> None:
+    """Check that a type is a subset of another: some of its fields, with the same types.
 
     Raises:
         ConfigError: A field is unknown, or has another type.
@@ -161,19 +161,19 @@ def check_part(wanted: DataType, whole: DataType, where: str = "body") -> None:
                     raise ConfigError(
                         f"{where} has no field {field.name!r}; there are {', '.join(known)}"
                     )
-                check_part(field.dataType, known[field.name].dataType, f"{where}.{field.name}")
+                check_subset(field.dataType, known[field.name].dataType, f"{where}.{field.name}")
         case ArrayType(), ArrayType():
-            check_part(wanted.elementType, whole.elementType, f"the elements of {where}")
+            check_subset(wanted.elementType, whole.elementType, f"the elements of {where}")
         case MapType(), MapType() if wanted.keyType == whole.keyType:
-            check_part(wanted.valueType, whole.valueType, f"the values of {where}")
+            check_subset(wanted.valueType, whole.valueType, f"the values of {where}")
         case _ if wanted != whole:
             raise ConfigError(f"{where} is {whole.simpleString()}, not {wanted.simpleString()}")
 
 
-def field_of(name: str, kind: DataType) -> StructField:
-    """Return a field that may be null."""
+def nullable_field(name: str, kind: DataType) -> StructField:
+    """Return a nullable field."""
     return StructField(name, kind, nullable=True)
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"

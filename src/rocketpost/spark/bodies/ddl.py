@@ -1,10 +1,10 @@
-"""Schemas in Spark's words, read without Spark: the processes that plan a query have none.
+"""Schemas in Spark's DDL, parsed without Spark: processes that plan a query have no Spark session.
 
     fields  name type, name: type NOT NULL COMMENT 'text', ...
     type    bigint, decimal(10, 2), array<type>, map<type, type>, struct<fields>
 
-What is read here is what JSON can fill; Spark's parser knows more types. A name that is no plain
-word stands in backquotes.
+The parser knows the types that JSON can have; Spark's parser knows more. A name that is not a plain
+word is in backquotes.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ _TOKEN: Final = re.compile(r"\s*(`(?:[^`]|``)+`|'(?:[^'\\]|\\.|'')*'|\w+|[<>(),:
 _DEPTH_MAX: Final = 64
 
 
-def fields_of(text: str) -> StructType:
-    """Return the fields that a schema names.
+def parse_fields(text: str) -> StructType:
+    """Parse the fields of a schema.
 
     Raises:
-        ConfigError: It is no schema; says where and why.
+        ConfigError: The text is not a schema; the message says where and why.
     """
     words = text.strip()
     if words.lower().startswith("struct<"):
@@ -81,7 +81,7 @@ def fields_of(text: str) -> StructType:
 
 
 class _Parser:
-    """Reads one schema, from its first word to its last."""
+    """Parses one schema."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -91,14 +91,14 @@ class _Parser:
         self._next()
 
     def fields(self) -> StructType:
-        """Read fields up to what is none."""
+        """Parse fields up to the first token that is not a field."""
         found = StructType([self._field()])
-        while self._took(","):
+        while self._accept(","):
             found.add(self._field())
         return found
 
     def type(self) -> DataType:
-        """Read a type."""
+        """Parse a type."""
         self._depth += 1
         if self._depth > _DEPTH_MAX:
             self._refuse(f"it is nested more than {_DEPTH_MAX} deep")
@@ -124,13 +124,13 @@ class _Parser:
         elif not re.fullmatch(r"\w+", name, re.ASCII):
             self._refuse(f"a name is wanted, not {name or 'its end'}")
         self._next()
-        self._took(":")
+        self._accept(":")
         kind = self.type()
         nullable = True
-        if self._took("not"):
-            self._want("null")
+        if self._accept("not"):
+            self._expect("null")
             nullable = False
-        if self._took("comment"):
+        if self._accept("comment"):
             self._next()
         return StructField(name, kind, nullable)
 
@@ -138,29 +138,29 @@ class _Parser:
         if word not in ("array", "map", "struct"):
             return None
         self._next()
-        self._want("<")
+        self._expect("<")
         kind: DataType
         if word == "array":
             kind = ArrayType(self.type())
         elif word == "map":
             key = self.type()
-            self._want(",")
+            self._expect(",")
             kind = MapType(key, self.type())
         else:
             kind = self.fields()
-        self._want(">")
+        self._expect(">")
         return kind
 
     def _decimal(self, word: str) -> DataType | None:
         if word not in _DECIMALS:
             return None
         self._next()
-        if not self._took("("):
+        if not self._accept("("):
             return DecimalType()
         precision, scale = self._number(), 0
-        if self._took(","):
+        if self._accept(","):
             scale = self._number()
-        self._want(")")
+        self._expect(")")
         if not scale <= precision <= _PRECISION_MAX:
             self._refuse(f"decimal({precision}, {scale}) has no such digits")
         return DecimalType(precision, scale)
@@ -172,14 +172,14 @@ class _Parser:
         self._next()
         return int(token)
 
-    def _took(self, word: str) -> bool:
+    def _accept(self, word: str) -> bool:
         if self._token.lower() != word:
             return False
         self._next()
         return True
 
-    def _want(self, word: str) -> None:
-        if not self._took(word):
+    def _expect(self, word: str) -> None:
+        if not self._accept(word):
             self._refuse(f"{word} is wanted, not {self._token or 'its end'}")
 
     def _next(self) -> None:

@@ -1,4 +1,4 @@
-"""The formats of bodies by their names."""
+"""Selection of a body format by its name."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from rocketpost.spark.bodies.protobuf import ProtobufCodec
 from rocketpost.spark.body_options import BodyOptions
 
 
-def codec_of(options: BodyOptions) -> Codec | None:
-    """Return what bodies are, None for bytes as they are. Reads the file of the schema.
+def make_codec(options: BodyOptions) -> Codec | None:
+    """Return the codec of bodies, or None for plain bytes. Reads the schema file.
 
     Raises:
-        ConfigError: There is no such file, or no such schema in it.
+        ConfigError: The file is missing, or has no such schema.
     """
     match options.body_format:
         case "string":

@@ -1,9 +1,9 @@
 """Bodies that are JSON objects, read and written by the types of a Spark schema.
 
-A value of another type than the schema's is an error, not a guess: ``"7"`` is no number. Whole
-numbers pass for doubles, times are RFC 3339 (UTC if they say no zone), binary is base64. Fields
-that the schema does not name are skipped; those that the body lacks are null. Fields that are null
-are not written.
+A value of another type than in the schema is an error, not a guess: ``"7"`` is not a number. Whole
+numbers are accepted as doubles, times are RFC 3339 (UTC without a zone), binary is base64. Fields
+that are not in the schema are skipped; fields that the body lacks are null. Null fields are not
+written.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ from pyspark.sql.types import (
 )
 
 from rocketpost.errors import ConfigError
-from rocketpost.spark.bodies import listing
-from rocketpost.spark.bodies.codec import Encoder, Parser, StructCodec, check_nullable, words_of
-from rocketpost.spark.bodies.ddl import fields_of
-from rocketpost.spark.bodies.fitting import check_names, inside
-from rocketpost.spark.bodies.listing import Lister
+from rocketpost.spark.bodies import listers
+from rocketpost.spark.bodies.codec import Encoder, Parser, StructCodec, check_nullable, type_text
+from rocketpost.spark.bodies.ddl import parse_fields
+from rocketpost.spark.bodies.listers import Lister
+from rocketpost.spark.bodies.type_checks import check_names, column_path
 from rocketpost.spark.records.fields import TIME_MAX_MS, TIME_MIN_MS
 
 
-def _int_of(bits: int) -> object:
+def _int_type(bits: int) -> object:
     low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
     return Annotated[int, msgspec.Meta(ge=low, le=high)]
 
 
 _PLAIN: Final[dict[type[DataType], object]] = {
     BooleanType: bool,
-    ByteType: _int_of(8),
-    ShortType: _int_of(16),
-    IntegerType: _int_of(32),
-    LongType: _int_of(64),
+    ByteType: _int_type(8),
+    ShortType: _int_type(16),
+    IntegerType: _int_type(32),
+    LongType: _int_type(64),
     FloatType: float,
     DoubleType: float,
     DecimalType: Decimal,
@@ -71,19 +71,19 @@ _YEARS_MS: Final = (TIME_MIN_MS, TIME_MAX_MS + 1)
 
 
 class JsonCodec(StructCodec):
-    """JSON by a schema in Spark's words, or as Spark's own JSON, or by the schema of a query."""
+    """The codec of JSON bodies, by a schema in DDL or in Spark's JSON, or by that of a query."""
 
     name = "json"
 
     def __init__(self, schema: str) -> None:
         self.schema = ""
         if schema.strip():
-            kind = _kind_of(schema.strip())
-            _annotation(kind, "body")  # refuses what JSON does not have
-            self.schema = words_of(kind)
+            kind = _parse_schema(schema.strip())
+            _annotation(kind, "body")  # refuses types that JSON does not have
+            self.schema = type_text(kind)
 
     def words(self) -> str:
-        """Return the type of a body in Spark's words.
+        """Return the type of a body as text for Spark.
 
         Raises:
             ConfigError: There is no schema.
@@ -96,7 +96,7 @@ class JsonCodec(StructCodec):
         return self.schema
 
     def check(self, wanted: DataType) -> None:
-        """Take any struct that JSON can fill.
+        """Accept any struct that JSON can represent.
 
         Raises:
             ConfigError: A type has no form in JSON.
@@ -107,25 +107,25 @@ class JsonCodec(StructCodec):
         _annotation(wanted, "body")
 
     def parser(self, wanted: DataType) -> Parser:
-        """Return what reads one body."""
+        """Return a function that parses one body."""
         decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_annotation(wanted, "body"))
         return decoder.decode
 
     def encoder(self, given: StructType, where: str) -> Encoder:
-        """Return what writes bodies.
+        """Return a function that encodes bodies.
 
         Raises:
             ConfigError: A type has no form in JSON.
         """
         _annotation(given, where)
-        listed = _lister(given, where)
+        listed = _make_lister(given, where)
         encode = msgspec.json.Encoder(decimal_format="number").encode
         return lambda structs: list(map(encode, listed(structs)))
 
 
-def _kind_of(schema: str) -> StructType:
+def _parse_schema(schema: str) -> StructType:
     if not schema.startswith("{"):
-        kind = fields_of(schema)
+        kind = parse_fields(schema)
         check_nullable(kind)
         return kind
     try:
@@ -135,11 +135,11 @@ def _kind_of(schema: str) -> StructType:
 
 
 def _annotation(kind: DataType, where: str) -> Any:
-    """Return the Python type by which JSON of a Spark type is read."""
+    """Return the Python type for parsing JSON of a Spark type."""
     match kind:
         case StructType():
             fields = {
-                field.name: _annotation(field.dataType, inside(where, field.name)) | None
+                field.name: _annotation(field.dataType, column_path(where, field.name)) | None
                 for field in kind.fields
             }
             return TypedDict(where, fields, total=False)  # type: ignore[operator]
@@ -156,30 +156,32 @@ def _annotation(kind: DataType, where: str) -> Any:
 # Writing.
 
 
-def _lister(kind: DataType, where: str) -> Lister:
+def _make_lister(kind: DataType, where: str) -> Lister:
     match kind:
         case StructType():
             check_names(kind, where)
             _check_writable(kind, where)
-            parts = [_lister(each.dataType, inside(where, each.name)) for each in kind.fields]
-            return listing.structs(partial(map, _struct(kind)), parts)
+            parts = [
+                _make_lister(each.dataType, column_path(where, each.name)) for each in kind.fields
+            ]
+            return listers.list_structs(partial(map, _make_struct(kind)), parts)
         case ArrayType():
-            return listing.arrays(_lister(kind.elementType, where))
+            return listers.list_arrays(_make_lister(kind.elementType, where))
         case MapType():
-            return listing.maps(listing.as_is, _lister(kind.valueType, where))
+            return listers.list_maps(listers.list_values, _make_lister(kind.valueType, where))
         case FloatType() | DoubleType():
-            return _finite(where)
+            return _list_finite(where)
         case DateType():
-            return listing.dense(_times(where, "D", ""))
+            return listers.skip_nulls(_list_times(where, "D", ""))
         case TimestampType():
-            return listing.dense(_times(where, "us", "Z"))
+            return listers.skip_nulls(_list_times(where, "us", "Z"))
         case TimestampNTZType():
-            return listing.dense(_times(where, "us", ""))
-    return listing.as_is
+            return listers.skip_nulls(_list_times(where, "us", ""))
+    return listers.list_values
 
 
-def _struct(kind: StructType) -> type[msgspec.Struct]:
-    """Return a class whose objects become JSON without the fields that are null."""
+def _make_struct(kind: StructType) -> type[msgspec.Struct]:
+    """Return a class whose objects are encoded as JSON without null fields."""
     names = {f"f{at}": name for at, name in enumerate(kind.names)}
     fields = [(name, Any, None) for name in names]
     return msgspec.defstruct("Body", fields, omit_defaults=True, rename=names, gc=False)
@@ -189,25 +191,25 @@ def _check_writable(kind: StructType, where: str) -> None:
     for name in kind.names:
         if json.dumps(name, ensure_ascii=False) != f'"{name}"':
             raise ConfigError(
-                f"the name of the column {inside(where, name)!r} has a quote, a backslash or a "
-                "control character in it, which is not written as JSON; rename it"
+                f"the name of the column {column_path(where, name)!r} has a quote, a backslash or "
+                "a control character in it, which is not written as JSON; rename it"
             )
 
 
-def _finite(where: str) -> Lister:
+def _list_finite(where: str) -> Lister:
     def listed(array: pa.Array) -> list[Any]:
         if pc.all(pc.is_finite(array)).as_py() is False:
             raise ValueError(f"{where} is infinite or no number, which JSON cannot say")
-        return listing.as_is(array)
+        return listers.list_values(array)
 
     return listed
 
 
-def _times(where: str, unit: str, zone: str) -> Lister:
+def _list_times(where: str, unit: str, zone: str) -> Lister:
     low, end = (np.datetime64(each, "ms").astype(f"M8[{unit}]") for each in _YEARS_MS)
 
     def listed(array: pa.Array) -> list[Any]:
-        times = listing.whole_numbers(array).view(f"M8[{unit}]")
+        times = listers.list_stored_numbers(array).view(f"M8[{unit}]")
         if len(times) and not (low <= times.min() and times.max() < end):
             raise ValueError(f"{where} lies outside the years 1 to 9999")
         return [text + zone for text in np.datetime_as_string(times).tolist()]

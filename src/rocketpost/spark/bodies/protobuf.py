@@ -1,9 +1,9 @@
-"""Bodies that are Protobuf messages, by a descriptor set as ``protoc`` writes it.
+"""Bodies that are Protobuf messages, by a descriptor set of ``protoc``.
 
-Enums are strings (a number that has no name is its digits), unsigned numbers get the next wider
-type, ``Timestamp`` and ``Duration`` are Spark's own, wrappers such as ``Int32Value`` are what they
-wrap. A field that knows whether it was set is null when it was not; others have their default.
-Written is what is not null.
+Enums are strings (digits for an unknown number), unsigned numbers get the next wider type,
+``Timestamp`` and ``Duration`` are Spark's own types, and wrappers such as ``Int32Value`` are the
+wrapped values. A field with presence is null if it was not set; others have their defaults. Values
+that are not null are written.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from rocketpost.errors import ConfigError
 from rocketpost.spark.bodies.codec import Encoder, Parser, TypedCodec
+from rocketpost.spark.bodies.protobuf_encoder import make_message_encoder
 from rocketpost.spark.bodies.protobuf_types import (
     DURATION,
     TIMESTAMP,
     WRAPPERS,
     is_map,
-    struct_of,
+    message_type,
 )
-from rocketpost.spark.bodies.protobuf_writing import messages
 from rocketpost.spark.records.fields import TIME_MAX_MS, TIME_MIN_MS
 
 Convert = Callable[[Any], object]
 
 
 class ProtobufCodec(TypedCodec):
-    """One message of a descriptor set."""
+    """The codec of one message type of a descriptor set."""
 
     name = "protobuf"
 
@@ -42,16 +42,16 @@ class ProtobufCodec(TypedCodec):
             )
         self._descriptors = descriptors
         self._message = message
-        self._kind = struct_of(self._descriptor(), "body", ())
+        self._kind = message_type(self._descriptor(), "body", ())
 
     def parser(self, wanted: DataType) -> Parser:
-        """Return what reads one body."""
+        """Return a function that parses one body."""
         from google.protobuf.message import DecodeError
         from google.protobuf.message_factory import GetMessageClass
 
         descriptor = self._descriptor()
         message = GetMessageClass(descriptor)
-        convert = _converter_of_message(descriptor, wanted)
+        convert = _make_message_converter(descriptor, wanted)
 
         def parse(body: bytes) -> object:
             try:
@@ -62,14 +62,14 @@ class ProtobufCodec(TypedCodec):
         return parse
 
     def encoder(self, given: StructType, where: str) -> Encoder:
-        """Return what writes bodies.
+        """Return a function that encodes bodies.
 
         Raises:
-            ConfigError: A column is unknown or of a type that does not fit.
+            ConfigError: A column is unknown or of another type.
         """
         from google.protobuf.message import EncodeError
 
-        listed = messages(self._descriptor(), given, where)
+        listed = make_message_encoder(self._descriptor(), given, where)
 
         def encode(structs: pa.StructArray) -> list[bytes]:
             try:
@@ -103,14 +103,14 @@ class ProtobufCodec(TypedCodec):
             ) from None
 
 
-def _converter_of_message(descriptor: Any, wanted: DataType) -> Convert:
+def _make_message_converter(descriptor: Any, wanted: DataType) -> Convert:
     assert isinstance(wanted, StructType)
     always: list[tuple[str, Convert]] = []
     if_set: list[tuple[str, Convert]] = []
     for each in wanted.fields:
         field = descriptor.fields_by_name[each.name]
         some = if_set if field.has_presence else always
-        some.append((each.name, _converter(field, each.dataType)))
+        some.append((each.name, _make_converter(field, each.dataType)))
 
     def convert(message: Any) -> object:
         found = {name: of(getattr(message, name)) for name, of in always}
@@ -122,41 +122,41 @@ def _converter_of_message(descriptor: Any, wanted: DataType) -> Convert:
     return convert
 
 
-def _converter(field: Any, wanted: DataType) -> Convert:
+def _make_converter(field: Any, wanted: DataType) -> Convert:
     if is_map(field):
         assert isinstance(wanted, MapType)
         key, value = (field.message_type.fields_by_name[name] for name in ("key", "value"))
-        of_key = _converter_of_one(key, wanted.keyType)
-        of_value = _converter_of_one(value, wanted.valueType)
+        of_key = _make_single_converter(key, wanted.keyType)
+        of_value = _make_single_converter(value, wanted.valueType)
         return lambda found: [(of_key(key), of_value(value)) for key, value in found.items()]
     if field.is_repeated:
         assert isinstance(wanted, ArrayType)
-        of = _converter_of_one(field, wanted.elementType)
+        of = _make_single_converter(field, wanted.elementType)
         return lambda found: [of(each) for each in found]
-    return _converter_of_one(field, wanted)
+    return _make_single_converter(field, wanted)
 
 
-def _converter_of_one(field: Any, wanted: DataType) -> Convert:
+def _make_single_converter(field: Any, wanted: DataType) -> Convert:
     if field.enum_type is not None:
         names = {number: value.name for number, value in field.enum_type.values_by_number.items()}
         return lambda number: names.get(number) or str(number)
     if field.message_type is None:
-        return _itself
+        return _keep
     name = field.message_type.full_name
     if name == TIMESTAMP:
-        return _timestamp
+        return _convert_timestamp
     if name == DURATION:
         return lambda value: value.seconds * 1_000_000 + value.nanos // 1000
     if name in WRAPPERS:
         return lambda wrapper: wrapper.value
-    return _converter_of_message(field.message_type, wanted)
+    return _make_message_converter(field.message_type, wanted)
 
 
-def _itself(value: Any) -> object:
+def _keep(value: Any) -> object:
     return value
 
 
-def _timestamp(value: Any) -> object:
+def _convert_timestamp(value: Any) -> object:
     if not TIME_MIN_MS <= value.seconds * 1000 <= TIME_MAX_MS:
         raise ValueError("a Timestamp lies outside the years 1 to 9999")
     return value.seconds * 1_000_000 + value.nanos // 1000

@@ -1,4 +1,4 @@
-"""Which types of Spark the fields of Protobuf messages have."""
+"""Spark types of the fields of Protobuf messages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 )
 
 from rocketpost.errors import ConfigError
-from rocketpost.spark.bodies.codec import field_of
+from rocketpost.spark.bodies.codec import nullable_field
 
 _INT, _LONG, _UNSIGNED = IntegerType(), LongType(), DecimalType(20, 0)
 _KINDS: Final[dict[str, DataType]] = {
@@ -54,11 +54,11 @@ TIMESTAMP: Final = "google.protobuf.Timestamp"
 DURATION: Final = "google.protobuf.Duration"
 
 
-def struct_of(descriptor: Any, where: str, outer: tuple[str, ...]) -> DataType:
-    """Return the type of a message; ``outer`` are the messages that it is in.
+def message_type(descriptor: Any, where: str, outer: tuple[str, ...]) -> DataType:
+    """Return the type of a message; ``outer`` are the messages that contain it.
 
     Raises:
-        ConfigError: It has no fields, or holds itself.
+        ConfigError: The message has no fields, or contains itself.
     """
     if descriptor.full_name in outer:
         raise ConfigError(f"{where} holds itself, and Spark has no such types")
@@ -67,22 +67,22 @@ def struct_of(descriptor: Any, where: str, outer: tuple[str, ...]) -> DataType:
     inner = (*outer, descriptor.full_name)
     return StructType(
         [
-            field_of(field.name, kind_of(field, f"{where}.{field.name}", inner))
+            nullable_field(field.name, field_type(field, f"{where}.{field.name}", inner))
             for field in descriptor.fields
         ]
     )
 
 
-def kind_of(field: Any, where: str, outer: tuple[str, ...]) -> DataType:
+def field_type(field: Any, where: str, outer: tuple[str, ...]) -> DataType:
     """Return the type of a field."""
     if is_map(field):
         key, value = (field.message_type.fields_by_name[name] for name in ("key", "value"))
-        return MapType(single_of(key, where, outer), single_of(value, where, outer))
-    single = single_of(field, where, outer)
+        return MapType(element_type(key, where, outer), element_type(value, where, outer))
+    single = element_type(field, where, outer)
     return ArrayType(single) if field.is_repeated else single
 
 
-def single_of(field: Any, where: str, outer: tuple[str, ...]) -> DataType:
+def element_type(field: Any, where: str, outer: tuple[str, ...]) -> DataType:
     """Return the type of a field, or of one of its elements if it is repeated."""
     if field.message_type is None:
         return _KINDS[type_name(field)]
@@ -93,16 +93,16 @@ def single_of(field: Any, where: str, outer: tuple[str, ...]) -> DataType:
         return DayTimeIntervalType()
     if name in WRAPPERS:
         return _KINDS[type_name(field.message_type.fields_by_name["value"])]
-    return struct_of(field.message_type, where, outer)
+    return message_type(field.message_type, where, outer)
 
 
 def is_map(field: Any) -> bool:
-    """Tell whether a field is a map."""
+    """Return whether a field is a map."""
     return field.message_type is not None and field.message_type.GetOptions().map_entry
 
 
 def type_name(field: Any) -> str:
-    """Return the type of a field as Protobuf calls it, such as ``SINT32``."""
+    """Return the Protobuf name of the type of a field, such as ``SINT32``."""
     from google.protobuf.descriptor_pb2 import FieldDescriptorProto
 
     return str(FieldDescriptorProto.Type.Name(field.type)).removeprefix("TYPE_")

@@ -1,8 +1,8 @@
-"""What the rows of a source look like: which columns are decoded, and what bodies become.
+"""The shape of rows of a source: the columns to decode, and the form of bodies.
 
-Without ``bodyFormat`` that is what the user's schema names. With it the column ``body`` has the
-type of the format, and with ``bodyErrors=keep`` the column ``corruptBody`` has the bytes of those
-bodies that are not of it.
+Without ``bodyFormat`` the columns are those of the user's schema. With it the column ``body`` has
+the type of the format, and with ``bodyErrors=keep`` the column ``corruptBody`` has the bytes of
+bodies that do not match it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 
 from rocketpost.errors import ClientError, ConfigError
 from rocketpost.spark.bodies.codec import UNREADABLE, Parser
-from rocketpost.spark.bodies.formats import codec_of
+from rocketpost.spark.bodies.formats import make_codec
 from rocketpost.spark.records import columns
 from rocketpost.spark.records.columns import Column
 from rocketpost.spark.row_options import RowOptions
@@ -27,13 +27,13 @@ _PLACE: Final = tuple(each for each in columns.ALL if each.name.lower() in _PLAC
 
 
 def ddl(options: RowOptions) -> str:
-    """Return the whole schema of a source in Spark's words.
+    """Return the whole schema of a source as text for Spark.
 
     Raises:
         ConfigError: The schema of bodies is missing or wrong.
     """
-    codec = codec_of(options)
-    every = columns.full(options.properties_format)
+    codec = make_codec(options)
+    every = columns.all_columns(options.properties_format)
     if codec is not None:
         body = Column(_BODY.name, _BODY.arrow, codec.words(), nullable=True)
         every = tuple(body if each is _BODY else each for each in every)
@@ -43,32 +43,32 @@ def ddl(options: RowOptions) -> str:
 
 
 class Shape:
-    """The rows that a query wants. Pickled into tasks.
+    """The rows of a query. Pickled into tasks.
 
     Attributes:
         decoded: The columns to decode from records.
     """
 
     def __init__(self, schema: StructType, options: RowOptions) -> None:
-        self._codec = codec_of(options)
+        self._codec = make_codec(options)
         self._errors = options.body_errors
         self._parse: Parser | None = None
         self._wanted = tuple(map(self._column, schema.fields))
         self.decoded = self._wanted
-        self._is_plain = self._codec is None or not any(map(_is_made, self._wanted))
+        self._is_plain = self._codec is None or not any(map(_is_computed, self._wanted))
         if not self._is_plain:
             self._body_type = _body_type(schema)
             self._body_arrow = to_arrow_type(self._body_type, timezone="UTC")
-            others = tuple(each for each in self._wanted if not _is_made(each))
+            others = tuple(each for each in self._wanted if not _is_computed(each))
             there = {each.name.lower() for each in others}
             place = tuple(each for each in _PLACE if each.name.lower() not in there)
             self.decoded = (*others, *place, _BODY)
 
-    def shown(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return decoded columns as the query wants to see them.
+    def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return decoded columns in the form that the query needs.
 
         Raises:
-            ClientError: A body is not of its schema, and that is an error.
+            ClientError: A body does not match its schema, and ``bodyErrors`` is ``fail``.
         """
         if self._is_plain:
             return batch
@@ -77,7 +77,7 @@ class Shape:
         for column in self._wanted:
             if column.name.lower() == "body":
                 arrays.append(bodies)
-            elif _is_made(column):
+            elif _is_computed(column):
                 arrays.append(corrupt)
             else:
                 arrays.append(batch.column(column.name))
@@ -100,10 +100,10 @@ class Shape:
             if words != CORRUPT.spark:
                 raise ConfigError(f"the column {CORRUPT.name} is {CORRUPT.spark}, not {words}")
             return CORRUPT._replace(name=field.name)
-        return columns.projected([(field.name, words)])[0]
+        return columns.select_columns([(field.name, words)])[0]
 
     def _read(self, batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
-        """Return bodies by their schema, and the bytes of those that are not of it."""
+        """Return parsed bodies, and the bytes of bodies that do not match the schema."""
         if self._parse is None:
             assert self._codec is not None
             self._parse = self._codec.parser(self._body_type)
@@ -112,13 +112,13 @@ class Shape:
         try:
             found = pa.array([parse(body) for body in bodies], self._body_arrow)
         except UNREADABLE:
-            return self._one_by_one(parse, bodies, batch)
+            return self._find_bad_bodies(parse, bodies, batch)
         return found, pa.nulls(len(bodies), pa.binary())
 
-    def _one_by_one(
+    def _find_bad_bodies(
         self, parse: Parser, bodies: list[bytes], batch: pa.RecordBatch
     ) -> tuple[pa.Array, pa.Array]:
-        """Find out which bodies of a batch are not of their schema."""
+        """Find the bodies of a batch that do not match their schema."""
         values: list[object] = []
         corrupt: list[bytes | None] = []
         for at, body in enumerate(bodies):
@@ -127,7 +127,7 @@ class Shape:
                 pa.array([value], self._body_arrow)
             except UNREADABLE as error:
                 if self._errors == "fail":
-                    raise ClientError(self._complaint(batch, at, error)) from None
+                    raise ClientError(self._describe_error(batch, at, error)) from None
                 values.append(None)
                 corrupt.append(body)
             else:
@@ -135,7 +135,7 @@ class Shape:
                 corrupt.append(None)
         return pa.array(values, self._body_arrow), pa.array(corrupt, pa.binary())
 
-    def _complaint(self, batch: pa.RecordBatch, at: int, error: Exception) -> str:
+    def _describe_error(self, batch: pa.RecordBatch, at: int, error: Exception) -> str:
         assert self._codec is not None
         names = {name.lower(): name for name in batch.schema.names}
         topic, queue, offset = (batch.column(names[name])[at] for name in _PLACE_NAMES)
@@ -147,7 +147,7 @@ class Shape:
         )
 
 
-def _is_made(column: Column) -> bool:
+def _is_computed(column: Column) -> bool:
     return column.name.lower() in ("body", "corruptbody")
 
 

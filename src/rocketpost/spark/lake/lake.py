@@ -42,7 +42,7 @@ PARQUET: Final = "parquet"
 DELTA: Final = "delta"
 FORMATS: Final = (PARQUET, DELTA)
 DATA: Final = "data"
-COLUMNS: Final = columns.nullable(columns.full())
+COLUMNS: Final = columns.make_nullable(columns.all_columns())
 """The columns of the files, all nullable, so that old and new files have the same schema."""
 _BOUNDED: Final = frozenset({"brokerName", "queueId", "queueOffset", "storeTimestamp"})
 _CONCURRENT_FOOTERS: Final = 8

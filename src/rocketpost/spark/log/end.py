@@ -32,9 +32,9 @@ from rocketpost.spark.log.files import (
     Segment,
     find_cut_record_size,
     find_first_record,
-    find_records,
+    find_sound_records,
 )
-from rocketpost.spark.records.chunk import walk
+from rocketpost.spark.records.chunk import find_records
 from rocketpost.store.layout import Layout, parse_file_name
 
 log = logging.getLogger(__name__)
@@ -231,7 +231,7 @@ def _find_covering(file: OpenFile, segment: Segment, place: int, end: int) -> in
         return at
     wanted = place - at
     data = file.read(at, wanted + SMALLEST)
-    starts, last = walk(data, bytes_max=wanted)
+    starts, last = find_records(data, bytes_max=wanted)
     if last > wanted:
         return at + int(starts[-1])
     if last < wanted and last + _stated_size(data[last : last + HEAD_BYTES]) <= len(data):
@@ -252,7 +252,7 @@ def _ends_unwritten(file: OpenFile, segment: Segment, begin: int, data: bytes) -
     if first is None:
         return False
     at = first - begin
-    _, end = find_records(data[at:], segment.start + first)
+    _, end = find_sound_records(data[at:], segment.start + first)
     mark = data[at + end : at + end + HEAD_BYTES]
     return not any(mark) or mark[4:8] in MAGICS
 
@@ -286,7 +286,7 @@ def _find_last_chunk(file: OpenFile, segment: Segment) -> int:
     at, wanted, before = 0, CHUNK_BYTES, 0
     while at < segment.limit:
         data = file.read(at, wanted)
-        chunk, end = find_records(data, segment.start + at)
+        chunk, end = find_sound_records(data, segment.start + at)
         if len(chunk):
             before, at, wanted = at, at + end, CHUNK_BYTES
         elif len(data) == wanted and (size := find_cut_record_size(data, segment.limit - at)):

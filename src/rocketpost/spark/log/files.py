@@ -22,9 +22,9 @@ import numpy as np
 from rocketpost.errors import CorruptRecord
 from rocketpost.kernel.record_scan import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
 from rocketpost.model.sysflag import BORN_HOST_V6, STORE_HOST_V6
-from rocketpost.spark.records.chunk import Chunk, walk
-from rocketpost.spark.records.fields import Ints, Mask, heads
-from rocketpost.spark.records.numpy_fields import cuts_of
+from rocketpost.spark.records.chunk import Chunk, find_records
+from rocketpost.spark.records.fields import Ints, Mask, read_heads
+from rocketpost.spark.records.numpy_fields import find_boundaries
 from rocketpost.store.layout import parse_file_name
 
 CHUNK_BYTES: Final = 4 * 1024 * 1024
@@ -111,7 +111,7 @@ def read_chunks(split: Split, on_corrupt: OnCorrupt) -> Iterator[Chunk]:
             data = file.read(at, wanted if at < split.end else SMALLEST)
             if at >= split.end and _begins_record(data, segment.start + at):
                 return
-            chunk, end = find_records(data, segment.start + at, bytes_max=split.end - at)
+            chunk, end = find_sound_records(data, segment.start + at, bytes_max=split.end - at)
             if len(chunk):
                 yield chunk
                 at += end
@@ -156,13 +156,13 @@ def handle_damage(what: str, on_corrupt: OnCorrupt) -> None:
         raise CorruptRecord(f"{what}; onCorrupt=skip goes on behind it, onCorrupt=stop ends there")
 
 
-def find_records(data: bytes, position: int, *, bytes_max: int = _ALL) -> tuple[Chunk, int]:
+def find_sound_records(data: bytes, position: int, *, bytes_max: int = _ALL) -> tuple[Chunk, int]:
     """Return the leading sound records in ``data``, and the end of the last of them.
 
     The first record begins with ``data``, at ``position`` of the log. Sound records have the right
     position, and lengths that add up to their sizes.
     """
-    starts, end = walk(data, bytes_max=bytes_max)
+    starts, end = find_records(data, bytes_max=bytes_max)
     chunk = Chunk(data, starts)
     count = chunk.fields.count
     is_true = chunk.fields.long("position") == starts[:count] + position
@@ -178,8 +178,8 @@ def check_records(data: bytes, starts: Ints, positions: Ints) -> Mask:
 
     Those are safe to decode. Each must have a magic code, and a size within ``data``.
     """
-    _, add_up = cuts_of(data, starts)
-    return np.asarray(add_up & (heads(data, starts)["position"] == positions), np.bool_)
+    _, add_up = find_boundaries(data, starts)
+    return np.asarray(add_up & (read_heads(data, starts)["position"] == positions), np.bool_)
 
 
 def find_cut_record_size(data: bytes, left: int) -> int | None:

@@ -27,7 +27,7 @@ from rocketpost.spark.log.files import (
     handle_missing_segment,
 )
 from rocketpost.spark.log.queue_reads import Places
-from rocketpost.spark.records.fields import Ints, numbers
+from rocketpost.spark.records.fields import Ints, read_numbers
 from rocketpost.store.layout import Layout
 
 log = logging.getLogger(__name__)
@@ -200,11 +200,11 @@ def _count_slots(opened: OpenFile, begin: int, next_entry: int) -> int | None:
     per_step = 5  # entries are 20 bytes and slots 4
     slots = np.arange((size - _HEADER.size) // 4 % per_step or per_step, size // 4, per_step)
     slots = slots[_HEADER.size + slots * 4 + next_entry * _ENTRY.size <= size]
-    slots = slots[numbers(data, _HEADER.size + slots * 4 + _ENTRY.size + 4, 8) == begin]
+    slots = slots[read_numbers(data, _HEADER.size + slots * 4 + _ENTRY.size + 4, 8) == begin]
     for number in (1, next_entry - 1):
-        hashes = numbers(data, _HEADER.size + slots * 4 + number * _ENTRY.size, 4)
+        hashes = read_numbers(data, _HEADER.size + slots * 4 + number * _ENTRY.size, 4)
         slots, hashes = slots[hashes >= 0], hashes[hashes >= 0]
-        newest = numbers(data, _HEADER.size + hashes % slots * 4, 4)
+        newest = read_numbers(data, _HEADER.size + hashes % slots * 4, 4)
         slots = slots[newest >= number]
     for count in slots.tolist():
         if _is_slot_count(opened, count, begin, next_entry, size):

@@ -32,7 +32,7 @@ from rocketpost.spark.log.files import (
 from rocketpost.spark.log.queue_files import Entries, QueueFiles, list_queues
 from rocketpost.spark.log.store_state import StoreState
 from rocketpost.spark.records.chunk import Chunk
-from rocketpost.spark.records.fields import Ints, Mask, heads
+from rocketpost.spark.records.fields import Ints, Mask, read_heads
 from rocketpost.spark.source.predicates import Predicates
 from rocketpost.store.layout import Layout
 
@@ -298,7 +298,7 @@ def _check_sizes(
     if len(data) < SMALLEST:
         is_there[:] = False
     else:
-        fields = heads(data, safe)
+        fields = read_heads(data, safe)
         is_there &= np.isin(fields["magic"], _MAGICS) & (fields["size"] == sizes)
         is_there &= (fields["queueOffset"] == offsets) | (offsets < 0)
     positions = wanted.positions[at]

@@ -34,7 +34,7 @@ from rocketpost.spark.records import columns as all_columns
 from rocketpost.spark.records.chunk import Chunk
 from rocketpost.spark.records.columns import Column
 from rocketpost.spark.records.decode import decode
-from rocketpost.spark.records.fields import Host, Ints, Mask, numbers
+from rocketpost.spark.records.fields import Host, Ints, Mask, read_numbers
 from rocketpost.spark.source.batches import BATCH_BYTES, BATCH_ROWS
 from rocketpost.spark.source.predicates import (
     NumberBounds,
@@ -47,7 +47,8 @@ from rocketpost.spark.workers.preparation import prepare_worker
 from rocketpost.store.layout import Layout
 
 _TEXTS: Final = {
-    name: all_columns.projected([(name, "string")]) for name in ("topic", "tags", "keys", "uniqKey")
+    name: all_columns.select_columns([(name, "string")])
+    for name in ("topic", "tags", "keys", "uniqKey")
 }
 _WRAPPED: Final = INNER_BATCH | NEED_UNWRAP
 _NEW: Final = Pending(0, -1)
@@ -290,7 +291,7 @@ def _drop_unreadable_topics(chunk: Chunk, on_corrupt: OnCorrupt) -> Chunk:
 
 
 def _store_ms(chunk: Chunk) -> Ints:
-    return numbers(chunk.data, chunk.fields.host_places(Host.STORE) - 8, 8)
+    return read_numbers(chunk.data, chunk.fields.host_offsets(Host.STORE) - 8, 8)
 
 
 def _has_batches(chunk: Chunk) -> bool:

@@ -26,7 +26,7 @@ from rocketpost.spark.pipelines.copying import CopyConfig, copies, origins, send
 from rocketpost.spark.pipelines.dead_letter_report import Cause, LetterReport, Redriven, Text
 from rocketpost.spark.pipelines.selection import Found, Selection, select
 from rocketpost.spark.pipelines.targets import CANCELLED, Targets
-from rocketpost.spark.records.columns import ddl, full
+from rocketpost.spark.records.columns import all_columns, ddl
 from rocketpost.spark.suggestions import list_similar
 
 logger = logging.getLogger(__name__)
@@ -108,7 +108,7 @@ class DeadLetters:
             found = select(spark, self._selection)
         except RouteNotFound:  # the topic comes with the first letter
             _check_known(name_servers, group)
-            none = spark.createDataFrame([], ddl(full()))
+            none = spark.createDataFrame([], ddl(all_columns()))
             found = Found(none, none)
         self._found = Found(*(chosen(explained(frame), self.choice) for frame in found))
 

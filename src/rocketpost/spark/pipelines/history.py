@@ -51,7 +51,7 @@ def history(
     start = _starts(held, bounds)
     pieces, losses = plan.plan_ranges(start, {q: bound.end for q, bound in bounds.items()}, bounds)
     _tell(_within(cold, [*losses, *_away(mine, bounds)], as_of_ms), source)
-    names = [column.name for column in columns.full(source.properties_format)]
+    names = [column.name for column in columns.all_columns(source.properties_format)]
     frame = cold.select(*names)
     if pieces:
         exact = fix_offsets(

@@ -1,1 +1,1 @@
-"""Records to Arrow."""
+"""Decoding of records into Arrow arrays."""

@@ -1,4 +1,4 @@
-"""Some records, as bytes and where each begins in them; and finding them in bytes."""
+"""Chunks of records: their bytes and starts, and the search for records in bytes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _ALL: Final = 2**62
 
 
 class Chunk:
-    """Some records, whose fields are looked at once however often they are asked for.
+    """Records as bytes, with fields that are located once.
 
     Attributes:
-        data: Where the records lie; under 2 GiB.
-        starts: Where each begins, ascending; every one has the size that it says.
+        data: The bytes of the records; under 2 GiB.
+        starts: The start of each record in ``data``, ascending; size fields must be right.
     """
 
     def __init__(self, data: Bytes, starts: Ints, *, compiled: bool = COMPILED) -> None:
@@ -34,7 +34,7 @@ class Chunk:
 
     @functools.cached_property
     def fields(self) -> Fields:
-        """What the records say."""
+        """The fields of the records."""
         way = KernelFields if self._compiled else NumpyFields
         return way(self.data, self.starts)
 
@@ -45,10 +45,12 @@ class Chunk:
         return Chunk(self.data, self.starts[wanted], compiled=self._compiled)
 
 
-def walk(data: Bytes, *, bytes_max: int = _ALL, compiled: bool = COMPILED) -> tuple[Ints, int]:
-    """Return where records begin, by their sizes alone, and the place after the last.
+def find_records(
+    data: Bytes, *, bytes_max: int = _ALL, compiled: bool = COMPILED
+) -> tuple[Ints, int]:
+    """Return the starts of records, found by their sizes alone, and the end of the last.
 
-    No record that begins from ``bytes_max`` on is taken.
+    Records that begin from ``bytes_max`` on are left out.
     """
     if not compiled:
         found, end = record_scan.record_starts(data, 0, count_max=_ALL, bytes_max=bytes_max)

@@ -1,10 +1,10 @@
-"""The columns of a message as Spark and Arrow know them; pure names and types.
+"""The columns of a message, as names and types of Spark and Arrow. Pure.
 
-A user's schema is a projection: it names the columns that are wanted, and nothing else is decoded.
-The types of a column are fixed, except that ``properties`` may be a map or the raw text.
+A user's schema is a projection: it names the columns to read, and no others are decoded. The types
+of columns are fixed, except that ``properties`` may be a map or the raw text.
 
-Columns that no message leaves empty are NOT NULL, so that Spark asks no row about them. A user's
-schema may say so or not; Spark compares what batches say with what it was told.
+Columns that every message has are NOT NULL, so that Spark does not check each row. A user's schema
+may say so or not; Spark compares the schema of batches with the one it got.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MAP: Final = pa.map_(pa.string(), pa.string())
 
 
 class Column(NamedTuple):
-    """One column: its name, its type in Arrow, and the same in Spark's words."""
+    """One column: its name, and its type in Arrow and in Spark."""
 
     name: str
     arrow: pa.DataType
@@ -64,7 +64,7 @@ _BY_NAME: Final = {column.name: column for column in ALL}
 _BY_LOWER: Final = {column.name.lower(): column for column in ALL}
 
 
-def full(properties_format: str = "map") -> tuple[Column, ...]:
+def all_columns(properties_format: str = "map") -> tuple[Column, ...]:
     """Return every column; ``properties_format`` is ``map``, ``string`` or ``none``."""
     if properties_format == "none":
         return ALL[:-1]
@@ -72,26 +72,26 @@ def full(properties_format: str = "map") -> tuple[Column, ...]:
 
 
 def ddl(columns: tuple[Column, ...]) -> str:
-    """Return the schema in Spark's words."""
+    """Return the schema as text for Spark."""
     return ", ".join(
         f"{column.name} {column.spark}{'' if column.nullable else ' NOT NULL'}"
         for column in columns
     )
 
 
-def nullable(columns: tuple[Column, ...]) -> tuple[Column, ...]:
-    """Return the same columns without the promise that they have values."""
+def make_nullable(columns: tuple[Column, ...]) -> tuple[Column, ...]:
+    """Return the same columns as nullable columns."""
     return tuple(column._replace(nullable=True) for column in columns)
 
 
-def projected(wanted: list[tuple[str, str]]) -> tuple[Column, ...]:
+def select_columns(wanted: list[tuple[str, str]]) -> tuple[Column, ...]:
     """Return the columns that a user's schema names.
 
     Args:
         wanted: Names and Spark's simple type names.
 
     Raises:
-        ConfigError: A name or a type is none of ours.
+        ConfigError: A name is unknown, or a type is wrong.
     """
     columns = []
     for name, kind in wanted:
@@ -104,6 +104,6 @@ def projected(wanted: list[tuple[str, str]]) -> tuple[Column, ...]:
             column = _TEXT_PROPERTIES
         if column.spark != kind:
             raise ConfigError(f"the column {column.name} is {column.spark}, not {kind}")
-        # Spark compares names as the user wrote them.
+        # The name as the user wrote it, because Spark compares names.
         columns.append(column._replace(name=name))
     return tuple(columns)

@@ -1,7 +1,7 @@
-"""Records to Arrow: the bytes of a pull response or of a segment become a record batch.
+"""Decoding of records into record batches, from bytes of a pull response or a segment.
 
-Only what a projection asks for is looked at. Odd cases (IPv6 hosts, compressed bodies, text that is
-none) leave the fast way, and only for the batch that has them.
+Only the requested columns are decoded. Rare cases (IPv6 hosts, compressed bodies, bytes that are
+not text) use slower code, only for the batch that has them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rocketpost.model import properties as names
 from rocketpost.model.sysflag import BORN_HOST_V6, COMPRESSED, STORE_HOST_V6
 from rocketpost.spark.records.chunk import Chunk
 from rocketpost.spark.records.columns import Column
-from rocketpost.spark.records.fields import Host, Ints, Part, Properties, damaged
+from rocketpost.spark.records.fields import Host, Ints, Properties, RecordPart, corrupt_record
 from rocketpost.spark.records.numpy_fields import host_text
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
@@ -38,21 +38,21 @@ def decode(
 
     Args:
         chunk: The records.
-        columns: What is wanted of them.
-        broker_name: The broker that has them, if that is known.
-        decompressed: Whether bodies are unpacked if their senders packed them.
+        columns: The columns to decode.
+        broker_name: The name of the broker, if known.
+        decompressed: Whether compressed bodies are decompressed.
 
     Raises:
-        CorruptRecord: The lengths inside a record do not add up.
+        CorruptRecord: The lengths in a record do not add up.
         RemoteProtocolError: A body is not compressed as its flag says.
     """
     if not columns:  # a count: rows without columns
         return pa.RecordBatch.from_struct_array(pa.array([{}] * len(chunk), pa.struct([])))
     if chunk.fields.count < len(chunk):
-        raise damaged(chunk.data, int(chunk.starts[chunk.fields.count]))
+        raise corrupt_record(chunk.data, int(chunk.starts[chunk.fields.count]))
     records = _Records(chunk, broker_name, decompressed)
     arrays = [records.column(column) for column in columns]
-    # Spark would show whatever lies in the place of such a null.
+    # Spark would show arbitrary bytes in place of such a null.
     assert all(
         column.nullable or not array.null_count
         for column, array in zip(columns, arrays, strict=True)
@@ -61,7 +61,7 @@ def decode(
 
 
 class _Records:
-    """The records of one batch, looked at column by column."""
+    """The records of one batch, decoded column by column."""
 
     def __init__(self, chunk: Chunk, broker_name: str | None, decompressed: bool) -> None:
         self._data = chunk.data
@@ -79,7 +79,7 @@ class _Records:
             return self._properties().values_of(_KEY_COLUMNS[name])
         if name == "properties":
             is_text = column.arrow == pa.string()
-            return self.fields.texts(Part.PROPERTIES) if is_text else self._properties().map()
+            return self.fields.texts(RecordPart.PROPERTIES) if is_text else self._properties().map()
         return _MAKERS[name](self)
 
     def broker_name(self) -> pa.Array:
@@ -88,10 +88,10 @@ class _Records:
         return pa.repeat(pa.scalar(self._broker_name, pa.string()), self._count)
 
     def number(self, field: str) -> pa.Array:
-        return _plain(pa.int32(), self.fields.number(field))
+        return _numbers_array(pa.int32(), self.fields.number(field))
 
     def long(self, field: str) -> pa.Array:
-        return _plain(pa.int64(), self.fields.long(field))
+        return _numbers_array(pa.int64(), self.fields.long(field))
 
     def host(self, host: Host) -> pa.Array:
         if not self._flags & _V6_BITS[host]:
@@ -122,13 +122,13 @@ class _Records:
         return self._properties_made
 
     def _host_bytes(self, host: Host) -> list[bytes]:
-        at = self.fields.host_places(host).tolist()
+        at = self.fields.host_offsets(host).tolist()
         sizes = np.where(self.fields.number("sysFlag") & _V6_BITS[host], 20, 8).tolist()
         return [bytes(self._data[a : a + n]) for a, n in zip(at, sizes, strict=True)]
 
 
 _MAKERS: Final[dict[str, Callable[[_Records], pa.Array]]] = {
-    "topic": lambda records: records.fields.texts(Part.TOPIC),
+    "topic": lambda records: records.fields.texts(RecordPart.TOPIC),
     "brokername": _Records.broker_name,
     "queueid": lambda records: records.number("queueId"),
     "queueoffset": lambda records: records.long("queueOffset"),
@@ -137,12 +137,12 @@ _MAKERS: Final[dict[str, Callable[[_Records], pa.Array]]] = {
     "flag": lambda records: records.number("flag"),
     "sysflag": lambda records: records.number("sysFlag"),
     "bodycrc": lambda records: records.number("bodyCrc"),
-    "borntimestamp": lambda records: _plain(_TIME, records.fields.born_times()),
+    "borntimestamp": lambda records: _numbers_array(_TIME, records.fields.born_times()),
     "bornhost": lambda records: records.host(Host.BORN),
-    "storetimestamp": lambda records: _plain(_TIME, records.fields.store_times()),
+    "storetimestamp": lambda records: _numbers_array(_TIME, records.fields.store_times()),
     "storehost": lambda records: records.host(Host.STORE),
-    "reconsumetimes": lambda records: _plain(pa.int32(), records.fields.reconsume_times()),
-    "preparedtransactionoffset": lambda records: _plain(
+    "reconsumetimes": lambda records: _numbers_array(pa.int32(), records.fields.reconsume_times()),
+    "preparedtransactionoffset": lambda records: _numbers_array(
         pa.int64(), records.fields.prepared_position()
     ),
     "storesize": lambda records: records.number("size"),
@@ -150,8 +150,8 @@ _MAKERS: Final[dict[str, Callable[[_Records], pa.Array]]] = {
 }
 
 
-def _plain(kind: pa.DataType, values: Ints | npt.NDArray[np.int32]) -> pa.Array:
-    """Return numbers as a column; ``pa.array`` takes its time to find out what they are."""
+def _numbers_array(kind: pa.DataType, values: Ints | npt.NDArray[np.int32]) -> pa.Array:
+    """Return numbers as a column, faster than ``pa.array``, which detects the type."""
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
 
 

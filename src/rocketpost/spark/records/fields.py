@@ -1,7 +1,7 @@
-"""The fields of a batch of records, whichever way they are read; and the numpy views of bytes.
+"""The interface to the fields of a batch of records, and reads of numbers from bytes.
 
-There are two ways, which say the same of any bytes: ``kernel_fields``, used where the kernel is
-compiled, and ``numpy_fields``, used elsewhere. Both look only at what they are asked for.
+There are two implementations with the same results for any bytes: ``kernel_fields``, used if the
+kernel is compiled, and ``numpy_fields``, used otherwise. Both decode only requested fields.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import pyarrow as pa
 from rocketpost.errors import CorruptRecord
 
 Ints = npt.NDArray[np.int64]
-"""Numbers, or places."""
+"""Numbers, or offsets in data."""
 Mask = npt.NDArray[np.bool_]
 Bytes = bytes | memoryview
 
 TIME_MIN_MS: Final = -62_135_596_800_000
 TIME_MAX_MS: Final = 253_402_300_799_999
-"""Clocks of senders may say anything; Spark's years have four digits."""
+"""Clocks of producers may be wrong; years in Spark have four digits."""
 
 _HEAD_FIELDS: Final = {
     "size": (">i4", 0),
@@ -35,7 +35,7 @@ _HEAD_FIELDS: Final = {
     "sysFlag": (">i4", 36),
     "bornTime": (">i8", 40),
 }
-"""Where fields lie that no address comes before."""
+"""Offsets of fields before the first host."""
 _HEAD: Final = np.dtype(
     {
         "names": list(_HEAD_FIELDS),
@@ -46,8 +46,8 @@ _HEAD: Final = np.dtype(
 )
 
 
-class Part(enum.IntEnum):
-    """A part of a record that has a length."""
+class RecordPart(enum.IntEnum):
+    """A part of a record with a length field."""
 
     BODY = 0
     TOPIC = 1
@@ -55,7 +55,7 @@ class Part(enum.IntEnum):
 
 
 class Host(enum.IntEnum):
-    """An address in a record."""
+    """A host in a record."""
 
     BORN = 0
     STORE = 1
@@ -65,26 +65,26 @@ class Queues(NamedTuple):
     """The queues of a batch of records."""
 
     names: list[tuple[str, int]]
-    """Topic and queue id; bytes that are no text become U+FFFD."""
+    """Topics and queue ids; bytes that are not text become U+FFFD."""
     lows: list[int]
-    """The lowest offset in each that a record has."""
+    """The lowest queue offset of a record in each queue."""
     highs: list[int]
-    """The highest."""
+    """The highest queue offset of a record in each queue."""
     numbers: npt.NDArray[np.int32]
-    """Which of them each record is in."""
+    """The number of the queue of each record."""
 
 
 class Limits(NamedTuple):
-    """What decides, queue by queue, whether a consumer sees a record."""
+    """Limits that decide whether records of a queue are visible."""
 
     base: int
-    """The ordinal among some entries that the queue's offset 0 would have."""
+    """The index of the queue's offset 0 in the entries."""
     offset: int
-    """From this offset on, and"""
+    """From this queue offset on a record is visible without an entry, if it is also"""
     behind: int
-    """from this position on, a record counts though its entry is empty."""
+    """from this position on."""
     alive: int
-    """From this position on a record counts at all."""
+    """Records before this position are not visible."""
 
 
 class Properties(Protocol):
@@ -94,36 +94,36 @@ class Properties(Protocol):
         """Return names and values."""
 
     def values_of(self, name: str) -> pa.Array:
-        """Return what each message says for one name, null if nothing."""
+        """Return the value of one property for each message, null if it has none."""
 
 
 class Fields(Protocol):
     """The fields of a batch of records, up to the first whose lengths do not add up.
 
     Attributes:
-        count: How many records that is.
+        count: The number of those records.
     """
 
     count: int
 
     def number(self, name: str) -> npt.NDArray[np.int32]:
-        """Return a field of the head that has 4 bytes."""
+        """Return a field of 4 bytes in the head."""
 
     def long(self, name: str) -> Ints:
-        """Return a field of the head that has 8 bytes."""
+        """Return a field of 8 bytes in the head."""
 
     def flags(self) -> int:
-        """Return the bits that the sysFlag of any of them has."""
+        """Return the union of the bits of all sysFlags."""
 
     def queues(self) -> Queues:
-        """Return the queues of the records, in the order in which they come."""
+        """Return the queues of the records, in the order of their first records."""
 
     def in_queues(self, entries: Bytes, limits: list[Limits]) -> Mask:
         """Return which records their queues point at, or cannot point at yet.
 
         Args:
-            entries: Entries of all queues, one behind the other; others are empty.
-            limits: What else decides, for each of :meth:`queues`.
+            entries: The entries of all queues, one queue after another.
+            limits: The limits of each of :meth:`queues`.
         """
 
     def born_times(self) -> Ints:
@@ -133,52 +133,52 @@ class Fields(Protocol):
         """Return the store times in us, within the years that Spark knows."""
 
     def reconsume_times(self) -> npt.NDArray[np.int32]:
-        """Return how often each was consumed in vain."""
+        """Return the reconsume times."""
 
     def prepared_position(self) -> Ints:
-        """Return where the prepared messages of transactions lie."""
+        """Return the positions of the prepared messages of transactions."""
 
-    def host_places(self, host: Host) -> Ints:
-        """Return where addresses lie."""
+    def host_offsets(self, host: Host) -> Ints:
+        """Return the offsets of hosts in the data."""
 
     def hosts(self, host: Host) -> pa.Array:
-        """Return addresses as text; all of them are IPv4."""
+        """Return hosts as text; all must be IPv4."""
 
     def message_ids(self) -> pa.Array:
-        """Return message ids; all store hosts are IPv4."""
+        """Return message ids; all store hosts must be IPv4."""
 
     def bodies(self) -> pa.BinaryArray:
         """Return the bodies."""
 
-    def texts(self, part: Part) -> pa.StringArray:
-        """Return topics or property strings; bytes that are no text become U+FFFD."""
+    def texts(self, part: RecordPart) -> pa.StringArray:
+        """Return topics or property strings; bytes that are not text become U+FFFD."""
 
     def properties(self) -> Properties:
         """Return the properties."""
 
 
-def heads(data: Bytes, starts: Ints) -> npt.NDArray[np.void]:
-    """Return the first fields of records, gathered at once."""
+def read_heads(data: Bytes, starts: Ints) -> npt.NDArray[np.void]:
+    """Return the heads of records as one array."""
     if len(data) < _HEAD.itemsize:
         return np.empty(0, _HEAD)
     every = np.ndarray((len(data) - _HEAD.itemsize + 1,), f"V{_HEAD.itemsize}", data, strides=(1,))
     return every[starts].view(_HEAD)
 
 
-def place_of(name: str) -> int:
-    """Return where a field of the head lies."""
+def head_offset(name: str) -> int:
+    """Return the offset of a field in the head."""
     return _HEAD_FIELDS[name][1]
 
 
-def numbers(data: Bytes, at: Ints, size: int) -> Ints:
-    """Return the signed numbers of 4 or 8 bytes that lie at some places."""
+def read_numbers(data: Bytes, at: Ints, size: int) -> Ints:
+    """Return the signed numbers of 4 or 8 bytes at some offsets."""
     if len(data) < size:
         return np.empty(0, np.int64)
     every = np.ndarray((len(data) - size + 1,), f">i{size}", data, strides=(1,))
     return every[at].astype(np.int64)
 
 
-def damaged(data: Bytes, start: int) -> CorruptRecord:
-    """Return what to raise for a record whose lengths do not add up."""
-    (position,) = numbers(data, np.array([start]) + place_of("position"), 8)
+def corrupt_record(data: Bytes, start: int) -> CorruptRecord:
+    """Return the error for a record whose lengths do not add up."""
+    (position,) = read_numbers(data, np.array([start]) + head_offset("position"), 8)
     return CorruptRecord(f"the record at position {position} is damaged: its lengths do not add up")

@@ -1,4 +1,4 @@
-"""Fields of records by the kernel's loops, each of which fills one buffer of Arrow's."""
+"""Fields of records, read by loops of the kernel that each fill one Arrow buffer."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from rocketpost.spark.records.fields import (
     Ints,
     Limits,
     Mask,
-    Part,
     Properties,
     Queues,
+    RecordPart,
 )
-from rocketpost.spark.records.numpy_fields import NumpyProperties, text_of, utf8
+from rocketpost.spark.records.numpy_fields import NumpyProperties, decode_text, utf8
 
 COMPILED: Final = not str(kernel.__file__).endswith((".py", ".pyc"))
-"""Whether the loops are compiled; if not, numpy is the faster way."""
+"""Whether the loops are compiled; if not, numpy is faster."""
 
 _LONGS: Final = {"queueOffset": 0, "position": 1}
 _BORN_TIME, _STORE_TIME, _PREPARED = 2, 3, 4
@@ -63,27 +63,27 @@ class KernelFields:
         self._queues_made: Queues | None = None
 
     def number(self, name: str) -> npt.NDArray[np.int32]:
-        """Return a field of the head that has 4 bytes."""
+        """Return a field of 4 bytes in the head."""
         return self._ints[_INTS[name]]
 
     def long(self, name: str) -> Ints:
-        """Return a field of the head that has 8 bytes."""
+        """Return a field of 8 bytes in the head."""
         return self._longs[_LONGS[name]]
 
     def flags(self) -> int:
-        """Return the bits that the sysFlag of any of them has."""
+        """Return the union of the bits of all sysFlags."""
         if self._flags is None:
             self._flags = int(np.bitwise_or.reduce(self.number("sysFlag")))
         return self._flags
 
     def queues(self) -> Queues:
-        """Return the queues of the records, in the order in which they come."""
+        """Return the queues of the records, in the order of their first records."""
         if self._queues_made is None:
-            self._queues_made = self._numbered()
+            self._queues_made = self._number_queues()
         return self._queues_made
 
-    def _numbered(self) -> Queues:
-        topics_at, topic_ends = self._part(Part.TOPIC)
+    def _number_queues(self) -> Queues:
+        topics_at, topic_ends = self._part(RecordPart.TOPIC)
         ids = self.number("queueId")
         slots = np.zeros(2 << self.count.bit_length(), np.int32)
         numbers = np.empty(self.count, np.int32)
@@ -127,19 +127,19 @@ class KernelFields:
         return self._longs[_STORE_TIME]
 
     def reconsume_times(self) -> npt.NDArray[np.int32]:
-        """Return how often each was consumed in vain."""
+        """Return the reconsume times."""
         return self._ints[_RECONSUMED]
 
     def prepared_position(self) -> Ints:
-        """Return where the prepared messages of transactions lie."""
+        """Return the positions of the prepared messages of transactions."""
         return self._longs[_PREPARED]
 
-    def host_places(self, host: Host) -> Ints:
-        """Return where addresses lie."""
+    def host_offsets(self, host: Host) -> Ints:
+        """Return the offsets of hosts in the data."""
         return self._starts + 48 if host is Host.BORN else self._places[_STORE_AT] + 8
 
     def hosts(self, host: Host) -> pa.Array:
-        """Return addresses as text; all of them are IPv4."""
+        """Return hosts as text; all must be IPv4."""
         at, shift = (self._starts, 48) if host is Host.BORN else (self._places[_STORE_AT], 8)
         offsets = np.empty(self.count + 1, np.int32)
         text = np.empty(self.count * _HOST_TEXT_BYTES, np.uint8)
@@ -147,7 +147,7 @@ class KernelFields:
         return pa.StringArray.from_buffers(self.count, pa.py_buffer(offsets), pa.py_buffer(text))
 
     def message_ids(self) -> pa.Array:
-        """Return message ids; all store hosts are IPv4."""
+        """Return message ids; all store hosts must be IPv4."""
         text = np.empty(self.count * _ID_BYTES, np.uint8)
         hosts_at, starts = self._places[_STORE_AT].data, self._starts.data
         kernel.write_ids(self._data, hosts_at, 8, starts, text.data)
@@ -156,25 +156,25 @@ class KernelFields:
 
     def bodies(self) -> pa.BinaryArray:
         """Return the bodies."""
-        return slices(self._data, *self._part(Part.BODY))
+        return slices(self._data, *self._part(RecordPart.BODY))
 
-    def texts(self, part: Part) -> pa.StringArray:
+    def texts(self, part: RecordPart) -> pa.StringArray:
         """Return topics or property strings."""
         try:
             return texts(self._data, *self._part(part))
         except pa.ArrowInvalid:
-            return text_of(slices(self._data, *self._part(part)))
+            return decode_text(slices(self._data, *self._part(part)))
 
     def properties(self) -> Properties:
         """Return the properties."""
-        begins, ends = self._part(Part.PROPERTIES)
+        begins, ends = self._part(RecordPart.PROPERTIES)
         try:
             return KernelProperties(self._data, begins, ends)
         except pa.ArrowInvalid:  # not UTF-8
-            return NumpyProperties.one_by_one(slices(self._data, begins, ends))
+            return NumpyProperties.parse_each(slices(self._data, begins, ends))
 
-    def _part(self, part: Part) -> tuple[Ints, Ints]:
-        """Return where the parts of one kind begin and end."""
+    def _part(self, part: RecordPart) -> tuple[Ints, Ints]:
+        """Return the starts and ends of one part of all records."""
         row = _PARTS_AT + 2 * part
         return self._places[row], self._places[row + 1]
 
@@ -208,7 +208,7 @@ class KernelProperties:
         return pa.MapArray.from_arrays(pa.array(self._row_ends), self._names, self._values)
 
     def values_of(self, name: str) -> pa.Array:
-        """Return what each message says for one name, null if nothing."""
+        """Return the value of one property for each message, null if it has none."""
         count = len(self._row_ends) - 1
         begins, ends = np.empty((2, count), np.int64)
         found = kernel.find_values(
@@ -228,18 +228,18 @@ class KernelProperties:
 
 def slices(data: memoryview, begins: Ints, ends: Ints) -> pa.BinaryArray:
     """Return slices of the data."""
-    offsets, joined = _joined(data, begins, ends)
+    offsets, joined = _join_slices(data, begins, ends)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(joined)]
     return pa.BinaryArray.from_buffers(pa.binary(), len(begins), buffers)
 
 
 def texts(data: memoryview, begins: Ints, ends: Ints, *, has_nulls: bool = False) -> pa.StringArray:
-    """Return slices of the data as texts; those that begin at -1 are nulls if there are such.
+    """Return slices of the data as texts; a slice that begins at -1 is null.
 
     Raises:
-        pa.ArrowInvalid: One is not UTF-8.
+        pa.ArrowInvalid: A text is not UTF-8.
     """
-    offsets, joined = _joined(data, begins, ends)
+    offsets, joined = _join_slices(data, begins, ends)
     valid = pa.py_buffer(np.packbits(begins >= 0, bitorder="little")) if has_nulls else None
     return as_text(len(begins), offsets, joined, valid)
 
@@ -250,10 +250,10 @@ def as_text(
     joined: npt.NDArray[np.uint8],
     valid: pa.Buffer | None = None,
 ) -> pa.StringArray:
-    """Return texts that lie one behind the other.
+    """Return an array of adjacent texts.
 
     Raises:
-        pa.ArrowInvalid: One is not UTF-8.
+        pa.ArrowInvalid: A text is not UTF-8.
     """
     kind = pa.string() if kernel.is_ascii(joined[: offsets[count]].data) else pa.binary()
     buffers = [valid, pa.py_buffer(offsets), pa.py_buffer(joined)]
@@ -261,10 +261,10 @@ def as_text(
     return found if kind == pa.string() else utf8(found)
 
 
-def _joined(
+def _join_slices(
     data: memoryview, begins: Ints, ends: Ints
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
-    """Return slices one behind the other, and where each begins."""
+    """Return joined slices, and the start of each."""
     offsets = np.empty(len(begins) + 1, np.int32)
     joined = np.empty(kernel.measure(begins.data, ends.data, offsets.data), np.uint8)
     kernel.copy_slices(data, begins.data, offsets.data, joined.data)

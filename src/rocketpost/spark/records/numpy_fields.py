@@ -1,11 +1,11 @@
-"""Fields of records by numpy and Arrow: nothing here loops over messages.
+"""Fields of records, read with numpy and Arrow without a loop over messages.
 
-Every number is gathered from an unaligned view of the bytes, and every text or body by Arrow's
-``take`` from one binary array that cuts the bytes at all boundaries:
+Numbers are gathered from an unaligned view of the bytes. Texts and bodies are selected by Arrow's
+``take`` from one binary array that splits the bytes at all boundaries:
 
     | head | body | length | topic | length | properties | gap to the next record |
 
-Irregular property strings leave the fast way, and only for the batch that has them.
+Irregular property strings use slower code, only for the batch that has them.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from rocketpost.spark.records.fields import (
     Ints,
     Limits,
     Mask,
-    Part,
     Queues,
-    heads,
-    numbers,
+    RecordPart,
+    read_heads,
+    read_numbers,
 )
 
 _PARTS: Final = 7
-_PLACES: Final = {Part.BODY: 1, Part.TOPIC: 3, Part.PROPERTIES: 5}
+_PART_NUMBERS: Final = {RecordPart.BODY: 1, RecordPart.TOPIC: 3, RecordPart.PROPERTIES: 5}
 _V6_MORE: Final = 12
 _HEX: Final = np.frombuffer("".join(f"{byte:02X}" for byte in range(256)).encode(), np.uint16)
 _COUNTED_MAX: Final = 1 << 20
@@ -47,32 +47,32 @@ class NumpyFields:
 
     def __init__(self, data: Bytes, starts: Ints) -> None:
         self._data = data
-        cuts, are_sound = cuts_of(data, starts)
+        cuts, are_sound = find_boundaries(data, starts)
         self.count = len(starts) if are_sound.all() else int(np.argmin(are_sound))
         self._starts = starts[: self.count]
         self._cuts = cuts[: self.count]
-        self._head = heads(data, self._starts)
+        self._head = read_heads(data, self._starts)
         self._after_born = _after_born(self._starts, self._head["sysFlag"])
         self._after_store = self._cuts[:, 1] - 16
         self._queues_made: Queues | None = None
         self._parts_made: pa.BinaryArray | None = None
 
     def number(self, name: str) -> npt.NDArray[np.int32]:
-        """Return a field of the head that has 4 bytes."""
+        """Return a field of 4 bytes in the head."""
         return self._head[name].astype(np.int32)
 
     def long(self, name: str) -> Ints:
-        """Return a field of the head that has 8 bytes."""
+        """Return a field of 8 bytes in the head."""
         return self._head[name].astype(np.int64)
 
     def flags(self) -> int:
-        """Return the bits that the sysFlag of any of them has."""
+        """Return the union of the bits of all sysFlags."""
         return int(np.bitwise_or.reduce(self.number("sysFlag")))
 
     def queues(self) -> Queues:
-        """Return the queues of the records, in the order in which they come."""
+        """Return the queues of the records, in the order of their first records."""
         if self._queues_made is None:
-            topics: Any = self._part(Part.TOPIC).dictionary_encode()
+            topics: Any = self._part(RecordPart.TOPIC).dictionary_encode()
             both = (topics.indices.to_numpy().astype(np.int64) << 32) + self._head["queueId"]
             coded: Any = pa.array(both).dictionary_encode()
             numbers = coded.indices.to_numpy()
@@ -82,7 +82,7 @@ class NumpyFields:
             lows[:] = highs[:] = offsets[rows]
             np.minimum.at(lows, numbers, offsets)
             np.maximum.at(highs, numbers, offsets)
-            texts = self.texts(Part.TOPIC).take(pa.array(rows)).to_pylist()
+            texts = self.texts(RecordPart.TOPIC).take(pa.array(rows)).to_pylist()
             names = list(zip(texts, self._head["queueId"][rows].tolist(), strict=True))
             self._queues_made = Queues(names, lows.tolist(), highs.tolist(), numbers)
         return self._queues_made
@@ -99,35 +99,35 @@ class NumpyFields:
 
     def born_times(self) -> Ints:
         """Return the born times in us."""
-        return _times(self._head["bornTime"].astype(np.int64))
+        return _clamp_times(self._head["bornTime"].astype(np.int64))
 
     def store_times(self) -> Ints:
         """Return the store times in us."""
-        return _times(numbers(self._data, self._after_born, 8))
+        return _clamp_times(read_numbers(self._data, self._after_born, 8))
 
     def reconsume_times(self) -> npt.NDArray[np.int32]:
-        """Return how often each was consumed in vain."""
-        return numbers(self._data, self._after_store, 4).astype(np.int32)
+        """Return the reconsume times."""
+        return read_numbers(self._data, self._after_store, 4).astype(np.int32)
 
     def prepared_position(self) -> Ints:
-        """Return where the prepared messages of transactions lie."""
-        return numbers(self._data, self._after_store + 4, 8)
+        """Return the positions of the prepared messages of transactions."""
+        return read_numbers(self._data, self._after_store + 4, 8)
 
-    def host_places(self, host: Host) -> Ints:
-        """Return where addresses lie."""
+    def host_offsets(self, host: Host) -> Ints:
+        """Return the offsets of hosts in the data."""
         return self._starts + 48 if host is Host.BORN else self._after_born + 8
 
     def hosts(self, host: Host) -> pa.Array:
-        """Return addresses as text; all of them are IPv4."""
-        places = numbers(self._data, self.host_places(host), 8)
+        """Return hosts as text; all must be IPv4."""
+        places = read_numbers(self._data, self.host_offsets(host), 8)
         distinct, inverse = np.unique(places, return_inverse=True)
         known = [host_text(int(host).to_bytes(8, "big", signed=True)) for host in distinct]
         return pa.array(known, pa.string()).take(pa.array(inverse))
 
     def message_ids(self) -> pa.Array:
-        """Return message ids; all store hosts are IPv4."""
+        """Return message ids; all store hosts must be IPv4."""
         raw = np.empty((self.count, 2), ">i8")
-        raw[:, 0] = numbers(self._data, self.host_places(Host.STORE), 8)
+        raw[:, 0] = read_numbers(self._data, self.host_offsets(Host.STORE), 8)
         raw[:, 1] = self._head["position"]
         text = _HEX[raw.view(np.uint8)]
         offsets = np.arange(self.count + 1, dtype=np.int32) * 32
@@ -135,23 +135,23 @@ class NumpyFields:
 
     def bodies(self) -> pa.BinaryArray:
         """Return the bodies."""
-        return self._part(Part.BODY)
+        return self._part(RecordPart.BODY)
 
-    def texts(self, part: Part) -> pa.StringArray:
+    def texts(self, part: RecordPart) -> pa.StringArray:
         """Return topics or property strings."""
-        return text_of(self._part(part))
+        return decode_text(self._part(part))
 
-    def _part(self, part: Part) -> pa.BinaryArray:
+    def _part(self, part: RecordPart) -> pa.BinaryArray:
         whole = self._parts()
-        places = np.arange(_PLACES[part], len(whole), _PARTS)
+        places = np.arange(_PART_NUMBERS[part], len(whole), _PARTS)
         return cast(pa.BinaryArray, whole.take(pa.array(places)))
 
     def properties(self) -> NumpyProperties:
         """Return the properties."""
-        return NumpyProperties.of(self._part(Part.PROPERTIES))
+        return NumpyProperties.of(self._part(RecordPart.PROPERTIES))
 
     def _parts(self) -> pa.BinaryArray:
-        """Return the bytes cut at the boundaries of every part of every record."""
+        """Return the bytes split at the boundaries of every part of every record."""
         if self._parts_made is None:
             cuts = self._cuts
             ends = np.append(cuts.ravel(), cuts[-1, 6] if self.count else 0)
@@ -163,9 +163,9 @@ class NumpyFields:
         return self._parts_made
 
 
-def cuts_of(data: Bytes, starts: Ints) -> tuple[npt.NDArray[np.int64], Mask]:
-    """Return where the parts of records begin and the last ends, and whose lengths add up."""
-    head = heads(data, starts)
+def find_boundaries(data: Bytes, starts: Ints) -> tuple[npt.NDArray[np.int64], Mask]:
+    """Return the boundaries of the parts of records, and whether their lengths add up."""
+    head = read_heads(data, starts)
     is_v2 = head["magic"] == MAGIC_V2
     cuts = np.empty((len(starts), _PARTS), np.int64)
     ends = starts + head["size"]
@@ -173,22 +173,22 @@ def cuts_of(data: Bytes, starts: Ints) -> tuple[npt.NDArray[np.int64], Mask]:
     cuts[:, 6] = ends
     cuts[:, 1] = _after_born(starts, head["sysFlag"]) + 32
     cuts[:, 1] += np.where(head["sysFlag"] & STORE_HOST_V6, _V6_MORE, 0)
-    cuts[:, 2] = cuts[:, 1] + _length(data, cuts[:, 1], 4, ends)
+    cuts[:, 2] = cuts[:, 1] + _read_lengths(data, cuts[:, 1], 4, ends)
     cuts[:, 3] = cuts[:, 2] + 1 + is_v2
-    short, long = (_length(data, cuts[:, 3], size, ends) for size in (1, 2))
+    short, long = (_read_lengths(data, cuts[:, 3], size, ends) for size in (1, 2))
     cuts[:, 4] = cuts[:, 3] + np.where(is_v2, long, short)
     cuts[:, 5] = cuts[:, 4] + 2
-    stated = cuts[:, 5] + _length(data, cuts[:, 5], 2, ends)
+    stated = cuts[:, 5] + _read_lengths(data, cuts[:, 5], 2, ends)
     return cuts, np.asarray((stated == ends) & (np.diff(cuts) >= 0).all(1), np.bool_)
 
 
 def _after_born(starts: Ints, sys_flags: npt.NDArray[np.int32]) -> Ints:
-    """Return where store times lie."""
+    """Return the offsets of store times in the data."""
     return starts + 56 + np.where(sys_flags & BORN_HOST_V6, _V6_MORE, 0)
 
 
-def _length(data: Bytes, before: Ints, size: int, end: Ints) -> Ints:
-    """Return the numbers of some bytes that end at places; -1 if they end behind ``end``."""
+def _read_lengths(data: Bytes, before: Ints, size: int, end: Ints) -> Ints:
+    """Return length fields that end at some offsets; -1 if they end after ``end``."""
     if not len(before):
         return before
     kind = {1: "u1", 2: ">i2", 4: ">i4"}[size]
@@ -212,16 +212,16 @@ class NumpyProperties:
 
     @classmethod
     def of(cls, raw: pa.BinaryArray) -> NumpyProperties:
-        """Return the properties, the plain way if any string is irregular."""
+        """Return the properties, with slower code if any string is irregular."""
         try:
-            split = cls._split(_ended(raw))
+            split = cls._split(_terminate(raw))
         except pa.ArrowInvalid:  # not UTF-8
             split = None
-        return cls.one_by_one(raw) if split is None or split._has_repeats() else split
+        return cls.parse_each(raw) if split is None or split._has_repeats() else split
 
     @classmethod
-    def one_by_one(cls, raw: pa.BinaryArray) -> NumpyProperties:
-        """Return the properties of strings, however odd."""
+    def parse_each(cls, raw: pa.BinaryArray) -> NumpyProperties:
+        """Return the properties of irregular strings."""
         every = [decode_properties(text) for text in raw.to_pylist()]
         return cls(
             np.cumsum([0, *map(len, every)]),
@@ -267,7 +267,7 @@ class NumpyProperties:
         return pa.MapArray.from_arrays(offsets, self._names, self._values)
 
     def values_of(self, name: str) -> pa.Array:
-        """Return what each message says for one name, null if nothing."""
+        """Return the value of one property for each message, null if it has none."""
         code = self._known.index(name).as_py()
         found = np.flatnonzero(self._codes == code)
         at = np.full(len(self._ends) - 1, -1, np.int64)
@@ -275,7 +275,7 @@ class NumpyProperties:
         return self._values.take(pa.array(at, mask=at < 0))
 
     def _has_repeats(self) -> bool:
-        """Tell whether any string says a name twice; the last one counts then."""
+        """Return whether any string has a name twice; then the last value is used."""
         both = self._rows * (len(self._known) + 1) + self._codes
         if len(both) and both[-1] < _COUNTED_MAX:
             return bool(np.bincount(both).max() > 1)
@@ -286,13 +286,13 @@ def utf8(array: pa.Array) -> pa.StringArray:
     """Return bytes as text.
 
     Raises:
-        pa.ArrowInvalid: They are not UTF-8.
+        pa.ArrowInvalid: The bytes are not UTF-8.
     """
     return cast(pa.StringArray, pc.cast(array, pa.string()))
 
 
-def text_of(raw: pa.BinaryArray) -> pa.StringArray:
-    """Return bytes as text, with U+FFFD for what is none."""
+def decode_text(raw: pa.BinaryArray) -> pa.StringArray:
+    """Return bytes as text, with U+FFFD for bytes that are not text."""
     try:
         return utf8(raw)
     except pa.ArrowInvalid:
@@ -305,8 +305,8 @@ def host_text(host: bytes) -> str:
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
-def _ended(raw: pa.BinaryArray) -> pa.BinaryArray:
-    """Return property strings with the last separator, which Java's newer clients leave out."""
+def _terminate(raw: pa.BinaryArray) -> pa.BinaryArray:
+    """Return property strings with the last separator, which newer Java clients leave out."""
     is_open = pc.invert(pc.or_(pc.ends_with(raw, b"\x02"), pc.equal(pc.binary_length(raw), 0)))
     if not pc.any(is_open).as_py():
         return raw
@@ -314,5 +314,5 @@ def _ended(raw: pa.BinaryArray) -> pa.BinaryArray:
     return cast(pa.BinaryArray, pc.if_else(is_open, ended, raw))
 
 
-def _times(ms: Ints) -> Ints:
+def _clamp_times(ms: Ints) -> Ints:
     return np.clip(ms, TIME_MIN_MS, TIME_MAX_MS) * 1000

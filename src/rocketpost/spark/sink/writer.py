@@ -27,7 +27,7 @@ from pyspark.sql.datasource import (
 
 from rocketpost.client.blocking.loop_thread import LoopThread, shared
 from rocketpost.errors import ConfigError, NotSupported
-from rocketpost.spark.bodies.packing import Packing
+from rocketpost.spark.bodies.sink_bodies import SinkBodies
 from rocketpost.spark.outage import TRANSIENT
 from rocketpost.spark.sink.known_brokers import update_known_brokers_blocking
 from rocketpost.spark.sink.marked_sender import MarkedSender
@@ -67,7 +67,7 @@ class _SinkPlan(NamedTuple):
 class BatchWriter(DataSourceArrowWriter):
     """Writes a frame."""
 
-    def __init__(self, options: SinkOptions, packing: Packing) -> None:
+    def __init__(self, options: SinkOptions, packing: SinkBodies) -> None:
         self.options = options
         self.packing = packing
         self.plan = _make_plan(options)
@@ -85,7 +85,7 @@ class BatchWriter(DataSourceArrowWriter):
 class StreamWriter(DataSourceStreamArrowWriter):
     """Writes a stream, batch by batch."""
 
-    def __init__(self, options: SinkOptions, packing: Packing) -> None:
+    def __init__(self, options: SinkOptions, packing: SinkBodies) -> None:
         self.options = options
         self.packing = packing
         self.plan = _make_plan(options)
@@ -132,13 +132,15 @@ def _mark(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) 
         logger.warning("marks not written: sink=%s reason=%s", options.sink, error)
 
 
-def _pack_batches(packing: Packing, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _pack_batches(
+    packing: SinkBodies, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """Yield small batches with bodies of bytes."""
     row = 0
     for batch in batches:
         for at in range(0, batch.num_rows, _ROWS_PER_BATCH):
             some = batch.slice(at, _ROWS_PER_BATCH)
-            yield packing.packed(some, row)
+            yield packing.pack(some, row)
             row += some.num_rows
 
 

@@ -13,10 +13,10 @@ from rocketpost.client.consumer.fetch import unwrap_batch
 from rocketpost.codec.record import decode_record, encode_record
 from rocketpost.errors import CorruptRecord, RemoteProtocolError
 from rocketpost.model.sysflag import INNER_BATCH, NEED_UNWRAP
-from rocketpost.spark.records.chunk import Chunk, walk
+from rocketpost.spark.records.chunk import Chunk, find_records
 from rocketpost.spark.records.columns import Column
 from rocketpost.spark.records.decode import decode
-from rocketpost.spark.records.fields import Ints, numbers
+from rocketpost.spark.records.fields import Ints, read_numbers
 from rocketpost.spark.source.plan import Range
 
 BATCH_BYTES: Final = 4 * 1024 * 1024
@@ -62,10 +62,10 @@ def _decode_batches(
     seen = wanted.start - 1
     for data in _join_small(pulled):
         starts = _find_starts(data, wanted)
-        if (numbers(data, starts + 36, 4) & _WRAPPED == _WRAPPED).any():
+        if (read_numbers(data, starts + 36, 4) & _WRAPPED == _WRAPPED).any():
             data = _unwrap_batches(data, starts, wanted)
             starts = _find_starts(data, wanted)
-        offsets = numbers(data, starts + 20, 8)
+        offsets = read_numbers(data, starts + 20, 8)
         # Answers overlap if a pull returns more than was requested.
         before = np.maximum.accumulate(np.concatenate(([seen], offsets)))
         starts = starts[(offsets > before[:-1]) & (offsets < wanted.end)]
@@ -97,7 +97,7 @@ def _join_small(pulled: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _find_starts(data: bytes, wanted: Range) -> Ints:
-    starts, end = walk(data)
+    starts, end = find_records(data)
     if end < len(data):
         after = (
             decode_record(data, int(starts[-1])).queue_offset if len(starts) else wanted.start - 1

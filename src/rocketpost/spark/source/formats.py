@@ -23,7 +23,7 @@ from rocketpost.spark.user_errors import user_facing_errors
 from rocketpost.spark.workers.preparation import prepare_worker
 
 if TYPE_CHECKING:
-    from rocketpost.spark.bodies.packing import Packing
+    from rocketpost.spark.bodies.sink_bodies import SinkBodies
     from rocketpost.spark.log.options import LogOptions
     from rocketpost.spark.options import SourceOptions
     from rocketpost.spark.sink.options import SinkOptions
@@ -94,14 +94,14 @@ class RocketMQSource(DataSource):
         prepare_worker()
         return with_credentials(parse_options(SourceOptions, self.options))
 
-    def _sink(self, schema: StructType) -> tuple[SinkOptions, Packing]:
-        from rocketpost.spark.bodies.packing import Packing
+    def _sink(self, schema: StructType) -> tuple[SinkOptions, SinkBodies]:
+        from rocketpost.spark.bodies.sink_bodies import SinkBodies
         from rocketpost.spark.options import parse_options, with_credentials
         from rocketpost.spark.sink.options import SinkOptions, check_columns
 
         prepare_worker()
         options = with_credentials(parse_options(SinkOptions, self.options))
-        packing = Packing(schema, options)
+        packing = SinkBodies(schema, options)
         check_columns(packing.columns, options)
         names = {name.lower() for name, _ in packing.columns}
         if options.is_marked or (options.is_exactly_once and "sequence" not in names):
@@ -137,7 +137,7 @@ class RocketMQLogSource(DataSource):
         options = self._options()
         shape = Shape(schema, options)
         reader = FilteringLogReader if options.takes_filters else LogReader
-        return reader(options, shape.decoded, shown=shape.shown)
+        return reader(options, shape.decoded, shown=shape.convert)
 
     def _options(self) -> LogOptions:
         from rocketpost.spark.log.options import LogOptions

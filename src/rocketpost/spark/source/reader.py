@@ -103,7 +103,7 @@ class _RangeReader:
                         tags=tags,
                         decompressed=options.read_decoded,
                     ):
-                        yield self.shape.shown(batch)
+                        yield self.shape.convert(batch)
 
 
 class BatchReader(_RangeReader, DataSourceReader):

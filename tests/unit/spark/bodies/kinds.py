@@ -27,7 +27,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from rocketpost.spark.bodies.codec import field_of
+from rocketpost.spark.bodies.codec import nullable_field
 
 SMALL: list[DataType] = [ByteType(), ShortType()]
 LEAVES: list[DataType] = [
@@ -54,7 +54,7 @@ def structs(leaves: list[DataType]) -> st.SearchStrategy[StructType]:
 def _struct(of: st.SearchStrategy[DataType]) -> st.SearchStrategy[StructType]:
     fields = st.dictionaries(NAMES, of, min_size=1, max_size=3)
     return fields.map(
-        lambda found: StructType([field_of(name, kind) for name, kind in found.items()])
+        lambda found: StructType([nullable_field(name, kind) for name, kind in found.items()])
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import DataType, StructType
 
-from rocketpost.spark.bodies.codec import Codec, field_of
+from rocketpost.spark.bodies.codec import Codec, nullable_field
 from rocketpost.spark.bodies.shape import Shape
 from rocketpost.spark.records import columns
 from rocketpost.spark.row_options import RowOptions
@@ -31,7 +31,7 @@ def show(options: RowOptions, kind: DataType, bodies: list[bytes], *more: str) -
         for name in more
     ]
     others = StructType.fromJson({"type": "struct", "fields": fields})
-    shape = Shape(StructType([field_of("body", kind), *others.fields]), options)
+    shape = Shape(StructType([nullable_field("body", kind), *others.fields]), options)
     values: dict[str, list[object]] = {
         "topic": ["T"] * len(bodies),
         "queueId": [3] * len(bodies),
@@ -40,4 +40,4 @@ def show(options: RowOptions, kind: DataType, bodies: list[bytes], *more: str) -
     }
     arrays = [pa.array(values[each.name], each.arrow) for each in shape.decoded]
     decoded = pa.RecordBatch.from_arrays(arrays, names=[each.name for each in shape.decoded])
-    return shape.shown(decoded)
+    return shape.convert(decoded)

@@ -18,7 +18,7 @@ from pyspark.sql.types import ArrayType, DoubleType, LongType, StringType, Struc
 
 from rocketpost.errors import ConfigError
 from rocketpost.spark.bodies.avro import AvroCodec
-from rocketpost.spark.bodies.codec import UNREADABLE, field_of
+from rocketpost.spark.bodies.codec import UNREADABLE, nullable_field
 
 from .rows import read
 
@@ -97,8 +97,8 @@ def test_every_kind_of_value() -> None:
 
 def test_some_fields_can_be_asked_for() -> None:
     codec = AvroCodec(TEXT)
-    items = ArrayType(StructType([field_of("sku", StringType())]))
-    part = StructType([field_of("items", items), field_of("id", LongType())])
+    items = ArrayType(StructType([nullable_field("sku", StringType())]))
+    part = StructType([nullable_field("items", items), nullable_field("id", LongType())])
     expected = {"items": [{"sku": "a"}, {"sku": "b"}], "id": 7}
     assert read(codec, part, written(ORDER, VALUE)) == expected
 
@@ -106,9 +106,9 @@ def test_some_fields_can_be_asked_for() -> None:
 @pytest.mark.parametrize(
     ("field", "said"),
     [
-        (field_of("idd", LongType()), "body has no field 'idd'; there are id, note"),
-        (field_of("id", StringType()), "body.id is bigint, not string"),
-        (field_of("items", ArrayType(DoubleType())), "the elements of body.items is struct"),
+        (nullable_field("idd", LongType()), "body has no field 'idd'; there are id, note"),
+        (nullable_field("id", StringType()), "body.id is bigint, not string"),
+        (nullable_field("items", ArrayType(DoubleType())), "the elements of body.items is struct"),
     ],
 )
 def test_other_fields_cannot(field: Any, said: str) -> None:

@@ -24,8 +24,8 @@ from pyspark.sql.types import (
 )
 
 from rocketpost.errors import ConfigError
-from rocketpost.spark.bodies.codec import words_of
-from rocketpost.spark.bodies.ddl import fields_of
+from rocketpost.spark.bodies.codec import type_text
+from rocketpost.spark.bodies.ddl import parse_fields
 
 plain = st.sampled_from(
     [
@@ -61,7 +61,7 @@ nested = st.recursive(
 
 @given(structs(nested))
 def test_what_is_written_is_read(kind: StructType) -> None:
-    assert fields_of(words_of(kind)) == kind
+    assert parse_fields(type_text(kind)) == kind
 
 
 @pytest.mark.parametrize(
@@ -77,12 +77,12 @@ def test_what_is_written_is_read(kind: StructType) -> None:
     ],
 )
 def test_what_spark_takes_is_taken(text: str, words: str | None) -> None:
-    found = words_of(fields_of(text))
+    found = type_text(parse_fields(text))
     assert words is None or found == words
 
 
 def test_not_null_is_noted() -> None:
-    assert [field.nullable for field in fields_of("a int NOT NULL, b int")] == [False, True]
+    assert [field.nullable for field in parse_fields("a int NOT NULL, b int")] == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -106,4 +106,4 @@ def test_not_null_is_noted() -> None:
 )
 def test_what_is_no_schema_is_refused_with_its_place(text: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        fields_of(text)
+        parse_fields(text)

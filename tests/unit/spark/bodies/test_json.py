@@ -30,14 +30,14 @@ from pyspark.sql.types import (
 )
 
 from rocketpost.errors import ConfigError
-from rocketpost.spark.bodies.codec import UNREADABLE, field_of
+from rocketpost.spark.bodies.codec import UNREADABLE, nullable_field
 from rocketpost.spark.bodies.json import JsonCodec
 
 from .rows import read
 
 
 def one(kind: DataType) -> StructType:
-    return StructType([field_of("a", kind)])
+    return StructType([nullable_field("a", kind)])
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_what_is_not_of_the_schema_is_an_error(kind: DataType, body: bytes) -> N
 
 @given(st.dictionaries(st.sampled_from("abc"), st.integers(-(2**63), 2**63 - 1)))
 def test_any_numbers_are_read(values: dict[str, int]) -> None:
-    kind = StructType([field_of(name, LongType()) for name in "abc"])
+    kind = StructType([nullable_field(name, LongType()) for name in "abc"])
     expected = dict.fromkeys("abc") | values
     assert read(JsonCodec(""), kind, json.dumps(values).encode()) == expected
 
@@ -109,7 +109,7 @@ def test_the_schema_in_sparks_words() -> None:
     assert JsonCodec(" struct<a: int> ").words() == "struct<`a`: int>"
     strict = StructType([StructField("a", StringType(), nullable=False)])  # of a frame, perhaps
     assert JsonCodec(strict.json()).words() == "struct<`a`: string>"
-    kind = StructType([field_of("a`b", ArrayType(one(DecimalType(9, 3))))])
+    kind = StructType([nullable_field("a`b", ArrayType(one(DecimalType(9, 3))))])
     assert JsonCodec(kind.json()).words() == "struct<`a``b`: array<struct<`a`: decimal(9,3)>>>"
 
 

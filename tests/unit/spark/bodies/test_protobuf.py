@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from pyspark.sql.types import ArrayType, IntegerType, StringType, StructType
 
 from rocketpost.errors import ConfigError
-from rocketpost.spark.bodies.codec import UNREADABLE, field_of
+from rocketpost.spark.bodies.codec import UNREADABLE, nullable_field
 from rocketpost.spark.bodies.protobuf import ProtobufCodec
 
 from .rows import read
@@ -163,12 +163,12 @@ def test_a_number_that_no_enum_names_is_kept() -> None:
 
 
 def test_some_fields_can_be_asked_for() -> None:
-    more = ArrayType(StructType([field_of("n", IntegerType())]))
-    part = StructType([field_of("more", more), field_of("name", StringType())])
+    more = ArrayType(StructType([nullable_field("n", IntegerType())]))
+    part = StructType([nullable_field("more", more), nullable_field("name", StringType())])
     body = order(name="x", more=[{"sku": "b", "n": 2}]).SerializeToString()
     assert read(codec(), part, body) == {"more": [{"n": 2}], "name": "x"}
     with pytest.raises(ConfigError, match="body has no field 'names'"):
-        codec().check(StructType([field_of("names", StringType())]))
+        codec().check(StructType([nullable_field("names", StringType())]))
 
 
 @given(st.binary(max_size=60))

@@ -11,13 +11,13 @@ import pytest
 from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 
 from rocketpost.errors import ClientError, ConfigError
-from rocketpost.spark.bodies.codec import field_of
+from rocketpost.spark.bodies.codec import nullable_field
 from rocketpost.spark.bodies.shape import Shape, ddl
 from rocketpost.spark.row_options import RowOptions
 
 from .rows import show
 
-KIND = StructType([field_of("n", LongType())])
+KIND = StructType([nullable_field("n", LongType())])
 GOOD, BAD = b'{"n": 1}', b"\xff"
 
 
@@ -67,22 +67,22 @@ def test_without_a_format_nothing_changes() -> None:
 
 
 def test_no_body_is_decoded_that_nobody_asked_for() -> None:
-    shape = Shape(StructType([field_of("topic", StringType())]), options())
+    shape = Shape(StructType([nullable_field("topic", StringType())]), options())
     assert [each.name for each in shape.decoded] == ["topic"]
 
 
 def test_bytes_that_are_no_body_need_a_body_beside_them() -> None:
-    schema = StructType([field_of("corruptBody", BinaryType())])
+    schema = StructType([nullable_field("corruptBody", BinaryType())])
     with pytest.raises(ConfigError, match="name both"):
         Shape(schema, options(body_errors="keep"))
 
 
 def test_a_shape_travels_to_tasks() -> None:
-    schema = StructType([field_of("BODY", KIND), field_of("TOPIC", StringType())])
+    schema = StructType([nullable_field("BODY", KIND), nullable_field("TOPIC", StringType())])
     shape = pickle.loads(pickle.dumps(Shape(schema, options())))
     arrays = [pa.array(values) for values in (["T"], [0], [0], [GOOD])]
     names = ["TOPIC", "queueId", "queueOffset", "body"]
-    found = shape.shown(pa.RecordBatch.from_arrays(arrays, names=names))
+    found = shape.convert(pa.RecordBatch.from_arrays(arrays, names=names))
     assert found.to_pylist() == [{"BODY": {"n": 1}, "TOPIC": "T"}]
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketpost.codec.record import Record, decode_records
-from rocketpost.spark.records.chunk import Chunk, walk
+from rocketpost.spark.records.chunk import Chunk, find_records
 from rocketpost.spark.records.fields import Limits
 
 from ..made_records import laid_out, packed, record, records
@@ -35,9 +35,9 @@ def test_a_walk_finds_whole_records(
     compiled: bool, some: list[Record], bytes_max: int, rest: bytes
 ) -> None:
     data, starts = laid_out(some)
-    found, end = walk(data + b"\0" + rest, compiled=compiled)
+    found, end = find_records(data + b"\0" + rest, compiled=compiled)
     assert (found.tolist(), end) == (starts.tolist(), len(data))
-    found, end = walk(data, bytes_max=bytes_max, compiled=compiled)
+    found, end = find_records(data, bytes_max=bytes_max, compiled=compiled)
     assert found.tolist() == [at for at in starts.tolist() if at < bytes_max]
 
 

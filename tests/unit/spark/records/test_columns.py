@@ -9,12 +9,12 @@ from rocketpost.spark.records import columns
 
 
 def test_columns_are_found_whatever_their_case_and_keep_the_users_name() -> None:
-    found = columns.projected([("QUEUEID", "int"), ("body", "binary")])
+    found = columns.select_columns([("QUEUEID", "int"), ("body", "binary")])
     assert [each.name for each in found] == ["QUEUEID", "body"]
 
 
 def test_properties_may_be_text() -> None:
-    assert columns.projected([("properties", "string")])[0].spark == "string"
+    assert columns.select_columns([("properties", "string")])[0].spark == "string"
 
 
 @pytest.mark.parametrize(
@@ -27,17 +27,17 @@ def test_properties_may_be_text() -> None:
 )
 def test_what_is_no_column_is_refused(name: str, kind: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        columns.projected([(name, kind)])
+        columns.select_columns([(name, kind)])
 
 
 def test_the_whole_schema_in_sparks_words() -> None:
     first = columns.ALL[:3]
     assert columns.ddl(first) == "topic string NOT NULL, brokerName string, queueId int NOT NULL"
-    without = columns.nullable(first)
+    without = columns.make_nullable(first)
     assert columns.ddl(without) == "topic string, brokerName string, queueId int"
 
 
 def test_what_may_be_null() -> None:
     for how in ("map", "string", "none"):
-        found = [each.name for each in columns.full(how) if each.nullable]
+        found = [each.name for each in columns.all_columns(how) if each.nullable]
         assert found == ["brokerName", "uniqKey", "keys", "tags"]

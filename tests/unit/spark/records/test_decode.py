@@ -85,9 +85,9 @@ def test_properties_as_text_are_as_stored(compiled: bool) -> None:
     some = [record(properties_bytes=text) for text in (b"a\x01b\x02", b"", b"\xff\x01b")]
     data, starts = laid_out(some)
     chunk = Chunk(data, starts, compiled=compiled)
-    batch = decode(chunk, columns.full("string"), broker_name=None)
+    batch = decode(chunk, columns.all_columns("string"), broker_name=None)
     assert batch.column("properties").to_pylist() == ["a\x01b\x02", "", "\ufffd\x01b"]
-    assert "properties" not in columns.ddl(columns.full("none"))
+    assert "properties" not in columns.ddl(columns.all_columns("none"))
 
 
 def test_a_compressed_body_is_unpacked_unless_that_is_not_wanted() -> None:

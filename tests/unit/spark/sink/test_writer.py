@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import pytest
 from pyspark.sql.types import BinaryType, StructType
 
-from rocketpost.spark.bodies.codec import field_of
-from rocketpost.spark.bodies.packing import Packing
+from rocketpost.spark.bodies.codec import nullable_field
+from rocketpost.spark.bodies.sink_bodies import SinkBodies
 from rocketpost.spark.options import parse_options
 from rocketpost.spark.sink.options import SinkOptions
 from rocketpost.spark.sink.writer import BatchWriter, StreamWriter, TaskResult
@@ -18,9 +18,9 @@ QUEUE, OTHER = (QueueKey("T", "a", number) for number in range(2))
 MARKED = {"nameServer": "x:1", "delivery": "effectivelyOnce", "sinkId": "job"}
 
 
-def sink(given: Mapping[str, str]) -> tuple[SinkOptions, Packing]:
+def sink(given: Mapping[str, str]) -> tuple[SinkOptions, SinkBodies]:
     options = parse_options(SinkOptions, given)
-    return options, Packing(StructType([field_of("body", BinaryType())]), options)
+    return options, SinkBodies(StructType([nullable_field("body", BinaryType())]), options)
 
 
 class FakeMarks:

@@ -13,7 +13,7 @@ from rocketpost.codec.batch import BatchItem, encode_batch
 from rocketpost.codec.record import Record
 from rocketpost.errors import RemoteProtocolError
 from rocketpost.model.sysflag import COMPRESSED, COMPRESSION_ZLIB, INNER_BATCH, NEED_UNWRAP
-from rocketpost.spark.records.columns import projected
+from rocketpost.spark.records.columns import select_columns
 from rocketpost.spark.source import batches as module
 from rocketpost.spark.source.batches import decode_batches
 from rocketpost.spark.source.plan import QueueKey, Range
@@ -21,7 +21,7 @@ from rocketpost.spark.source.plan import QueueKey, Range
 from ..made_records import packed, record
 
 QUEUE = QueueKey("T", "broker-a", 0)
-COLUMNS = projected([("queueOffset", "bigint"), ("body", "binary"), ("brokerName", "string")])
+COLUMNS = select_columns([("queueOffset", "bigint"), ("body", "binary"), ("brokerName", "string")])
 
 
 def numbered(start: int, end: int, tag: str = "A") -> list[Record]:

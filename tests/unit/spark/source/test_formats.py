@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 )
 
 from rocketpost.errors import ConfigError
-from rocketpost.spark.bodies.codec import field_of
+from rocketpost.spark.bodies.codec import nullable_field
 from rocketpost.spark.bodies.shape import Shape
 from rocketpost.spark.records import columns
 from rocketpost.spark.records.chunk import Chunk
@@ -64,11 +64,11 @@ def schema_of(some: tuple[columns.Column, ...]) -> StructType:
 @pytest.mark.parametrize(
     "some",
     [
-        *[columns.full(how) for how in ("map", "string", "none")],
+        *[columns.all_columns(how) for how in ("map", "string", "none")],
         *[(each,) for each in columns.ALL],
         tuple(reversed(columns.ALL)),
-        columns.nullable(columns.ALL),
-        (columns.ALL[0], *columns.nullable(columns.ALL[1:])),
+        columns.make_nullable(columns.ALL),
+        (columns.ALL[0], *columns.make_nullable(columns.ALL[1:])),
     ],
     ids=lambda some: some[0].name + str(len(some)),
 )
@@ -77,16 +77,18 @@ def test_trap_batches_have_exactly_the_schema_that_spark_compares(
 ) -> None:
     schema = schema_of(some)
     shape = Shape(schema, RowOptions())
-    batch = shape.shown(decode(Chunk(DATA, STARTS), shape.decoded, broker_name="a"))
+    batch = shape.convert(decode(Chunk(DATA, STARTS), shape.decoded, broker_name="a"))
     assert to_arrow_schema(schema, timezone="UTC").equals(batch.schema)
 
 
 @pytest.mark.parametrize("nullable", [True, False])
 def test_trap_bodies_too(nullable: bool) -> None:
-    kind = StructType([field_of("n", LongType())])
-    schema = StructType([field_of("body", kind), StructField("topic", StringType(), nullable)])
+    kind = StructType([nullable_field("n", LongType())])
+    schema = StructType(
+        [nullable_field("body", kind), StructField("topic", StringType(), nullable)]
+    )
     shape = Shape(schema, RowOptions(body_format="json", body_errors="null"))
-    batch = shape.shown(decode(Chunk(DATA, STARTS), shape.decoded, broker_name="a"))
+    batch = shape.convert(decode(Chunk(DATA, STARTS), shape.decoded, broker_name="a"))
     assert to_arrow_schema(schema, timezone="UTC").equals(batch.schema)
 
 

@@ -19,7 +19,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 from pyspark.sql.types import StringType, StructType
 
 from rocketpost.errors import ClientError, ConfigError, RouteNotFound
-from rocketpost.spark.bodies.codec import field_of
+from rocketpost.spark.bodies.codec import nullable_field
 from rocketpost.spark.bodies.shape import Shape
 from rocketpost.spark.options import SourceOptions, parse_options
 from rocketpost.spark.source import plan
@@ -90,7 +90,7 @@ def everything() -> ReadAllAvailable:
 
 def made(**more: str) -> tuple[SourceOptions, Shape]:
     options = parse_options(SourceOptions, BASE | more)
-    return options, Shape(StructType([field_of("topic", StringType())]), options)
+    return options, Shape(StructType([nullable_field("topic", StringType())]), options)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
-"""What the rows of a sink look like: which columns become the body, and how.
+"""Bodies of a sink: the columns that become the body, and their encoding.
 
-With ``bodyFormat`` a column ``body`` is a struct that is written by the format. Without such a
-column all that tell the sink nothing else are the fields of the body.
+With ``bodyFormat``, a column ``body`` is a struct that the format encodes. Without such a column,
+all columns that have no other meaning for the sink are the fields of the body.
 """
 
 from __future__ import annotations
@@ -12,46 +12,46 @@ import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
 from rocketpost.errors import ConfigError, MessageRefused
-from rocketpost.spark.bodies import listing
+from rocketpost.spark.bodies import listers
 from rocketpost.spark.bodies.codec import UNREADABLE, Encoder, StructCodec
-from rocketpost.spark.bodies.formats import codec_of
+from rocketpost.spark.bodies.formats import make_codec
 from rocketpost.spark.sink.options import COLUMNS, SinkOptions
 
 _ROUTING: Final = frozenset(name.lower() for name in COLUMNS) - {"body"}
 
 
-class Packing:
-    """The columns of a sink, and how its bodies are written. Pickled into tasks.
+class SinkBodies:
+    """The columns of a sink, and the encoding of its bodies. Pickled into tasks.
 
     Attributes:
-        columns: Names and types of what is left when bodies are written.
+        columns: Names and types of the columns after bodies are encoded.
     """
 
     def __init__(self, schema: StructType, options: SinkOptions) -> None:
         """Check the columns.
 
         Raises:
-            ConfigError: One cannot be written in this format, or one is missing; it is named.
+            ConfigError: A column cannot be encoded in this format, or is missing.
         """
         self.columns = [(each.name, each.dataType.simpleString()) for each in schema]
         self._codec = None
         self._encode: Encoder | None = None
         if options.has_fields:
-            codec = codec_of(options)
+            codec = make_codec(options)
             assert isinstance(codec, StructCodec)
             self._codec = codec
-            self._choose(schema)
-            codec.encoder(self._given, self._where)  # it says what does not fit
+            self._select_body(schema)
+            codec.encoder(self._given, self._where)  # the error says what does not fit
 
-    def packed(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
+    def pack(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
         """Return rows with bodies of bytes.
 
         Args:
             batch: The rows.
-            first_row: The number of the first one in its task.
+            first_row: The number of the first row in its task.
 
         Raises:
-            MessageRefused: A row has a value that its schema does not allow; both are named.
+            MessageRefused: A row has a value that its schema does not allow.
         """
         if self._codec is None:
             return batch
@@ -65,16 +65,16 @@ class Packing:
         columns = [*map(batch.column, routing), self._bodies(structs, first_row)]
         return pa.RecordBatch.from_arrays(columns, names=[*routing, "body"])
 
-    def _choose(self, schema: StructType) -> None:
-        """Settle which columns are the body."""
+    def _select_body(self, schema: StructType) -> None:
+        """Select the columns of the body."""
         bodies = [each for each in schema if each.name.lower() == "body"]
         routing = [each for each in self.columns if each[0].lower() in _ROUTING]
         rest = [each for each in schema if each.name.lower() not in _ROUTING]
         self._where = ""
         if not bodies:
-            self._given = _fields(rest)
+            self._given = _body_fields(rest)
         elif len(rest) == 1:
-            self._where, self._given = bodies[0].name, _struct(bodies[0])
+            self._where, self._given = bodies[0].name, _struct_type(bodies[0])
         else:
             stray = next(each.name for each in rest if each.name.lower() != "body")
             raise ConfigError(
@@ -87,18 +87,18 @@ class Packing:
         assert self._codec is not None
         if self._encode is None:
             self._encode = self._codec.encoder(self._given, self._where)
-        encode: listing.Lister = self._encode
+        encode: listers.Lister = self._encode
         try:
-            return pa.array(listing.dense(encode)(structs), pa.binary())
+            return pa.array(listers.skip_nulls(encode)(structs), pa.binary())
         except UNREADABLE:
             for at in range(len(structs)):
                 self._try(encode, structs.slice(at, 1), first_row + at)
             raise
 
-    def _try(self, encode: listing.Lister, one: pa.StructArray, row: int) -> None:
+    def _try(self, encode: listers.Lister, one: pa.StructArray, row: int) -> None:
         assert self._codec is not None
         try:
-            listing.dense(encode)(one)
+            listers.skip_nulls(encode)(one)
         except UNREADABLE as error:
             raise MessageRefused(
                 f"row {row} of the task cannot be written as {self._codec.name}: "
@@ -106,13 +106,13 @@ class Packing:
             ) from None
 
 
-def _fields(rest: list[StructField]) -> StructType:
+def _body_fields(rest: list[StructField]) -> StructType:
     if not rest:
         raise ConfigError("the body needs a column: body, or those that become its fields")
     return StructType(rest)
 
 
-def _struct(body: StructField) -> Any:
+def _struct_type(body: StructField) -> Any:
     if not isinstance(body.dataType, StructType):
         raise ConfigError(
             f"the column {body.name} is {body.dataType.simpleString()}; with bodyFormat it must be "

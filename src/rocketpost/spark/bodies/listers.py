@@ -1,8 +1,8 @@
-"""Arrow columns to Python values, column by column: what encoders of bodies start from.
+"""Listers: functions that turn Arrow columns into Python values, for encoders of bodies.
 
-A lister makes a list of an array, one value for each slot. Those here put listers of parts together
-to listers of wholes; what the formats have of their own is in the listers of their leaves. Only
-where a part has nulls is looked at single slots.
+A lister makes a list from an array, one value per slot. This module combines listers of parts into
+listers of structs, arrays and maps; the listers of leaves belong to the formats. Single slots are
+examined only if a part has nulls.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ import pyarrow as pa
 
 Lister = Callable[[pa.Array], list[Any]]
 Make = Callable[..., Iterable[Any]]
-"""Makes structs of the columns of their fields."""
+"""Makes structs from the columns of their fields."""
 
 
-def as_is(array: pa.Array) -> list[Any]:
-    """Return the values of leaves as Arrow gives them."""
+def list_values(array: pa.Array) -> list[Any]:
+    """Return the values of leaves as Arrow converts them."""
     return cast("list[Any]", array.to_pylist())
 
 
-def cast_to(kind: pa.DataType, where: str, of: Lister = as_is) -> Lister:
-    """Return a lister of leaves that get another type first; it raises if one does not fit."""
+def cast_and_list(kind: pa.DataType, where: str, of: Lister = list_values) -> Lister:
+    """Return a lister of leaves that casts to another type, or raises if a value does not fit."""
 
     def listed(array: pa.Array) -> list[Any]:
         try:
@@ -37,8 +37,8 @@ def cast_to(kind: pa.DataType, where: str, of: Lister = as_is) -> Lister:
     return listed
 
 
-def dense(of: Lister) -> Lister:
-    """Return a lister that hides nulls from another, which only gets the slots between them."""
+def skip_nulls(of: Lister) -> Lister:
+    """Return a lister that gives another lister only the slots that are not null."""
 
     def listed(array: pa.Array) -> list[Any]:
         if not array.null_count:
@@ -49,8 +49,8 @@ def dense(of: Lister) -> Lister:
     return listed
 
 
-def required(of: Lister, where: str) -> Lister:
-    """Return a lister that takes no nulls."""
+def refuse_nulls(of: Lister, where: str) -> Lister:
+    """Return a lister that raises for nulls."""
 
     def listed(array: pa.Array) -> list[Any]:
         if array.null_count:
@@ -60,21 +60,21 @@ def required(of: Lister, where: str) -> Lister:
     return listed
 
 
-def structs(make: Make, parts: Sequence[Lister]) -> Lister:
+def list_structs(make: Make, parts: Sequence[Lister]) -> Lister:
     """Return a lister of structs.
 
     Args:
-        make: Gets the columns of the fields, in their order.
-        parts: One for each field.
+        make: Makes structs from the columns of the fields, in their order.
+        parts: The lister of each field.
     """
 
     def listed(array: pa.Array) -> list[Any]:
         return list(make(*(part(array.field(at)) for at, part in enumerate(parts))))
 
-    return dense(listed)
+    return skip_nulls(listed)
 
 
-def arrays(of: Lister) -> Lister:
+def list_arrays(of: Lister) -> Lister:
     """Return a lister of arrays."""
 
     def listed(array: pa.Array) -> list[Any]:
@@ -82,10 +82,10 @@ def arrays(of: Lister) -> Lister:
         values = of(array.values.slice(start, length))
         return [values[a:b] for a, b in itertools.pairwise(offsets)]
 
-    return dense(listed)
+    return skip_nulls(listed)
 
 
-def maps(of_key: Lister, of_value: Lister) -> Lister:
+def list_maps(of_key: Lister, of_value: Lister) -> Lister:
     """Return a lister of maps, as dictionaries."""
 
     def listed(array: pa.Array) -> list[Any]:
@@ -96,18 +96,18 @@ def maps(of_key: Lister, of_value: Lister) -> Lister:
             dict(zip(keys[a:b], values[a:b], strict=True)) for a, b in itertools.pairwise(offsets)
         ]
 
-    return dense(listed)
+    return skip_nulls(listed)
 
 
-def whole_numbers(array: pa.Array) -> npt.NDArray[np.int64]:
-    """Return numbers, times or durations without nulls as what they are stored as."""
+def list_stored_numbers(array: pa.Array) -> npt.NDArray[np.int64]:
+    """Return numbers, times or durations without nulls as their stored integers."""
     if pa.types.is_date32(array.type):
         array = array.cast(pa.int32())
     return cast("npt.NDArray[np.int64]", array.cast(pa.int64()).to_numpy())
 
 
 def _offsets(array: pa.Array) -> tuple[list[int], int, int]:
-    """Return where each array begins, from the first on; and where the first begins in all."""
+    """Return the starts of arrays relative to the first, and the start of the first."""
     offsets = array.offsets.to_numpy()
     start = int(offsets[0]) if len(offsets) else 0
     end = int(offsets[-1]) if len(offsets) else 0

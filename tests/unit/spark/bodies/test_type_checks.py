@@ -18,7 +18,7 @@ from pyspark.sql.types import (
 )
 
 from rocketpost.errors import ConfigError
-from rocketpost.spark.bodies.fitting import check_fits
+from rocketpost.spark.bodies.type_checks import check_fits
 
 GOOD: list[tuple[DataType, DataType]] = [
     (LongType(), LongType()),

@@ -20,19 +20,19 @@ from pyspark.sql.types import (
 )
 
 from rocketpost.errors import ConfigError
-from rocketpost.spark.bodies.codec import field_of
-from rocketpost.spark.bodies.fitting import arrow_of
+from rocketpost.spark.bodies.codec import nullable_field
 from rocketpost.spark.bodies.protobuf import ProtobufCodec
+from rocketpost.spark.bodies.type_checks import arrow_type
 
 from .test_protobuf import codec, field
 
 
 def frame(*fields: tuple[str, DataType]) -> StructType:
-    return StructType([field_of(*each) for each in fields])
+    return StructType([nullable_field(*each) for each in fields])
 
 
 def encode(of: StructType, *rows: Any, by: ProtobufCodec | None = None) -> list[bytes]:
-    return (by or codec()).encoder(of, "")(pa.array(rows, arrow_of(of)))
+    return (by or codec()).encoder(of, "")(pa.array(rows, arrow_type(of)))
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_values_that_cannot_be_written_are_named(fields: Any, row: Any, said: st
 
 def test_a_time_outside_of_protobufs_years_is_refused() -> None:
     of = frame(("at", TimestampType()))
-    late = pa.array([{"at": 2**60}], pa.struct([("at", pa.int64())])).cast(arrow_of(of))
+    late = pa.array([{"at": 2**60}], pa.struct([("at", pa.int64())])).cast(arrow_type(of))
     with pytest.raises(ValueError, match="at lies outside the years 1 to 9999"):
         codec().encoder(of, "")(late)
     first = datetime.datetime(1, 1, 1, tzinfo=datetime.UTC)

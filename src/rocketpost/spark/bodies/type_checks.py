@@ -1,4 +1,4 @@
-"""Which types of columns may stand for which types of a schema: those that lose nothing."""
+"""Checks that values of a column fit a type of a schema without loss."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ _DIGITS: Final[dict[type[DataType], int]] = {
 }
 
 
-def arrow_of(kind: DataType) -> pa.DataType:
-    """Return a type of Spark as Arrow has it, times in UTC."""
+def arrow_type(kind: DataType) -> pa.DataType:
+    """Return the Arrow type of a Spark type, with times in UTC."""
     return to_arrow_type(kind, timezone="UTC")
 
 
 def check_fits(given: DataType, wanted: DataType, where: str) -> None:
-    """Check that a column may stand for a leaf of a schema.
+    """Check that values of a column fit a leaf of a schema.
 
     Raises:
-        ConfigError: Values of the column may not fit; it is named.
+        ConfigError: Values of the column may not fit.
     """
     if not _fits(given, wanted):
         raise ConfigError(
@@ -58,17 +58,17 @@ def check_names(given: StructType, where: str) -> None:
     """Check that no two fields have one name.
 
     Raises:
-        ConfigError: Two do; the name is told.
+        ConfigError: Two fields have the same name.
     """
     names: set[str] = set()
     for name in given.names:
         if name in names:
-            raise ConfigError(f"there are two columns {inside(where, name)}")
+            raise ConfigError(f"there are two columns {column_path(where, name)}")
         names.add(name)
 
 
-def inside(where: str, name: str) -> str:
-    """Return how a field of a struct is called in errors; ``where`` is the struct."""
+def column_path(where: str, name: str) -> str:
+    """Return the name of a field in errors; ``where`` is the struct."""
     return f"{where}.{name}" if where else name
 
 

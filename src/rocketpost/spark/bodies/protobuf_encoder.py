@@ -1,4 +1,4 @@
-"""Columns to Protobuf messages: what is null stays unset."""
+"""Encoding of columns as Protobuf messages; nulls stay unset."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import pyarrow as pa
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from rocketpost.errors import ConfigError
-from rocketpost.spark.bodies import listing
-from rocketpost.spark.bodies.fitting import arrow_of, check_fits, check_names, inside
-from rocketpost.spark.bodies.listing import Lister
+from rocketpost.spark.bodies import listers
+from rocketpost.spark.bodies.listers import Lister
 from rocketpost.spark.bodies.protobuf_types import (
     TIMESTAMP,
     WRAPPERS,
+    element_type,
+    field_type,
     is_map,
-    kind_of,
-    single_of,
     type_name,
 )
+from rocketpost.spark.bodies.type_checks import arrow_type, check_fits, check_names, column_path
 from rocketpost.spark.records.fields import TIME_MAX_MS, TIME_MIN_MS
 
 _UNSIGNED_ARROW: Final = {
@@ -31,30 +31,31 @@ _UNSIGNED_ARROW: Final = {
 }
 
 
-def messages(descriptor: Any, given: StructType, where: str) -> Lister:
-    """Return what makes messages of structs.
+def make_message_encoder(descriptor: Any, given: StructType, where: str) -> Lister:
+    """Return a function that makes messages from structs.
 
     Raises:
-        ConfigError: A column is unknown, missing, or of a type that does not fit.
+        ConfigError: A column is unknown, missing, or of another type.
     """
     from google.protobuf.message_factory import GetMessageClass
 
     _check_fields(descriptor, given, where)
     fields = descriptor.fields_by_name
     parts = [
-        _lister(fields[each.name], each.dataType, inside(where, each.name)) for each in given.fields
+        _make_lister(fields[each.name], each.dataType, column_path(where, each.name))
+        for each in given.fields
     ]
     message = GetMessageClass(descriptor)
     names = given.names
-    choices = _choices(descriptor, names)
+    choices = _find_oneofs(descriptor, names)
 
     def make(*columns: list[Any]) -> Iterator[Any]:
         for values in zip(*columns, strict=True):
             for at in choices:
-                _check_choice([names[each] for each in at if values[each] is not None], where)
+                _check_oneof([names[each] for each in at if values[each] is not None], where)
             yield message(**dict(zip(names, values, strict=True)))
 
-    return listing.structs(make, parts)
+    return listers.list_structs(make, parts)
 
 
 def _check_fields(descriptor: Any, given: StructType, where: str) -> None:
@@ -63,16 +64,18 @@ def _check_fields(descriptor: Any, given: StructType, where: str) -> None:
     for name in given.names:
         if name not in fields:
             raise ConfigError(
-                f"{kind} has no field for the column {inside(where, name)}; "
+                f"{kind} has no field for the column {column_path(where, name)}; "
                 f"it has {', '.join(fields)}"
             )
     for field in descriptor.fields:
         if field.is_required and field.name not in given.names:
-            raise ConfigError(f"there is no column {inside(where, field.name)}, which {kind} needs")
+            raise ConfigError(
+                f"there is no column {column_path(where, field.name)}, which {kind} needs"
+            )
 
 
-def _choices(descriptor: Any, names: list[str]) -> list[list[int]]:
-    """Return which columns are fields of which only one can be set, by their numbers."""
+def _find_oneofs(descriptor: Any, names: list[str]) -> list[list[int]]:
+    """Return the columns of each group of fields of which only one can be set."""
     found = []
     for choice in descriptor.oneofs:
         at = [names.index(field.name) for field in choice.fields if field.name in names]
@@ -81,40 +84,42 @@ def _choices(descriptor: Any, names: list[str]) -> list[list[int]]:
     return found
 
 
-def _check_choice(names: list[str], where: str) -> None:
+def _check_oneof(names: list[str], where: str) -> None:
     if len(names) > 1:
-        columns = " and ".join(inside(where, name) for name in names)
+        columns = " and ".join(column_path(where, name) for name in names)
         raise ValueError(f"{columns} are set, and only one of them can be")
 
 
-def _lister(field: Any, given: DataType, where: str) -> Lister:
+def _make_lister(field: Any, given: DataType, where: str) -> Lister:
     if is_map(field) and isinstance(given, MapType):
         key, value = (field.message_type.fields_by_name[name] for name in ("key", "value"))
-        values = listing.required(_lister_of_one(value, given.valueType, where), where)
-        return listing.maps(_lister_of_one(key, given.keyType, where), values)
+        values = listers.refuse_nulls(_make_single_lister(value, given.valueType, where), where)
+        return listers.list_maps(_make_single_lister(key, given.keyType, where), values)
     if field.is_repeated and not is_map(field) and isinstance(given, ArrayType):
-        single = _lister_of_one(field, given.elementType, where)
-        return listing.arrays(listing.required(single, where))
+        single = _make_single_lister(field, given.elementType, where)
+        return listers.list_arrays(listers.refuse_nulls(single, where))
     if field.is_repeated:
-        check_fits(given, kind_of(field, where, ()), where)
-    single = _lister_of_one(field, given, where)
-    return listing.required(single, where) if field.is_required else single
+        check_fits(given, field_type(field, where, ()), where)
+    single = _make_single_lister(field, given, where)
+    return listers.refuse_nulls(single, where) if field.is_required else single
 
 
-def _lister_of_one(field: Any, given: DataType, where: str) -> Lister:
-    wanted = single_of(field, where, ())
+def _make_single_lister(field: Any, given: DataType, where: str) -> Lister:
+    wanted = element_type(field, where, ())
     if isinstance(wanted, StructType) and isinstance(given, StructType):
-        return messages(field.message_type, given, where)
+        return make_message_encoder(field.message_type, given, where)
     check_fits(given, wanted, where)
     if field.message_type is None:
-        arrow = _UNSIGNED_ARROW.get(type_name(field)) or arrow_of(wanted)
-        names = _enum_numbers(field.enum_type, where) if field.enum_type is not None else None
-        return listing.cast_to(arrow, where, names or listing.as_is)
-    return listing.dense(listing.cast_to(arrow_of(wanted), where, _known(field, where)))
+        arrow = _UNSIGNED_ARROW.get(type_name(field)) or arrow_type(wanted)
+        names = _make_enum_lister(field.enum_type, where) if field.enum_type is not None else None
+        return listers.cast_and_list(arrow, where, names or listers.list_values)
+    return listers.skip_nulls(
+        listers.cast_and_list(arrow_type(wanted), where, _make_google_lister(field, where))
+    )
 
 
-def _known(field: Any, where: str) -> Lister:
-    """Return what makes messages of Google's own of the types that Spark has for them."""
+def _make_google_lister(field: Any, where: str) -> Lister:
+    """Return the lister of Google's well-known messages from their Spark types."""
     from google.protobuf.message_factory import GetMessageClass
 
     message = GetMessageClass(field.message_type)
@@ -122,23 +127,23 @@ def _known(field: Any, where: str) -> Lister:
     if name in WRAPPERS:
         inner = field.message_type.fields_by_name["value"]
         arrow = _UNSIGNED_ARROW.get(type_name(inner))
-        listed = listing.cast_to(arrow, where) if arrow is not None else listing.as_is
+        listed = listers.cast_and_list(arrow, where) if arrow is not None else listers.list_values
         return lambda array: [message(value=value) for value in listed(array)]
 
     def times(array: pa.Array) -> list[Any]:
-        micros = listing.whole_numbers(array)
+        micros = listers.list_stored_numbers(array)
         if name == TIMESTAMP:
             _check_years(micros, where)
             seconds, rest = np.divmod(micros, 1_000_000)
         else:  # both parts of a duration have its sign
             rest = np.fmod(micros, 1_000_000)
             seconds = (micros - rest) // 1_000_000
-        return list(map(_timed(message), seconds.tolist(), (rest * 1000).tolist()))
+        return list(map(_set_time(message), seconds.tolist(), (rest * 1000).tolist()))
 
     return times
 
 
-def _timed(message: Any) -> Callable[[int, int], Any]:
+def _set_time(message: Any) -> Callable[[int, int], Any]:
     return lambda seconds, nanos: message(seconds=seconds, nanos=nanos)
 
 
@@ -149,8 +154,8 @@ def _check_years(micros: Any, where: str) -> None:
         raise ValueError(f"{where} lies outside the years 1 to 9999")
 
 
-def _enum_numbers(kind: Any, where: str) -> Lister:
-    """Return what lists names of an enum as numbers, and digits too, as they are read."""
+def _make_enum_lister(kind: Any, where: str) -> Lister:
+    """Return the lister of enum names, or digits, as numbers."""
     numbers = {name: value.number for name, value in kind.values_by_name.items()}
 
     def number_of(name: str | None) -> int | None:
@@ -161,4 +166,4 @@ def _enum_numbers(kind: Any, where: str) -> Lister:
         except ValueError:
             raise ValueError(f"{where} is {name!r}, which {kind.full_name} does not have") from None
 
-    return lambda array: list(map(number_of, listing.as_is(array)))
+    return lambda array: list(map(number_of, listers.list_values(array)))

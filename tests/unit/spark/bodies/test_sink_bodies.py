@@ -32,9 +32,9 @@ from pyspark.sql.types import (
 )
 
 from rocketpost.errors import ConfigError, MessageRefused
-from rocketpost.spark.bodies.codec import field_of
-from rocketpost.spark.bodies.fitting import arrow_of
-from rocketpost.spark.bodies.packing import Packing
+from rocketpost.spark.bodies.codec import nullable_field
+from rocketpost.spark.bodies.sink_bodies import SinkBodies
+from rocketpost.spark.bodies.type_checks import arrow_type
 from rocketpost.spark.row_options import RowOptions
 from rocketpost.spark.sink.options import SinkOptions
 
@@ -88,11 +88,13 @@ def sink(**more: Any) -> SinkOptions:
 
 def packed(options: SinkOptions, of: StructType, rows: list[Any]) -> list[bytes | None]:
     """Return the bodies that a frame with a column body comes to."""
-    packing = pickle.loads(pickle.dumps(Packing(StructType([field_of("body", of)]), options)))
-    batch = pa.RecordBatch.from_arrays([pa.array(rows, arrow_of(of))], names=["body"])
+    packing = pickle.loads(
+        pickle.dumps(SinkBodies(StructType([nullable_field("body", of)]), options))
+    )
+    batch = pa.RecordBatch.from_arrays([pa.array(rows, arrow_type(of))], names=["body"])
     # Spark's batches are cut, and so their arrays do not begin at their first slot.
-    found = packing.packed(batch.slice(len(rows) // 3), len(rows) // 3)
-    whole = packing.packed(batch, 0).column("body").to_pylist()
+    found = packing.pack(batch.slice(len(rows) // 3), len(rows) // 3)
+    whole = packing.pack(batch, 0).column("body").to_pylist()
     assert found.column("body").to_pylist() == whole[len(rows) // 3 :]
     return whole
 
@@ -158,15 +160,15 @@ def test_what_is_written_as_protobuf_is_read_the_same(rows: list[Any]) -> None:
 
 
 def frame(*fields: tuple[str, DataType]) -> StructType:
-    return StructType([field_of(*each) for each in fields])
+    return StructType([nullable_field(*each) for each in fields])
 
 
 def test_columns_that_route_nothing_become_the_body() -> None:
     schema = frame(("tags", StringType()), ("customer", StringType()), ("amount", LongType()))
-    packing = Packing(schema, sink(body_format="json"))
+    packing = SinkBodies(schema, sink(body_format="json"))
     assert packing.columns == [("tags", "string"), ("body", "binary")]
     rows = {"tags": ["t", None], "customer": ["a", None], "amount": [7, None]}
-    found = packing.packed(pa.RecordBatch.from_pydict(rows), 0)
+    found = packing.pack(pa.RecordBatch.from_pydict(rows), 0)
     assert found.to_pylist() == [
         {"tags": "t", "body": b'{"customer":"a","amount":7}'},
         {"tags": None, "body": b"{}"},
@@ -175,10 +177,10 @@ def test_columns_that_route_nothing_become_the_body() -> None:
 
 def test_bytes_and_texts_stay_what_they_are() -> None:
     schema = frame(("body", StringType()), ("tags", StringType()))
-    packing = Packing(schema, sink())
+    packing = SinkBodies(schema, sink())
     assert packing.columns == [("body", "string"), ("tags", "string")]
     batch = pa.RecordBatch.from_pydict({"body": ["a"], "tags": ["t"]})
-    assert packing.packed(batch, 0) is batch
+    assert packing.pack(batch, 0) is batch
 
 
 def test_a_body_that_is_null_stays_null() -> None:
@@ -203,7 +205,7 @@ def test_a_body_that_is_null_stays_null() -> None:
 )
 def test_columns_that_are_no_body_are_named(schema: StructType, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        Packing(schema, sink(body_format="json"))
+        SinkBodies(schema, sink(body_format="json"))
 
 
 NUMBERS = {
@@ -218,9 +220,9 @@ NUMBERS = {
 }
 
 
-def avro(*fields: tuple[str, DataType]) -> Packing:
+def avro(*fields: tuple[str, DataType]) -> SinkBodies:
     options = sink(body_format="avro", body_schema=json.dumps(NUMBERS))
-    return Packing(frame(*fields), options)
+    return SinkBodies(frame(*fields), options)
 
 
 @pytest.mark.parametrize(
@@ -238,14 +240,14 @@ def test_columns_that_do_not_fit_their_schema_are_named(fields: Any, said: str) 
 
 def test_columns_that_may_be_missing_have_their_default() -> None:
     batch = pa.RecordBatch.from_pydict({"n": pa.array([7], pa.int32())})
-    body = avro(("n", IntegerType())).packed(batch, 0).column("body")[0].as_py()
+    body = avro(("n", IntegerType())).pack(batch, 0).column("body")[0].as_py()
     assert body == b"\x0e\x08none\x00\x00"
 
 
 def test_a_double_is_never_written_as_a_float() -> None:
     rows = {"n": pa.array([1, 2], pa.int32()), "rate": pa.array([0.1, None], pa.float64())}
     packing = avro(("n", IntegerType()), ("rate", DoubleType()))
-    bodies = packing.packed(pa.RecordBatch.from_pydict(rows), 0).column("body").to_pylist()
+    bodies = packing.pack(pa.RecordBatch.from_pydict(rows), 0).column("body").to_pylist()
     of = frame(("rate", DoubleType()))
     more = {"body_format": "avro", "body_schema": json.dumps(NUMBERS)}
     found = show(RowOptions(**more), of, bodies).column(0).to_pylist()
@@ -256,7 +258,7 @@ def test_the_row_and_the_value_that_cannot_be_written_are_named() -> None:
     batch = pa.RecordBatch.from_pydict({"n": pa.array([1, None], pa.int32())})
     said = "row 11 of the task cannot be written as avro: n is null, which its schema"
     with pytest.raises(MessageRefused, match=said):
-        avro(("n", IntegerType())).packed(batch, 10)
-    packing = Packing(frame(("x", DoubleType())), sink(body_format="json"))
+        avro(("n", IntegerType())).pack(batch, 10)
+    packing = SinkBodies(frame(("x", DoubleType())), sink(body_format="json"))
     with pytest.raises(MessageRefused, match=r"row 1 of the task .* json: x is infinite or no"):
-        packing.packed(pa.RecordBatch.from_pydict({"x": [1.0, float("nan"), 2.0]}), 0)
+        packing.pack(pa.RecordBatch.from_pydict({"x": [1.0, float("nan"), 2.0]}), 0)
