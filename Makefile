@@ -35,6 +35,8 @@ coverage: setup
 	@rm -rf build/coverage && mkdir -p build/coverage
 	@$(BIN)/coverage run -m pytest $(BESIDE) $(COVERAGE_OPTIONS)
 	@$(BIN)/coverage combine --quiet && $(BIN)/coverage html --quiet && $(BIN)/coverage report
+	@$(BIN)/coverage json --quiet -o build/coverage/report.json
+	@test -n "$(COVERAGE_OPTIONS)" || $(BIN)/python tests/mirror.py build/coverage/report.json
 
 # Checks that need no running.
 
