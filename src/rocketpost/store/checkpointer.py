@@ -11,6 +11,7 @@ import posixpath
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Final
 
 from rocketpost.errors import StoreBroken, StoreFull
@@ -77,6 +78,7 @@ class Upkeep:
         self._stopping = False
         self.saved_position = -1
         """Every record before this is durable in queues and index too. Any thread may read it."""
+        self._saved: tuple[Times, Progress] | None = None
         self._saved_at = time.monotonic()
         self._short_since: float | None = None
         self._unsynced: set[str] = set()
@@ -103,33 +105,69 @@ class Upkeep:
             OSError: A file could not be written or synced; the checkpoint stays.
         """
         with self._saving:
-            mark = self._dispatcher.mark
-            # It no longer counts the queues of deleted topics; were that not written down, a
-            # restart would know neither that they were there nor how far they had counted.
-            self._save_drops()
-            self._damage.save_blocking()
-            self._flusher.flush_blocking()
-            for queue in self._queues:
-                if queue.unsaved_bytes:
-                    self._unsynced.update(queue.save_blocking())
-            self._sync_queues()
-            index_ms = 0
-            if self._index is not None:
-                self._index.flush_blocking()
-                index_ms = self._index.completed_ms
-            times = Times(mark.store_ms, mark.store_ms, index_ms, 0, 0)
-            progress = Progress(
-                mark.position,
-                mark.index_position,
-                mark.index_end,
-                mark.queue_count,
-                mark.queue_end_sum,
-            )
-            # Before the checkpoint, so that it never says less.
-            self._extent.save_blocking(self._flusher.durable)
-            save_checkpoint_blocking(self._files, self._layout.checkpoint, times, progress)
-            self.saved_position = mark.position
-            self._saved_at = time.monotonic()
+            self.save_paused_blocking()
+
+    def paused(self) -> AbstractContextManager[object]:
+        """Return a context in which nobody else saves."""
+        return self._saving
+
+    def lower_blocking(self, position: int) -> None:
+        """Promise nothing about records from ``position`` on, before the log is cut there.
+
+        Call it paused. Queues and index still have those records; a start after a crash reads them
+        again.
+
+        Raises:
+            OSError: The checkpoint could not be written.
+        """
+        saved = self._saved
+        if saved is None:
+            return  # there is no checkpoint that promises anything
+        times, progress = saved
+        index_end = progress.index_end
+        if self._index is not None:
+            index_end = min(index_end, self._index.newest_before(position))
+        if progress.position <= position:
+            progress = progress._replace(index_end=index_end)
+        else:
+            index_position = min(progress.index_position, position)
+            counts = self._queues.count_before(position)
+            progress = Progress(position, index_position, index_end, *counts)
+        self._save_checkpoint(times, progress)
+
+    def save_paused_blocking(self) -> None:
+        """Do what :meth:`save_blocking` does, in :meth:`paused`."""
+        mark = self._dispatcher.mark
+        # It no longer counts the queues of deleted topics; were that not written down, a restart
+        # would know neither that they were there nor how far they had counted.
+        self._save_drops()
+        self._damage.save_blocking()
+        self._flusher.flush_blocking()
+        for queue in self._queues:
+            if queue.unsaved_bytes:
+                self._unsynced.update(queue.save_blocking())
+        self._sync_queues()
+        index_ms = 0
+        if self._index is not None:
+            self._index.flush_blocking()
+            index_ms = self._index.completed_ms
+        times = Times(mark.store_ms, mark.store_ms, index_ms, 0, 0)
+        progress = Progress(
+            mark.position,
+            mark.index_position,
+            mark.index_end,
+            mark.queue_count,
+            mark.queue_end_sum,
+        )
+        # Before the checkpoint, so that it never says less.
+        self._extent.save_blocking(self._flusher.durable)
+        self._save_checkpoint(times, progress)
+        self._saved_at = time.monotonic()
+
+    def _save_checkpoint(self, times: Times, progress: Progress) -> None:
+        save_checkpoint_blocking(self._files, self._layout.checkpoint, times, progress)
+        self._saved = times, progress
+        self.saved_position = progress.position
 
     def _run(self) -> None:
         while True:

@@ -140,6 +140,19 @@ class Dispatcher:
                 entry.queue.next_offset = entry.queue_offset
         del pending[count:]
 
+    def lower(self, position: int) -> None:
+        """Go back to ``position``, where the log was cut; queues and index end there already."""
+        self.position = min(self.position, Position(position))
+        self.mark = self.mark._replace(index_position=min(self.mark.index_position, position))
+        self._unindexed = [entry for entry in self._unindexed if entry.position < position]
+        self._hidden_end = min(self._hidden_end, position)
+        self._hidden_next = [
+            (queue, min(next_offset, int(queue.next_offset)))
+            for queue, next_offset in self._hidden_next
+        ]
+        self._queues.count()
+        self._leave_mark(0)
+
     def retry_index(self) -> bool:
         """Index what could not be indexed for want of room; True if nothing is left."""
         waiting, self._unindexed = self._unindexed, []

@@ -27,6 +27,7 @@ def _own_paths(layout: Layout) -> list[str]:
     return [
         layout.allocating,
         layout.extent,
+        layout.truncating,
         layout.damage,
         layout.scrub,
         layout.dropped,

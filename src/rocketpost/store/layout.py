@@ -15,10 +15,11 @@
     damage.json                           damaged ranges of the commit log
     scrub.json                            how far the scrub has read the commit log
     extent                                what log and queues must hold at least
+    truncating                            where the log is being cut
 
 ``allocating``, ``dropped``, ``config/known``, ``config/droppedTopics.json``,
-``config/producerState.json``, ``damage.json``, ``scrub.json``, ``extent`` and the journals are
-ours; the rest is RocketMQ's. ``store.heritage`` goes by that.
+``config/producerState.json``, ``damage.json``, ``scrub.json``, ``extent``, ``truncating`` and the
+journals are ours; the rest is RocketMQ's. ``store.heritage`` goes by that.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ class Layout:
         self.damage = posixpath.join(root, "damage.json")
         self.scrub = posixpath.join(root, "scrub.json")
         self.extent = posixpath.join(root, "extent")
+        self.truncating = posixpath.join(root, "truncating")
         self.cut_tails = posixpath.join(root, "cut-tails")
         self.timer_wheel = posixpath.join(root, "timerwheel")
         self.timer_log = posixpath.join(root, "timerlog")

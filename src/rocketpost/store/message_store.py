@@ -26,6 +26,7 @@ from rocketpost.store.files import FileSystem, RealFiles
 from rocketpost.store.integrity.read_check import Unit
 from rocketpost.store.parts import StoreParts
 from rocketpost.store.queue.consume_queue import ConsumeQueue
+from rocketpost.store.replica.truncation import Truncation
 from rocketpost.store.topic_deletion import DroppedQueues
 
 logger = logging.getLogger(__name__)
@@ -52,6 +53,7 @@ class MessageStore:
         on_durable: Callable[[Position], None],
         on_broken: Callable[[str], None],
         on_arrivals: Callable[[list[Arrival]], None] | None,
+        on_truncated: Callable[[Position], None],
     ) -> None:
         self.config = config
         self._clock = clock
@@ -61,7 +63,12 @@ class MessageStore:
         self._store_ms = 0
 
         parts = StoreParts(
-            config, clock=clock, files=files, on_durable=on_durable, on_broken=on_broken
+            config,
+            clock=clock,
+            files=files,
+            on_durable=on_durable,
+            on_broken=on_broken,
+            on_truncated=on_truncated,
         )
         self._parts = parts
         self.layout = parts.layout
@@ -78,7 +85,6 @@ class MessageStore:
         self._find_queue = parts.queues.get
         self.index = parts.index
         self._dispatcher = parts.dispatcher
-        self._raw = parts.raw_appender
         self.integrity = parts.integrity
         self.sound = parts.integrity.check.sound
         self.record_at = parts.integrity.reader.record_at
@@ -99,6 +105,7 @@ class MessageStore:
         on_durable: Callable[[Position], None],
         on_broken: Callable[[str], None] = lambda why: None,
         on_arrivals: Callable[[list[Arrival]], None] | None = None,
+        on_truncated: Callable[[Position], None] = lambda position: None,
     ) -> MessageStore:
         """Lock, load and recover a store.
 
@@ -114,6 +121,8 @@ class MessageStore:
             on_broken: Called from a store thread, once, when nothing will be acknowledged any more.
             on_arrivals: Called on the loop thread, by :meth:`confirm`, with messages that became
                 visible.
+            on_truncated: Called with the new end when the log was cut, to make the owner's files
+                forget, durably, what followed from the records cut off. Called again after a crash.
 
         Raises:
             StoreLocked: Another process has it.
@@ -126,6 +135,7 @@ class MessageStore:
             on_durable=on_durable,
             on_broken=on_broken,
             on_arrivals=on_arrivals,
+            on_truncated=on_truncated,
         )
         recovered = store._parts.open_blocking(accept_missing=accept_missing, ceiling=ceiling)
         store._store_ms = recovered.store_ms
@@ -141,7 +151,7 @@ class MessageStore:
             StoreBroken: Nothing is taken any more.
         """
         if self._refusal_reasons:
-            self._check_refusals()
+            self._parts.check_appends()
         store_ms = self._batch_time_ms or self._start_batch()
         topic = draft.topic
         queue_id = draft.queue_id
@@ -184,7 +194,7 @@ class MessageStore:
             StoreBroken: Nothing is taken any more.
         """
         if self._refusal_reasons:
-            self._check_refusals()
+            self._parts.check_appends()
         self._log.reserve(sum(map(self._log.size_of, drafts)))
         return [self.append(draft) for draft in drafts]
 
@@ -206,16 +216,26 @@ class MessageStore:
             StoreBroken: The write failed; nothing is taken any more.
         """
         if self._refusal_reasons:
-            self._check_refusals()
-        try:
-            chunk = self._raw.append(position, data)
-        except StoreBroken as error:
-            self._readiness.break_from_thread(str(error))
-            raise
-        if self._dispatcher.position < self._log.first:
-            self._begin_at(Position(self._log.first))
+            self._parts.check_appends()
+        chunk = self._parts.append_raw(position, data, store_ms=self._store_ms)
         self._store_ms = max(self._store_ms, chunk.store_ms)
         return chunk.end
+
+    def truncate_to_blocking(self, position: Position, *, below_confirmed: bool = False) -> None:
+        """Cut the log at a record border, and queues, index and checkpoint with it.
+
+        Durable when it returns; a crash leaves the old end or the new one. Call it while nothing
+        else uses the store, and everything appended is committed.
+
+        Args:
+            position: The new end.
+            below_confirmed: Whether messages that readers have seen may go.
+
+        Raises:
+            StoreError: The log cannot be cut there; nothing was changed.
+            StoreBroken: A file could not be changed; the next start finishes the cut.
+        """
+        Truncation(self._parts).run_blocking(position, below_confirmed=below_confirmed)
 
     def stamp_ms(self) -> int:
         """Return the least store time that a message gets which is appended now.
@@ -260,9 +280,7 @@ class MessageStore:
         return self._dispatcher.ceiling
 
     def set_ceiling(self, position: Position | None) -> None:
-        """Let nothing that ends behind ``position`` become visible; None lifts the bound.
-
-        It shows nothing by itself: the next :meth:`confirm` does.
+        """Bound what the next :meth:`confirm` makes visible; None lifts the bound.
 
         Raises:
             StoreError: What lies behind it is visible already.
@@ -385,7 +403,7 @@ class MessageStore:
             StoreBroken: Only a restart helps.
         """
         if self._refusal_reasons:
-            self._check_refusals()
+            self._parts.check_appends()
         self._readiness.check()
 
     def set_disk_full(self, why: str | None) -> None:
@@ -451,12 +469,6 @@ class MessageStore:
             return False
         return True
 
-    def _begin_at(self, position: Position) -> None:
-        """Count from ``position``, with which an empty log began."""
-        self._flusher.durable = max(self._flusher.durable, position)
-        self.integrity.check.start_at(position)
-        self._dispatcher.start_at(position, index_position=position, store_ms=self._store_ms)
-
     def _append_outside(self, draft: Draft, store_ms: int) -> Appended:
         position = self._log.append(draft, 0, store_ms)
         appended = Appended(
@@ -483,15 +495,3 @@ class MessageStore:
                 now_ms = self._store_ms
         self._batch_time_ms = self._store_ms = now_ms
         return now_ms
-
-    def _check_refusals(self) -> None:
-        """Check that the reasons for refusing appends are gone by now.
-
-        Raises:
-            StoreFull: There is no room.
-            StoreBroken: Only a restart helps.
-        """
-        if self._readiness.is_unindexed_only and self._dispatcher.retry_index():
-            self._readiness.set_unindexed(None)
-            self._dispatcher.refresh_mark()
-        self._readiness.check_appends()

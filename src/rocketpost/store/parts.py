@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable
 
-from rocketpost.errors import StoreError
+from rocketpost.errors import StoreBroken, StoreError
 from rocketpost.model.clock import Clock
 from rocketpost.model.delay_levels import parse_delay_levels
 from rocketpost.model.ids import Position
@@ -26,13 +27,17 @@ from rocketpost.store.log.flusher import Flusher
 from rocketpost.store.log.segmented_log import SegmentedLog
 from rocketpost.store.queue.files import QueueFiles
 from rocketpost.store.queue.table import QueueTable
-from rocketpost.store.raw_append import RawAppender
 from rocketpost.store.readiness import Readiness
 from rocketpost.store.recovery.extent import ExtentFile, ExtentKeeper, read_boot
-from rocketpost.store.recovery.recovery import Found, Recovered, Recovery
+from rocketpost.store.recovery.found import Found, Recovered
+from rocketpost.store.recovery.recovery import Recovery
+from rocketpost.store.replica.raw_append import RawAppender, RawChunk
+from rocketpost.store.replica.truncation import TruncationFile, cut_log_blocking
+from rocketpost.store.replica.visibility import find_border, hide_from
 from rocketpost.store.store_lock import Guard
 from rocketpost.store.topic_deletion import Dropping
-from rocketpost.store.visibility import find_border, hide_from
+
+logger = logging.getLogger(__name__)
 
 
 class StoreParts:
@@ -46,11 +51,13 @@ class StoreParts:
         files: FileSystem,
         on_durable: Callable[[Position], None],
         on_broken: Callable[[str], None],
+        on_truncated: Callable[[Position], None],
     ) -> None:
         self._config = config
         self._clock = clock
         self._files = files
         self._on_durable = on_durable
+        self._on_truncated = on_truncated
         self.layout = Layout(config.root, config.commit_log_path)
         self.lock = Guard(files, self.layout)
         self.readiness = Readiness(on_broken=on_broken)
@@ -83,6 +90,8 @@ class StoreParts:
             require_checksum=config.require_checksum,
         )
         self.extent_file = ExtentFile(files, self.layout.extent)
+        self.truncation_file = TruncationFile(files, self.layout.truncating)
+        self._cut: int | None = None
         self._boot = read_boot(files)
         self.extent = ExtentKeeper(self.extent_file, self.segments, self.queues, boot=self._boot)
         self.integrity = Integrity(
@@ -159,6 +168,46 @@ class StoreParts:
             raise
         return recovered
 
+    def finish_truncation_blocking(self, position: Position) -> None:
+        """Have the owner forget what followed from the records cut off, then say that it is done.
+
+        Raises:
+            OSError: That cannot be said; the next start cuts the log again.
+        """
+        self._on_truncated(position)
+        self.truncation_file.remove_blocking()
+
+    def check_appends(self) -> None:
+        """Check that appends are accepted, after retrying what found no room before.
+
+        Raises:
+            StoreFull: There is no room.
+            StoreBroken: Only a restart helps.
+        """
+        if self.readiness.is_unindexed_only and self.dispatcher.retry_index():
+            self.readiness.set_unindexed(None)
+            self.dispatcher.refresh_mark()
+        self.readiness.check_appends()
+
+    def append_raw(
+        self, position: Position, data: bytes | memoryview, *, store_ms: int
+    ) -> RawChunk:
+        """Append records of a leader; see ``MessageStore.append_raw``."""
+        try:
+            chunk = self.raw_appender.append(position, data)
+        except StoreBroken as error:
+            self.readiness.break_from_thread(str(error))
+            raise
+        if self.dispatcher.position < self.commit_log.first:
+            self._begin_at(Position(self.commit_log.first), store_ms)
+        return chunk
+
+    def _begin_at(self, position: Position, store_ms: int) -> None:
+        """Count from ``position``, with which an empty log began."""
+        self.flusher.durable = max(self.flusher.durable, position)
+        self.integrity.check.start_at(position)
+        self.dispatcher.start_at(position, index_position=position, store_ms=store_ms)
+
     def release_blocking(self, *, clean: bool = False) -> None:
         """Close every file; with ``clean``, say that there is nothing to recover."""
         self.integrity.scrub.close_blocking()
@@ -172,16 +221,24 @@ class StoreParts:
         self.lock.release_blocking(clean=clean)
 
     def _recover(self, *, accept_missing: bool) -> Recovered:
-        clean = self.lock.was_left_in_order
+        self._cut = self.truncation_file.load_blocking()
+        clean = self.lock.was_left_in_order and self._cut is None
         self.segments.load_blocking(clean=clean)
+        extent = self.extent_file.load_blocking()
+        if self._cut is not None:
+            logger.warning("cutting of the commit log is finished position=%s", self._cut)
+            cut_log_blocking(self.segments, self._cut)
+            if extent is not None:
+                extent = extent._replace(durable=min(extent.durable, self._cut))
         self.drops.load_blocking()
         self.damage.load_blocking()
         found = Found(
             checkpoint=load_checkpoint_blocking(self._files, self.layout.checkpoint),
-            extent=self.extent_file.load_blocking(),
+            extent=extent,
             clean=clean,
             accept_missing=accept_missing,
             boot=self._boot,
+            cut=self._cut,
         )
         return Recovery(
             self._config,
@@ -218,6 +275,13 @@ class StoreParts:
         # It says how far the ceiling lets readers see before queues are cut there: entries behind
         # it that a crash leaves are then no surprise.
         self._save_recovered()
+        if self._cut is not None:
+            if self.checkpointer.saved_position < 0:
+                raise StoreError(
+                    f"the commit log is cut at {self._cut}, but that cannot be finished:"
+                    f" {self.readiness.why_not}"
+                )
+            self.finish_truncation_blocking(Position(self._cut))
         if visible_end < recovered.end:
             hidden = hide_from(self.segments, self.queues, self.commit_log, visible_end)
             self.dispatcher.wait_for(hidden, recovered.end)

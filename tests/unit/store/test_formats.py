@@ -10,6 +10,7 @@ from rocketpost.store.checkpoint import Progress, Times, encode_checkpoint
 from rocketpost.store.files import RealFiles
 from rocketpost.store.queue.files import ENTRY
 from rocketpost.store.recovery.extent import Extent, ExtentFile
+from rocketpost.store.replica.truncation import TruncationFile
 
 FORMATS = Path(__file__).parents[3] / "docs" / "formats"
 
@@ -43,3 +44,10 @@ def test_the_extent(tmp_path: Path) -> None:
     path = tmp_path / "extent"
     path.write_bytes(bytes.fromhex(text.split("```")[1]))
     assert ExtentFile(RealFiles(), str(path)).load_blocking() == Extent(0, 123568, 0)
+
+
+def test_the_cut(tmp_path: Path) -> None:
+    text = (FORMATS / "extent.md").read_text().rpartition("## `truncating`")[2]
+    path = tmp_path / "truncating"
+    path.write_bytes(bytes.fromhex(text.split("```")[1]))
+    assert TruncationFile(RealFiles(), str(path)).load_blocking() == 123456

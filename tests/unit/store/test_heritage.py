@@ -38,6 +38,7 @@ def test_a_store_that_rocketmq_wrote_is_foreign(store: str) -> None:
         "scrub.json",
         "timerwheel.journal0",
         "timerwheel.journal1",
+        "truncating",
     ],
 )
 def test_one_sign_of_ours_is_enough(tmp_path: Path, name: str) -> None:

@@ -203,6 +203,33 @@ class IndexFile:
         self.next_entry = keep
         self._store_header()
 
+    def number_from(self, position: int) -> int:
+        """Return the number of the first entry of a record at ``position`` or later."""
+        low, high = 1, self.next_entry
+        while low < high:
+            middle = (low + high) // 2
+            if self._entry(middle)[1] < position:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def position_before(self, number: int) -> int:
+        """Return the position of the record whose entry precedes ``number``; there is one."""
+        return self._entry(number - 1)[1]
+
+    def cut_sound_blocking(self, keep: int) -> None:
+        """Forget the entries from number ``keep`` on, which are known to be whole, durably."""
+        for slot, number in enumerate(self._slot_numbers()):
+            newest = number
+            while newest >= keep:
+                before = self._entry(newest)[3]
+                newest = before if 0 <= before < newest else 0
+            if newest != number:
+                _write_slot(self._map, HEADER_BYTES + slot * SLOT_BYTES, newest)
+        self.cut_back(keep)
+        self.sync_blocking()
+
     def _newest_entries(self, slots: set[int], keep: int) -> dict[int, int]:
         """Find the newest entry below ``keep`` of each slot.
 

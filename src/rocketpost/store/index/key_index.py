@@ -1,9 +1,9 @@
 """The key index: finds messages by topic and key.
 
-A directory of :class:`IndexFile` s, named ``yyyyMMddHHmmssSSS`` after the first message they were
-made for, so that names sort by age. Only the last file is written; a full one is followed by the
-next. Files are allocated whole before they are mapped (a full disk is an error, never a signal) in
-a directory beside, and moved into place, so that the index directory never shows half a file.
+A directory of :class:`IndexFile` s, named after the time of the first message that they were made
+for. Only the last file is written; a full one is followed by the next. Files are allocated whole
+before they are mapped (a full disk is an error, never a signal) in a directory beside, and moved
+into place, so that the index directory never shows half a file.
 
 Beside lies ``index-progress``, ours (``store.index.progress``): up to which entry of which file all
 is on disk. It is written after each flush, and what lies after it is cut off when the stop was
@@ -21,9 +21,7 @@ import errno
 import logging
 import posixpath
 import threading
-import time
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime, timedelta
 from typing import Final
 
 from rocketpost.errors import StoreBroken, StoreError, StoreFull
@@ -39,6 +37,7 @@ from rocketpost.store.descriptors import is_transient
 from rocketpost.store.draft import Appended
 from rocketpost.store.files import FileSystem
 from rocketpost.store.index.index_file import IndexFile, file_bytes
+from rocketpost.store.index.names import is_name, name_after, name_at
 from rocketpost.store.index.progress import IndexProgress
 
 logger = logging.getLogger(__name__)
@@ -48,8 +47,6 @@ STEP_COUNT_MAX: Final = 50_000
 
 _TOPIC_COUNT_MAX: Final = 65_536
 _PREPARE_RATIO: Final = 0.75
-_NAME_FORMAT: Final = "%Y%m%d%H%M%S"
-_NAME_DIGITS: Final = 17
 _ANYWHERE: Final = 2**63 - 1
 
 
@@ -212,11 +209,11 @@ class KeyIndex:
         return file
 
     def _next_name(self, store_ms: int) -> str:
-        name = _name_at(store_ms)
+        name = name_at(store_ms)
         if self._files:
             last = posixpath.basename(self._files[-1].path)
             if name <= last:  # the clock was set back, or winter time began
-                name = _name_after(last)
+                name = name_after(last)
         return name
 
     # -- store threads
@@ -240,7 +237,7 @@ class KeyIndex:
         self._discard_spare()
         is_clean = safe_until_ms is None
         synced = self._progress.read()
-        names = [name for name in self._fs.listdir(self._directory) if _is_name(name)]
+        names = [name for name in self._fs.listdir(self._directory) if is_name(name)]
         sizes = {self._size(name) for name in names}
         if len(names) > 1 and len(sizes) == 1 and sizes.pop() not in (self._file_bytes, 0):
             raise StoreError(
@@ -323,6 +320,41 @@ class KeyIndex:
         if gone:
             self._fs.fsync_dir(self._directory)
         return count
+
+    def newest_before(self, position: int) -> int:
+        """Return the newest indexed record before ``position``; 0 if there is none."""
+        for file in reversed(self._files):
+            number = file.number_from(position)
+            if number > 1:
+                return file.position_before(number)
+        return 0
+
+    def cut_blocking(self, position: int) -> None:
+        """Forget the entries of records from ``position`` on, durably. May be done again.
+
+        What is to stay is noted first, so that a start after a crash finishes the cut.
+        """
+        with self._sync_lock, self._lock:
+            files = self._files
+            kept = [file for file in files if file.number_from(position) > 1]
+            assert list(files[: len(kept)]) == kept
+            if len(kept) == len(files) and (
+                not kept or kept[-1].number_from(position) == kept[-1].next_entry
+            ):
+                return
+            if kept:
+                last, number = kept[-1], kept[-1].number_from(position)
+                last.sync_blocking()
+                self._progress.write_blocking(posixpath.basename(last.path), number)
+                last.cut_sound_blocking(number)
+            else:
+                self._progress.remove_blocking()
+            self._files = tuple(kept)
+            for file in reversed(files[len(kept) :]):
+                self._remove(file)
+            self._fs.fsync_dir(self._directory)
+            self._end = _newest_position(kept)
+            self._completed_ms = max((file.end_ms for file in kept[:-1]), default=0)
 
     def close_blocking(self) -> None:
         """Make everything durable and let go of the files."""
@@ -449,18 +481,3 @@ class KeyIndex:
 
 def _newest_position(files: list[IndexFile]) -> int:
     return max((file.end_position for file in files if not file.is_empty), default=-1)
-
-
-def _is_name(name: str) -> bool:
-    return len(name) == _NAME_DIGITS and name.isdecimal()
-
-
-def _name_at(store_ms: int) -> str:
-    seconds, milliseconds = divmod(store_ms, 1000)
-    return f"{time.strftime(_NAME_FORMAT, time.localtime(seconds))}{milliseconds:03d}"
-
-
-def _name_after(name: str) -> str:
-    # strptime takes microseconds: three zeros make them of milliseconds.
-    later = datetime.strptime(name + "000", _NAME_FORMAT + "%f") + timedelta(milliseconds=1)
-    return later.strftime(_NAME_FORMAT) + f"{later.microsecond // 1000:03d}"

@@ -110,6 +110,12 @@ class Scrub:
         self._marked_ms = self._clock.now_ms()
         self._thread.start()
 
+    def lower_from_thread(self, position: int) -> None:
+        """Forget what was read behind ``position``, where the log was cut."""
+        self._old_end = min(self._old_end, position)
+        self._marked_end = min(self._marked_end, position)
+        self._state.position = min(self._state.position, position)
+
     def configure(self, config: StoreConfig) -> None:
         """Take another rate and interval. Any thread."""
         self.config = config

@@ -76,6 +76,11 @@ class Integrity:
         """Number of damaged queue entries mended since the start."""
         return self.check.mended_count + self.scrub.mended_count
 
+    def lower(self, position: int) -> None:
+        """Forget what lay behind ``position``, where the log was cut."""
+        self.check.start_at(position)
+        self.scrub.lower_from_thread(position)
+
     def configure(self, config: StoreConfig) -> None:
         """Take settings that may change while the store is open."""
         self.check.interval_ms = config.read_check_interval_ms

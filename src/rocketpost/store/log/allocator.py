@@ -63,6 +63,14 @@ class Allocator:
         self.prepare(start + self._segment_bytes)
         return ready
 
+    def reset(self, end: int) -> None:
+        """Forget segments behind ``end``, where the log was cut."""
+        with self._wake:
+            self._wanted = None
+        with self._making:
+            self._taken = end - end % self._segment_bytes
+            self._discard_ready()
+
     def close_blocking(self) -> None:
         """Stop the thread and remove a segment that nobody took."""
         with self._wake:
@@ -70,6 +78,9 @@ class Allocator:
             self._wake.notify()
         if self._thread.is_alive():
             self._thread.join()
+        self._discard_ready()
+
+    def _discard_ready(self) -> None:
         if self._ready is not None:
             self._ready.close()
             self._files.unlink(self._ready.path)
@@ -91,8 +102,9 @@ class Allocator:
 
     def _make_ahead(self, start: int) -> None:
         with self._making:
-            # A request that was overtaken must not replace a segment that is in use.
-            if self._ready is not None or start <= self._taken:
+            # A request that was overtaken must not replace a segment that is in use, and one from
+            # before a cut must not be met.
+            if self._ready is not None or start <= self._taken or start != self._wanted:
                 return
             try:
                 self._ready = self._make(start)

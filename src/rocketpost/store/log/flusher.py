@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Final
 
 from rocketpost.errors import StoreBroken, StoreFull
@@ -76,6 +77,15 @@ class Flusher:
             raise StoreBroken(self.why_broken)
         if why_not:
             raise StoreFull("the commit log is not durable yet: there are no file descriptors left")
+
+    def paused(self) -> AbstractContextManager[object]:
+        """Return a context in which nothing is synced."""
+        return self._syncing
+
+    def lower(self, position: int) -> None:
+        """Forget what was durable behind ``position``, where the log was cut. Call it paused."""
+        assert self._syncing.locked()
+        self.durable = min(self.durable, Position(position))
 
     def close_blocking(self) -> None:
         """Stop the thread; what is not yet durable stays so."""

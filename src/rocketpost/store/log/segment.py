@@ -102,6 +102,10 @@ class Segment:
         self._files.ftruncate(self.fd, offset)
         self._files.fallocate(self.fd, self.size)
 
+    def restore_size(self) -> None:
+        """Give the file its full size without reserving room for it."""
+        self._files.ftruncate(self.fd, self.size)
+
     def write(self, data: bytes | memoryview, offset: int) -> None:
         """Write at ``offset`` of this file."""
         write_all(self._files, self.fd, data, offset)

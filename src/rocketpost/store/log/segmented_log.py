@@ -138,6 +138,13 @@ class SegmentedLog:
         self._starts.remove(segment.start)
         segment.close()
 
+    def replace(self, segment: Segment) -> Segment:
+        """Return a new object for the file of a segment, which takes its place."""
+        segment.close()
+        new = Segment(self._files, segment.path, start=segment.start, size=segment.size)
+        self._by_start[segment.start] = new
+        return new
+
     def remove_after_blocking(self, position: int) -> None:
         """Unlink every segment that starts after ``position``, the newest first."""
         for segment in reversed(self.all()):

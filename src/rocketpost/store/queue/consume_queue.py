@@ -249,11 +249,12 @@ class ConsumeQueue:
         kept = (
             self.read(self._tail.start, low - self._tail.start) if low > self._tail.start else b""
         )
+        # First, so that no entry behind the end is mended from here on.
+        self.resume(first, low, last_position)
+        self.checked = (0, 0, 0)
         self._files.truncate(self._directory, low)
         if kept:
             self._files.write(self._directory, low - len(kept) // ENTRY_BYTES, kept)
-        self.resume(first, low, last_position)
-        self.checked = (0, 0, 0)
 
     def remove_files(self) -> None:
         """Unlink every file of the queue."""
@@ -290,12 +291,10 @@ class ConsumeQueue:
 
     def mend_from_thread(self, offset: int, position: int, size: int, tags_code: int) -> bool:
         """Write an entry anew that was damaged in its file; False if that is not possible."""
-        if offset >= self._tail.start:
-            return False  # it is in memory
         try:
             with self._files.writing:
-                if self.dropped:
-                    return False
+                if self.dropped or offset >= self._tail.start:
+                    return False  # there is no such queue, or it is in memory
                 entry = _pack(position, size, tags_code)
                 self._files.overwrite_blocking(self._directory, offset, entry)
         except OSError as error:

@@ -144,6 +144,10 @@ class QueueFiles:
 
     def truncate(self, directory: str, end: int) -> None:
         """Make every entry from ``end`` on empty, unlinking files that begin there or later."""
+        with self.writing.first():
+            self._truncate(directory, end)
+
+    def _truncate(self, directory: str, end: int) -> None:
         for start in self.starts(directory):
             path = self.path(directory, start)
             if start >= end and start > 0:

@@ -165,6 +165,11 @@ class ExtentKeeper:
                 else:
                     self._is_failing = False
 
+    def lower(self, durable: int) -> None:
+        """Forget what was durable behind a position, where the log was cut."""
+        with self._lock:
+            self._durable = min(self._durable, durable)
+
     def _warn(self, error: OSError) -> None:
         # The log itself is on disk; this only helps to notice what is lost later.
         if not self._is_failing:

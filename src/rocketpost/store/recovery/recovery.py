@@ -19,13 +19,11 @@ place behind the durable position where no sound record stands; what follows is 
 from __future__ import annotations
 
 import logging
-from typing import NamedTuple
 
 from rocketpost.errors import StoreError
 from rocketpost.kernel.record_scan import BLANK, INVALID, Entry, parse_record, scan_records
 from rocketpost.model.delay_levels import parse_delay_levels
 from rocketpost.store.apply import NOT_IN_QUEUE, ApplyRules, is_possible
-from rocketpost.store.checkpoint import Checkpoint
 from rocketpost.store.config import RECORD_SLACK_BYTES, StoreConfig
 from rocketpost.store.deleted_topics import DroppedTopics
 from rocketpost.store.files import FileSystem
@@ -36,7 +34,7 @@ from rocketpost.store.log.segment import Segment
 from rocketpost.store.log.segmented_log import SegmentedLog
 from rocketpost.store.queue.replay import Placed, QueueReplay
 from rocketpost.store.queue.table import QueueTable
-from rocketpost.store.recovery.extent import Extent
+from rocketpost.store.recovery.found import Found, Recovered
 from rocketpost.store.recovery.losses import Losses
 from rocketpost.store.recovery.missing import MissingLog
 from rocketpost.store.recovery.resync import BadRange, Resync
@@ -46,25 +44,6 @@ logger = logging.getLogger(__name__)
 _RECORDS_AT_ONCE: int = 4096
 _NEVER: int = 2**63 - 1
 _FAR: int = 2**40
-
-
-class Recovered(NamedTuple):
-    """Positions at which the store continues."""
-
-    end: int
-    index_position: int
-    store_ms: int
-
-
-class Found(NamedTuple):
-    """Contents of the small files before anything was changed."""
-
-    checkpoint: Checkpoint
-    extent: Extent | None
-    clean: bool
-    accept_missing: bool
-    boot: bytes
-    """Digest of the machine's boot id."""
 
 
 class Recovery:
@@ -92,11 +71,12 @@ class Recovery:
         self._drops = drops
         self._times = found.checkpoint.times
         self._clean = found.clean
+        self._cut = found.cut
         self._verify_crc = config.verify_crc
         self._record_bytes_max = config.message_bytes_max + RECORD_SLACK_BYTES
         self._rules = ApplyRules(delays_ms=parse_delay_levels(config.delay_levels), drops=drops)
         self._is_foreign = found.checkpoint.progress is None
-        self._extent = _trusted_extent(found)
+        self._extent = found.trusted_extent()
         self._lost_power = self._extent is not None and self._extent.lost_power(found.boot)
         self._missing = MissingLog(segments, damage, accept=found.accept_missing, now_ms=now_ms)
         self._losses = Losses(damage, now_ms=now_ms)
@@ -182,11 +162,14 @@ class Recovery:
         first, last = self._segments.first, self._segments.last
         log_first = first.start if first is not None else 0
         limit = max(self._claimed_end, last.end if last is not None else 0)
+        if self._cut is not None:
+            limit = self._cut
         if progress is None:
             self._queues.load_blocking(
                 before=None, clean=False, log_first=log_first, limit=limit + _FAR
             )
-            self._check_entries_beyond(last.end if last is not None else 0)
+            if self._cut is None:
+                self._check_entries_beyond(last.end if last is not None else 0)
             return
         self._queues.load_blocking(
             before=progress.position, clean=self._clean, log_first=log_first, limit=limit
@@ -207,6 +190,8 @@ class Recovery:
         if self._index is None:
             return
         self._index.load(None if self._clean else self._times.index_ms)
+        if self._cut is not None:
+            self._index.cut_blocking(self._cut)
         progress = self._progress
         if progress is not None and self._index.end_position >= progress.index_end:
             self._index_from = progress.index_position
@@ -429,7 +414,7 @@ class Recovery:
             segment.zero_from(offset)
         except OSError as error:
             logger.warning("room not reserved path=%s reason=%s", segment.path, error.strerror)
-            self._files.ftruncate(segment.fd, segment.size)
+            segment.restore_size()
 
     def _finish_queues(self, end: int) -> None:
         first = self._segments.first
@@ -438,6 +423,8 @@ class Recovery:
             for queue in self._queues:
                 known_end = queue.end
                 queue.cut_at(end)
+                if self._cut is not None:
+                    continue
                 if queue.end < known_end:
                     logger.error(
                         "queue has entries past the end of the log topic=%s queue=%s offset=%s"
@@ -468,17 +455,6 @@ class Recovery:
             # One of the two is sound and says the same; there may be no room for the other.
             logger.warning("list of deleted topics not copied reason=%s", error.strerror)
             self._drops.is_changed = False
-
-
-def _trusted_extent(found: Found) -> Extent | None:
-    """Return the extent, unless another broker went on since, or it is older than the rest."""
-    progress, extent = found.checkpoint.progress, found.extent
-    if progress is None or extent is None:
-        return None
-    if extent.durable < progress.position:
-        logger.warning("extent file is older than the checkpoint, it is written again")
-        return None
-    return extent
 
 
 def _is_blank(segment: Segment, at: int) -> bool:

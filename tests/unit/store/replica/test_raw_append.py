@@ -18,8 +18,8 @@ from rocketpost.model.ids import Position
 from rocketpost.model.names import SCHEDULE_TOPIC
 from rocketpost.store.message_store import MessageStore
 
-from .conftest import Opener, Roomy, draft
-from .test_java_store import SIZES, _golden
+from ..conftest import Opener, Roomy, draft
+from ..test_java_store import SIZES, _golden
 
 STATES = (
     sysflag.TRANSACTION_NONE,

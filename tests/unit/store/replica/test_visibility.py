@@ -13,7 +13,7 @@ from rocketpost.kernel.record_scan import record_starts
 from rocketpost.model.ids import Position
 from rocketpost.store.message_store import MessageStore
 
-from .conftest import Opener, draft
+from ..conftest import Opener, draft
 from .test_raw_append import chunks, fill, keys_found, shown
 
 COUNT = 60
