@@ -15,6 +15,7 @@ import pytest
 
 from rocketpost.codec.codes import ResponseCode
 from rocketpost.codec.command import Command
+from rocketpost.errors import StoreBroken
 from rocketpost.server.broker import BrokerServer
 from rocketpost.store.files import RealFiles
 from rocketpost.testing.campaign import TINY_STORE
@@ -64,6 +65,12 @@ def values(directory: Path, flush: str) -> dict[str, str]:
     }
 
 
+async def stop_broken(server: BrokerServer) -> None:
+    """Stop a broker whose log is not durable: offsets into it are not saved, and it says so."""
+    with pytest.raises(StoreBroken, match="could not be made durable"):
+        await server.stop()
+
+
 async def test_sync_flush(tmp_path: Path, sync: FailingSync) -> None:
     server = BrokerServer(values(tmp_path, "SYNC_FLUSH"))
     await server.start()
@@ -85,7 +92,7 @@ async def test_sync_flush(tmp_path: Path, sync: FailingSync) -> None:
     assert "could not be made durable" in (answer.remark or "")
     assert await bodies(link) == good
     link.close()
-    await server.stop()
+    await stop_broken(server)
 
     again = BrokerServer(values(tmp_path, "SYNC_FLUSH"))
     await again.start()
@@ -115,4 +122,4 @@ async def test_async_flush(tmp_path: Path, sync: FailingSync) -> None:
     assert "could not be made durable: Input/output error" in (answer.remark or "")
     assert await bodies(link) == acknowledged
     link.close()
-    await server.stop()
+    await stop_broken(server)
