@@ -15,23 +15,23 @@ class Records(Protocol):
 
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """Return a queue, or None if it never had a message."""
-        ...  # pragma: no cover
+        ...
 
     def record_at(self, position: int) -> Record | None:
         """Return the record at a position."""
-        ...  # pragma: no cover
+        ...
 
     def record_of(
         self, queue: ConsumeQueue, offset: int, position: int, size: int
     ) -> Record | None:
         """Return the record that a queue entry leads to; None if it is gone or damaged."""
-        ...  # pragma: no cover
+        ...
 
     def find(
         self, topic: str, key: str, *, count_max: int, begin_ms: int, end_ms: int
     ) -> list[Position]:
         """Return where messages with this key may lie."""
-        ...  # pragma: no cover
+        ...
 
 
 class Store(Records, Protocol):
@@ -39,7 +39,7 @@ class Store(Records, Protocol):
 
     def stamp_ms(self) -> int:
         """Return the least store time that a message gets which is appended now."""
-        ...  # pragma: no cover
+        ...
 
 
 class Topics(Protocol):
@@ -47,11 +47,11 @@ class Topics(Protocol):
 
     def find(self, topic: str) -> TopicConfig | None:
         """Return the configuration of ``topic``."""
-        ...  # pragma: no cover
+        ...
 
     def create_internal(self, topic: str, *, queue_nums: int) -> TopicConfig:
         """Return a retry or dead-letter topic, created if need be."""
-        ...  # pragma: no cover
+        ...
 
 
 class Groups(Protocol):
@@ -59,4 +59,4 @@ class Groups(Protocol):
 
     def find(self, group: str) -> object | None:
         """Return the configuration of ``group``."""
-        ...  # pragma: no cover
+        ...

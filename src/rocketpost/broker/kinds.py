@@ -42,7 +42,7 @@ class Kind(Protocol):
         Raises:
             Fault: It is of this kind, and refused.
         """
-        ...  # pragma: no cover
+        ...
 
 
 class HalfMessages:

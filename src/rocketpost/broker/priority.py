@@ -27,12 +27,12 @@ class Place(Protocol):
     @property
     def retry(self) -> int:
         """Not 0 if it is one of the retry topic."""
-        ...  # pragma: no cover
+        ...
 
     @property
     def queue_id(self) -> int:
         """Its number, hence its level."""
-        ...  # pragma: no cover
+        ...
 
 
 P = TypeVar("P", bound=Place)

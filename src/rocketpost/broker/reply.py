@@ -26,7 +26,7 @@ class Producers(Protocol):
 
     def producer(self, client_id: str) -> Client | None:
         """Return the newest connection of a producer with this id."""
-        ...  # pragma: no cover
+        ...
 
 
 class Accepted(NamedTuple):

@@ -93,17 +93,17 @@ class Topics(Protocol):
 
     def find(self, topic: str) -> TopicConfig | None:
         """Return the configuration of ``topic``."""
-        ...  # pragma: no cover
+        ...
 
     def create_on_send(
         self, topic: str, *, template: str, queue_nums: int, unit_mode: bool, by: str
     ) -> TopicConfig | None:
         """Create ``topic`` as its template allows; None when it does not."""
-        ...  # pragma: no cover
+        ...
 
     def create_internal(self, topic: str, *, queue_nums: int, by: str = "") -> TopicConfig:
         """Return a retry or dead-letter topic, created if need be."""
-        ...  # pragma: no cover
+        ...
 
 
 class Groups(Protocol):
@@ -111,11 +111,11 @@ class Groups(Protocol):
 
     def find_or_create(self, group: str, *, by: str = "") -> GroupConfig | None:
         """Return the configuration of ``group``; None when it is unknown and may not be created."""
-        ...  # pragma: no cover
+        ...
 
     def use(self, group: str) -> None:
         """Note that a message waits for ``group``, which must not expire meanwhile."""
-        ...  # pragma: no cover
+        ...
 
 
 class SendService:

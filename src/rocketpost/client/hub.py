@@ -26,23 +26,23 @@ class HubMember(Protocol):
     @property
     def groups(self) -> list[tuple[str, str]]:
         """Its groups, each with its kind."""
-        ...  # pragma: no cover
+        ...
 
     def serves(self, command: Command) -> bool | None:
         """Tell whether it serves this request; None if it serves such requests of any group."""
-        ...  # pragma: no cover
+        ...
 
     def serve(self, connection: Connection, command: Command) -> None:
         """Serve a request of a broker."""
-        ...  # pragma: no cover
+        ...
 
     def handle_connected(self, address: str) -> None:
         """React to a new connection to a server."""
-        ...  # pragma: no cover
+        ...
 
     def handle_disconnected(self, address: str) -> None:
         """React to the loss of a connection."""
-        ...  # pragma: no cover
+        ...
 
 
 class Hub:

@@ -10,4 +10,4 @@ class Clock(Protocol):
 
     def now_ms(self) -> int:
         """Return the time now."""
-        ...  # pragma: no cover
+        ...

@@ -41,11 +41,11 @@ class Writer(Protocol):
         Raises:
             StoreError: Not even the first can be stored now.
         """
-        ...  # pragma: no cover
+        ...
 
     def commit(self) -> None:
         """Write and answer everything that was sent in this turn of the loop."""
-        ...  # pragma: no cover
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

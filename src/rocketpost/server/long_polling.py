@@ -54,15 +54,15 @@ class Waiter(Protocol):
     @property
     def owner(self) -> Hashable:
         """Whose share of the waiting pulls it counts against: a connection, or another client."""
-        ...  # pragma: no cover
+        ...
 
     def resume(self, answer: PullAnswer, /) -> None:
         """Take the answer."""
-        ...  # pragma: no cover
+        ...
 
     def refuse(self, error: Exception, /) -> None:
         """Take the reason why there is no answer."""
-        ...  # pragma: no cover
+        ...
 
 
 class Held:

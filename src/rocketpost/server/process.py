@@ -28,15 +28,15 @@ class Server(Protocol):
 
     async def start(self) -> None:
         """Return when requests are served."""
-        ...  # pragma: no cover
+        ...
 
     async def stop(self) -> None:
         """Return when everything is closed and saved."""
-        ...  # pragma: no cover
+        ...
 
     async def failed(self) -> str:
         """Return, if ever, why the server cannot go on."""
-        ...  # pragma: no cover
+        ...
 
 
 S = TypeVar("S", bound=Server)

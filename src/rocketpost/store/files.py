@@ -59,58 +59,58 @@ class FileSystem(Protocol):
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
         """Open a file, for reading only unless ``write``; ``create`` implies ``write``."""
-        ...  # pragma: no cover
+        ...
 
     def close(self, fd: int) -> None:
         """Close a descriptor."""
-        ...  # pragma: no cover
+        ...
 
     def pread(self, fd: int, size: int, offset: int) -> bytes:
         """Read up to ``size`` bytes; fewer only at the end of the file."""
-        ...  # pragma: no cover
+        ...
 
     def read_aside(self, fd: int, size: int, offset: int) -> bytes:
         """Read as ``pread`` does, and leave in the page cache only what was there before."""
-        ...  # pragma: no cover
+        ...
 
     def pwrite(self, fd: int, data: Buffer, offset: int) -> int:
         """Write at ``offset``; returns how many bytes were taken."""
-        ...  # pragma: no cover
+        ...
 
     def pwritev(self, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
         """Write at most ``IOV_MAX`` buffers back to back; returns how many bytes were taken."""
-        ...  # pragma: no cover
+        ...
 
     def fallocate(self, fd: int, size: int) -> None:
         """Make the file ``size`` bytes long with room reserved for all of them."""
-        ...  # pragma: no cover
+        ...
 
     def ftruncate(self, fd: int, size: int) -> None:
         """Cut or (sparsely) extend the file."""
-        ...  # pragma: no cover
+        ...
 
     def data_ranges(self, fd: int, offset: int, end: int) -> list[tuple[int, int]]:
         """Return the parts of [``offset``, ``end``) that may hold other bytes than zeros.
 
         A file system that does not know returns all of it.
         """
-        ...  # pragma: no cover
+        ...
 
     def fdatasync(self, fd: int) -> None:
         """Return once the file's bytes, and its length, are on disk."""
-        ...  # pragma: no cover
+        ...
 
     def fsync_dir(self, path: str) -> None:
         """Return once the names in a directory are on disk."""
-        ...  # pragma: no cover
+        ...
 
     def sync_all(self, path: str) -> bool:
         """Make all of the file system that holds ``path`` durable; False if that is not offered."""
-        ...  # pragma: no cover
+        ...
 
     def map(self, fd: int, size: int) -> memoryview:
         """Map the first ``size`` bytes read-only; unmapped when the last view of it is gone."""
-        ...  # pragma: no cover
+        ...
 
     def populate(self, view: memoryview, offset: int, size: int) -> bool:
         """Read bytes of a map into memory; returns False if the system does not offer that.
@@ -118,46 +118,46 @@ class FileSystem(Protocol):
         Raises:
             OSError: Some of them cannot be read. To touch them would end the process (SIGBUS).
         """
-        ...  # pragma: no cover
+        ...
 
     def stat(self, path: str) -> FileStat | None:
         """Return size, modification time and kind, or None if there is nothing."""
-        ...  # pragma: no cover
+        ...
 
     def usage(self, path: str) -> DiskUsage:
         """Return the room on the partition of ``path``."""
-        ...  # pragma: no cover
+        ...
 
     def listdir(self, path: str) -> list[str]:
         """Return the names in a directory, sorted; nothing if it does not exist."""
-        ...  # pragma: no cover
+        ...
 
     def mkdir(self, path: str) -> None:
         """Make a directory and its parents; no error if it exists."""
-        ...  # pragma: no cover
+        ...
 
     def rmdir(self, path: str) -> None:
         """Remove an empty directory."""
-        ...  # pragma: no cover
+        ...
 
     def unlink(self, path: str) -> None:
         """Remove a file."""
-        ...  # pragma: no cover
+        ...
 
     def rename(self, source: str, target: str) -> None:
         """Move a file or directory within its file system, replacing a file at ``target``."""
-        ...  # pragma: no cover
+        ...
 
     def boot_id(self) -> str:
         """Return a name of the machine's current start; empty if the system does not tell."""
-        ...  # pragma: no cover
+        ...
 
     def lock(self, path: str) -> int:
         """Lock a file for this opener alone, as Java does; ``BlockingIOError`` if it is taken.
 
         The lock lasts until the returned descriptor is closed.
         """
-        ...  # pragma: no cover
+        ...
 
 
 _BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"

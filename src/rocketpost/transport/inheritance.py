@@ -19,7 +19,7 @@ class DescriptorOwner(Protocol):
 
     def descriptors(self) -> Iterable[int]:
         """Return the open descriptors."""
-        ...  # pragma: no cover
+        ...
 
 
 _holders: weakref.WeakSet[DescriptorOwner] = weakref.WeakSet()

@@ -29,16 +29,16 @@ class Debtor(Protocol):
     @property
     def unwritten_bytes(self) -> int:
         """Bytes that its peer has not read yet."""
-        ...  # pragma: no cover
+        ...
 
     @property
     def stuck_seconds(self) -> float:
         """Seconds for which its peer has read nothing."""
-        ...  # pragma: no cover
+        ...
 
     def drop(self, reason: str) -> None:
         """Disconnect the peer."""
-        ...  # pragma: no cover
+        ...
 
 
 class Room:

@@ -41,11 +41,11 @@ class Matcher(Protocol):
     @property
     def weight(self) -> int:
         """Memory that it takes, in tags that a subscription might have instead."""
-        ...  # pragma: no cover
+        ...
 
     def matches(self, record: memoryview) -> tuple[bool, int]:
         """Return whether a record is let through, and what it cost to find out."""
-        ...  # pragma: no cover
+        ...
 
 
 class RecordFilter:

@@ -33,7 +33,7 @@ class Members(Protocol):
 
     def consumer_group(self, group: str) -> ConsumerGroup | None:
         """Return the connected members of a group; None if nobody is connected."""
-        ...  # pragma: no cover
+        ...
 
 
 class AssignmentService:

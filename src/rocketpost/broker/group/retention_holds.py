@@ -27,11 +27,11 @@ class Queue(Protocol):
 
     def position_from(self, offset: int) -> Position | None:
         """Return where the first message at an offset or later lies, None if there is none."""
-        ...  # pragma: no cover
+        ...
 
     def first_at(self, position: int) -> QueueOffset:
         """Return the first offset whose message lies at a position or later."""
-        ...  # pragma: no cover
+        ...
 
 
 class Queues(Protocol):
@@ -39,7 +39,7 @@ class Queues(Protocol):
 
     def of_topic(self, topic: str) -> Sequence[Queue]:
         """Return the queues of one topic, by id."""
-        ...  # pragma: no cover
+        ...
 
 
 class Lost(NamedTuple):

@@ -39,13 +39,13 @@ class Topics(Protocol):
 
     def find(self, topic: str) -> TopicConfig | None:
         """Return the configuration of ``topic``."""
-        ...  # pragma: no cover
+        ...
 
     def create_internal(
         self, topic: str, *, queue_nums: int, order: bool = False, unit: bool = False
     ) -> TopicConfig:
         """Return a retry or dead-letter topic, created if need be."""
-        ...  # pragma: no cover
+        ...
 
 
 class Groups(Protocol):
@@ -53,15 +53,15 @@ class Groups(Protocol):
 
     def find_or_create(self, group: str, *, by: str = "") -> GroupConfig | None:
         """Return the configuration of ``group``; None when it is unknown and may not be created."""
-        ...  # pragma: no cover
+        ...
 
     def use(self, group: str) -> None:
         """Note that a message waits for ``group``, which must not expire meanwhile."""
-        ...  # pragma: no cover
+        ...
 
     def retry_policy(self, group: str) -> RetryPolicy | None:
         """Return how long messages wait before they come again; None: by the delay levels."""
-        ...  # pragma: no cover
+        ...
 
 
 class _Wait(NamedTuple):

@@ -58,7 +58,7 @@ class Decider(Protocol):
 
     def settled(self, change: Change, /) -> None:
         """Take note that a change of this service is stored, or is not and never will be."""
-        ...  # pragma: no cover
+        ...
 
 
 ChangeSteps = Generator[Change | None, None, T]

@@ -61,7 +61,7 @@ class Store(Protocol):
         self, queue: ConsumeQueue, offset: int, position: int, size: int
     ) -> Record | None:
         """Return the record at a position."""
-        ...  # pragma: no cover
+        ...
 
 
 class Handed(NamedTuple):

@@ -33,17 +33,17 @@ class Store(Protocol):
 
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """Return a queue, or None if it never had a message."""
-        ...  # pragma: no cover
+        ...
 
     def queues_of(self, topic: str) -> list[ConsumeQueue]:
         """Return the queues of a topic."""
-        ...  # pragma: no cover
+        ...
 
     def record_of(
         self, queue: ConsumeQueue, offset: int, position: int, size: int
     ) -> Record | None:
         """Return the record that a queue entry leads to; None if it is gone or damaged."""
-        ...  # pragma: no cover
+        ...
 
 
 class PopProgress:

@@ -52,13 +52,13 @@ class Store(Protocol):
 
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """Return a queue, or None if it never had a message."""
-        ...  # pragma: no cover
+        ...
 
     def record_of(
         self, queue: ConsumeQueue, offset: int, position: int, size: int
     ) -> Record | None:
         """Return the record that a queue entry leads to; None if it is gone or damaged."""
-        ...  # pragma: no cover
+        ...
 
 
 class Topics(Protocol):
@@ -66,15 +66,15 @@ class Topics(Protocol):
 
     def find(self, topic: str) -> TopicConfig | None:
         """Return the configuration of ``topic``."""
-        ...  # pragma: no cover
+        ...
 
     def create_internal(self, topic: str, *, queue_nums: int) -> TopicConfig:
         """Return a retry topic, created if need be."""
-        ...  # pragma: no cover
+        ...
 
     def widen_internal(self, topic: str, *, queue_nums: int) -> TopicConfig:
         """Return a retry topic with that many queues at least."""
-        ...  # pragma: no cover
+        ...
 
 
 class Groups(Protocol):
@@ -82,7 +82,7 @@ class Groups(Protocol):
 
     def find(self, group: str) -> object | None:
         """Return the configuration of ``group``."""
-        ...  # pragma: no cover
+        ...
 
 
 class Acknowledgement(Change):

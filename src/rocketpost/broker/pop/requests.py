@@ -43,7 +43,7 @@ class Caller(Protocol):
     @property
     def peer_text(self) -> str:
         """The caller's address or name."""
-        ...  # pragma: no cover
+        ...
 
 
 class Place(NamedTuple):

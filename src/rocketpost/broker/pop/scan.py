@@ -35,15 +35,15 @@ class Store(Protocol):
     @property
     def end_position(self) -> Position:
         """One past the newest byte."""
-        ...  # pragma: no cover
+        ...
 
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """Return a queue, or None if it never had a message."""
-        ...  # pragma: no cover
+        ...
 
     def view(self, position: Position, size: int) -> memoryview | None:
         """Return bytes of the log; None if they are gone."""
-        ...  # pragma: no cover
+        ...
 
     def sound(
         self,
@@ -55,7 +55,7 @@ class Store(Protocol):
         is_urgent: bool = False,
     ) -> list[tuple[int, int, int]]:
         """Return the entries whose records can be served; checks all of them if urgent."""
-        ...  # pragma: no cover
+        ...
 
 
 class QueueScan:

@@ -29,16 +29,16 @@ class Queue(Protocol):
     @property
     def first(self) -> QueueOffset:
         """The oldest offset that can be read."""
-        ...  # pragma: no cover
+        ...
 
     @property
     def end(self) -> QueueOffset:
         """One past the newest offset that can be read."""
-        ...  # pragma: no cover
+        ...
 
     def read(self, offset: QueueOffset, count_max: int) -> bytes | memoryview:
         """Return entries from ``offset`` on."""
-        ...  # pragma: no cover
+        ...
 
 
 class Records(Protocol):
@@ -47,15 +47,15 @@ class Records(Protocol):
     @property
     def end_position(self) -> Position:
         """One past the newest byte."""
-        ...  # pragma: no cover
+        ...
 
     def queue(self, topic: str, queue_id: int) -> Queue | None:
         """Return a queue, if it was ever written."""
-        ...  # pragma: no cover
+        ...
 
     def view(self, position: Position, size: int) -> memoryview | None:
         """Return bytes of the log; None if they are gone."""
-        ...  # pragma: no cover
+        ...
 
     def sound(
         self,
@@ -67,7 +67,7 @@ class Records(Protocol):
         is_urgent: bool = False,
     ) -> list[tuple[int, int, int]]:
         """Return the entries whose records can be served; checks all of them if urgent."""
-        ...  # pragma: no cover
+        ...
 
 
 class PullLimits(NamedTuple):

@@ -49,7 +49,7 @@ class Caller(Protocol):
     @property
     def peer_text(self) -> str:
         """The caller's address or name."""
-        ...  # pragma: no cover
+        ...
 
 
 class PullAnswer(NamedTuple):

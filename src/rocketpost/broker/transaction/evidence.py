@@ -21,17 +21,17 @@ class Store(Protocol):
     @property
     def index(self) -> object | None:
         """The key index, if there is one."""
-        ...  # pragma: no cover
+        ...
 
     def record_at(self, position: int) -> Record | None:
         """Return the record at a position."""
-        ...  # pragma: no cover
+        ...
 
     def find(
         self, topic: str, key: str, *, count_max: int, begin_ms: int, end_ms: int
     ) -> list[Position]:
         """Return where messages with this key may lie, newest first."""
-        ...  # pragma: no cover
+        ...
 
 
 class Evidence:

@@ -25,11 +25,11 @@ class Startable(Protocol):
 
     async def start(self) -> None:
         """Connect."""
-        ...  # pragma: no cover
+        ...
 
     async def stop(self) -> None:
         """Finish and close everything."""
-        ...  # pragma: no cover
+        ...
 
 
 C = TypeVar("C", bound=Startable)

@@ -21,11 +21,11 @@ class OffsetStore(Protocol):
 
     async def load(self, queue: MessageQueue) -> int | None:
         """Return the stored offset; None if the queue was never consumed."""
-        ...  # pragma: no cover
+        ...
 
     async def store(self, offsets: Mapping[MessageQueue, int]) -> set[MessageQueue]:
         """Store offsets; return the queues whose offsets are stored. Log failures."""
-        ...  # pragma: no cover
+        ...
 
 
 def check_store(store: OffsetStore | None) -> OffsetStore | None:

@@ -32,7 +32,7 @@ class QueueDropper(Protocol):
         Raises:
             StoreError: They cannot be dropped.
         """
-        ...  # pragma: no cover
+        ...
 
 
 class AdministrationFeature(Feature):

@@ -58,7 +58,7 @@ class QueueOfTopic(Protocol):
     @property
     def topic(self) -> str:
         """Its topic."""
-        ...  # pragma: no cover
+        ...
 
 
 class Store(Protocol):
@@ -67,31 +67,31 @@ class Store(Protocol):
     @property
     def queues(self) -> Iterable[QueueOfTopic]:
         """Every queue."""
-        ...  # pragma: no cover
+        ...
 
     @property
     def first_position(self) -> Position:
         """Position of the oldest byte."""
-        ...  # pragma: no cover
+        ...
 
     @property
     def end_position(self) -> Position:
         """One past the newest byte."""
-        ...  # pragma: no cover
+        ...
 
     @property
     def durable_position(self) -> Position:
         """Everything before is on disk."""
-        ...  # pragma: no cover
+        ...
 
     @property
     def confirmed_position(self) -> Position:
         """Everything before can be read."""
-        ...  # pragma: no cover
+        ...
 
     def store_time_at(self, position: int) -> int:
         """Return when the record at ``position`` was stored, -1 if it is gone."""
-        ...  # pragma: no cover
+        ...
 
 
 class AdminHandlers:

@@ -56,29 +56,29 @@ class Queue(Protocol):
     @property
     def first(self) -> QueueOffset:
         """The oldest offset that can be read."""
-        ...  # pragma: no cover
+        ...
 
     @property
     def end(self) -> QueueOffset:
         """One past the newest offset that can be read."""
-        ...  # pragma: no cover
+        ...
 
     @property
     def next_offset(self) -> QueueOffset:
         """The offset that the next message gets."""
-        ...  # pragma: no cover
+        ...
 
     def store_time(self, offset: int) -> int:
         """Return when the message at ``offset`` was stored, -1 if there is none."""
-        ...  # pragma: no cover
+        ...
 
     def offset_at(self, timestamp_ms: int, *, upper: bool) -> QueueOffset:
         """Return the offset at a time."""
-        ...  # pragma: no cover
+        ...
 
     def entry(self, offset: int) -> tuple[int, int, int] | None:
         """Return position, size and tags code of a message."""
-        ...  # pragma: no cover
+        ...
 
 
 class Store(Protocol):
@@ -87,11 +87,11 @@ class Store(Protocol):
     @property
     def end_position(self) -> Position:
         """One past the newest byte of the log."""
-        ...  # pragma: no cover
+        ...
 
     def queue(self, topic: str, queue_id: int) -> Queue | None:
         """Return a queue, if it was ever written."""
-        ...  # pragma: no cover
+        ...
 
 
 class OffsetHandlers:

@@ -41,16 +41,16 @@ class Queue(Protocol):
     @property
     def first(self) -> QueueOffset:
         """The oldest offset that can be read."""
-        ...  # pragma: no cover
+        ...
 
     @property
     def end(self) -> QueueOffset:
         """One past the newest offset that can be read."""
-        ...  # pragma: no cover
+        ...
 
     def entry(self, offset: int) -> tuple[int, int, int] | None:
         """Return position, size and tags code of a message."""
-        ...  # pragma: no cover
+        ...
 
 
 class Store(Protocol):
@@ -58,26 +58,26 @@ class Store(Protocol):
 
     def queue(self, topic: str, queue_id: int) -> Queue | None:
         """Return a queue, if it was ever written."""
-        ...  # pragma: no cover
+        ...
 
     @property
     def damage(self) -> DamageRegister:
         """The damage that is known."""
-        ...  # pragma: no cover
+        ...
 
     def record_at(self, position: int) -> Record | None:
         """Return the record at ``position``."""
-        ...  # pragma: no cover
+        ...
 
     def view(self, position: int, size: int) -> memoryview | None:
         """Return bytes of the log."""
-        ...  # pragma: no cover
+        ...
 
     def find(
         self, topic: str, key: str, *, count_max: int, begin_ms: int, end_ms: int
     ) -> list[Position]:
         """Return where messages with a key lie, newest first."""
-        ...  # pragma: no cover
+        ...
 
 
 class QueryLimits(NamedTuple):

@@ -47,24 +47,24 @@ class PopWaiter(Protocol):
     @property
     def owner(self) -> Hashable:
         """Whose share of the waiting pops it counts against: a connection, or another client."""
-        ...  # pragma: no cover
+        ...
 
     @property
     def peer_text(self) -> str:
         """The owner, for log lines."""
-        ...  # pragma: no cover
+        ...
 
     def parked(self) -> None:
         """Hear that the answer will take long: nothing was found, and this waits now."""
-        ...  # pragma: no cover
+        ...
 
     def resume(self, answer: PopAnswer, /) -> None:
         """Take the answer."""
-        ...  # pragma: no cover
+        ...
 
     def refuse(self, error: Exception, /) -> None:
         """Take the reason why there is no answer."""
-        ...  # pragma: no cover
+        ...
 
 
 class _Held(NamedTuple):

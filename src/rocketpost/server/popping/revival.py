@@ -20,15 +20,15 @@ class Service(Protocol):
 
     def next_due_ms(self) -> int | None:
         """Return when the next message is due, None if none is."""
-        ...  # pragma: no cover
+        ...
 
     def revive(self) -> list[Change]:
         """Return the changes that hand out what is due."""
-        ...  # pragma: no cover
+        ...
 
     def settled(self, change: Change, /) -> None:
         """Take note that a change is stored, or is not."""
-        ...  # pragma: no cover
+        ...
 
 
 class Revival:

@@ -46,7 +46,7 @@ class WritableMaps(Protocol):
 
     def map_writable(self, fd: int, size: int) -> memoryview:
         """Map the first ``size`` bytes, shared with the file."""
-        ...  # pragma: no cover
+        ...
 
 
 def file_bytes(slot_count: int, entry_count_max: int) -> int:

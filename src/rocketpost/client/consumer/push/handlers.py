@@ -66,27 +66,27 @@ class Consumption(Protocol):
 
     def submit(self, owned: OwnedQueue, messages: Sequence[ReceivedMessage]) -> None:
         """Handle messages of one queue."""
-        ...  # pragma: no cover
+        ...
 
     def holding(self, owned: OwnedQueue) -> str:
         """Describe the message that holds back the queue's offset; empty if nothing is in hand."""
-        ...  # pragma: no cover
+        ...
 
     async def expire(self, queues: Sequence[OwnedQueue]) -> None:
         """Give up messages whose handlers take too long."""
-        ...  # pragma: no cover
+        ...
 
     async def settle(self, owned: OwnedQueue, seconds: float) -> bool:
         """Wait for handlers whose outcome still counts; return whether all have finished."""
-        ...  # pragma: no cover
+        ...
 
     async def stop(self, seconds: float) -> None:
         """Start no more handlers; give running ones ``seconds`` to finish."""
-        ...  # pragma: no cover
+        ...
 
     async def close(self) -> None:
         """Drop everything; outcomes of running handlers are ignored."""
-        ...  # pragma: no cover
+        ...
 
 
 class HandlerTrace(Protocol):
@@ -94,11 +94,11 @@ class HandlerTrace(Protocol):
 
     def begin(self) -> None:
         """Trace the call of the handler."""
-        ...  # pragma: no cover
+        ...
 
     def end(self, error: BaseException | None, seconds: float) -> None:
         """Trace its outcome and duration."""
-        ...  # pragma: no cover
+        ...
 
 
 class Traces(Protocol):
@@ -106,7 +106,7 @@ class Traces(Protocol):
 
     def trace_handling(self, messages: Sequence[ReceivedMessage]) -> HandlerTrace | None:
         """Return the trace of messages in their handler; None if they are not traced."""
-        ...  # pragma: no cover
+        ...
 
 
 class Handlers:
@@ -225,7 +225,7 @@ class MessageOwner(Protocol):
     @property
     def may_handle(self) -> bool:
         """Whether the messages are still ours."""
-        ...  # pragma: no cover
+        ...
 
 
 class Call:

@@ -38,11 +38,11 @@ class Workers(Protocol):
 
     def submit(self, job: Job, report: Report, rank: int = 0) -> None:
         """Run ``job`` when a worker is free."""
-        ...  # pragma: no cover
+        ...
 
     async def stop(self, seconds: float) -> None:
         """Abandon jobs that have not started; give the others ``seconds`` to finish."""
-        ...  # pragma: no cover
+        ...
 
 
 class AsyncWorkers:
