@@ -14,7 +14,7 @@ from rocketpost.model.names import TIMER_TOPIC
 from rocketpost.store.config import FlushMode
 from rocketpost.store.draft import Draft
 from rocketpost.store.timer.log import DEFAULT
-from rocketpost.store.timer.store import Item
+from rocketpost.store.timer.values import Item
 
 from .world import BORN, HOST, PowerCut, Timed, World, timer_config
 

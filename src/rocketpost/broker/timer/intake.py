@@ -18,7 +18,8 @@ from rocketpost.kernel.hashing import string_hash
 from rocketpost.model.names import TIMER_TOPIC
 from rocketpost.store.queue.files import ENTRY, ENTRY_BYTES, FILLER_SIZE
 from rocketpost.store.timer.log import DEFAULT, RECALL, ROLL
-from rocketpost.store.timer.store import Item, TimerStore
+from rocketpost.store.timer.store import TimerStore
+from rocketpost.store.timer.values import Item
 
 logger = logging.getLogger(__name__)
 

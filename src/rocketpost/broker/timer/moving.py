@@ -28,7 +28,8 @@ from rocketpost.model.clock import Clock
 from rocketpost.model.names import TIMER_TOPIC
 from rocketpost.store.draft import Draft
 from rocketpost.store.timer.log import RECALL, Unit
-from rocketpost.store.timer.store import Cursor, Item, TimerStore
+from rocketpost.store.timer.store import TimerStore
+from rocketpost.store.timer.values import Cursor, Item
 
 logger = logging.getLogger(__name__)
 

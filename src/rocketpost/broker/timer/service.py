@@ -36,7 +36,8 @@ from rocketpost.model.clock import Clock
 from rocketpost.model.names import TIMER_TOPIC
 from rocketpost.store.draft import Draft
 from rocketpost.store.timer.log import DEFAULT, RECALL, ROLL, Unit
-from rocketpost.store.timer.store import Cursor, Item, TimerStore
+from rocketpost.store.timer.store import TimerStore
+from rocketpost.store.timer.values import Cursor, Item
 from rocketpost.store.timer.wheel import NOWHERE
 
 logger = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from rocketpost.broker.timer.target import MISSING_RETRY_MS
 from rocketpost.store.draft import Draft
 from rocketpost.store.timer.log import Unit
-from rocketpost.store.timer.store import Cursor
+from rocketpost.store.timer.values import Cursor
 
 _POSITION_BITS: Final = 43
 _POSITION_MASK: Final = (1 << _POSITION_BITS) - 1

@@ -43,7 +43,8 @@ from rocketpost.store.draft import Appended, Arrival
 from rocketpost.store.files import FileSystem, RealFiles
 from rocketpost.store.message_store import MessageStore
 from rocketpost.store.timer.checkpoint import CLEAN
-from rocketpost.store.timer.store import Save, TimerStore
+from rocketpost.store.timer.store import TimerStore
+from rocketpost.store.timer.values import Save
 from rocketpost.transport.connection import Connection
 
 logger = logging.getLogger(__name__)

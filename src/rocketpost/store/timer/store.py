@@ -19,7 +19,7 @@ import errno
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from rocketpost.errors import StoreError
 from rocketpost.kernel.hashing import string_hash
@@ -44,8 +44,9 @@ from rocketpost.store.timer.checkpoint import (
     encode_checkpoint,
     encode_journal,
 )
-from rocketpost.store.timer.log import RECALL, ROLL, UNIT_BYTES, TimerLog, Unit, Unsynced
+from rocketpost.store.timer.log import RECALL, ROLL, UNIT_BYTES, TimerLog, Unit
 from rocketpost.store.timer.rebuild import live_units
+from rocketpost.store.timer.values import Cursor, Item, Save
 from rocketpost.store.timer.wheel import EMPTY, NOWHERE, SLOT_COUNT, Slot, TimerWheel
 
 logger = logging.getLogger(__name__)
@@ -56,33 +57,6 @@ _CLOCK_ERROR_MS_MAX: Final = 400 * 86_400_000
 """Largest distance from now at which the time in a checkpoint of RocketMQ is believed."""
 _BLANK: Final = bytes(4096)
 _BAD_WHEEL: Final = "timerwheel is missing or damaged"
-
-
-class Item(NamedTuple):
-    """A message that is to wait: the one at ``position``, in a slot, until it is due."""
-
-    slot_ms: int
-    due_ms: int
-    magic: int
-    position: int
-    size: int
-    topic_hash: int
-
-
-class Cursor(NamedTuple):
-    """In the slot that is read, everything up to here is delivered."""
-
-    due_ms: int = 0
-    position: int = NOWHERE
-
-
-class Save(NamedTuple):
-    """A state, ready to be made durable."""
-
-    java: Java
-    exact: Exact
-    journal: Journal
-    unsynced: Unsynced
 
 
 class TimerStore:

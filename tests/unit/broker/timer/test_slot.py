@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketpost.broker.timer.slot import OpenSlot, Place
-from rocketpost.store.timer.store import Cursor
+from rocketpost.store.timer.values import Cursor
 
 SLOT = 1_700_000_000_000
 BASE = 5200

@@ -535,3 +535,41 @@ def test_many_topics_are_remembered_within_bounds(
     for position, topic in enumerate("abcabc"):
         put(index, position, "k", topic=topic)
     assert find(index, "k", topic="a") == [3, 0]
+
+
+@pytest.mark.parametrize("position", [0, 1, 100, 101, 900, 1000, 1001, 1400, 2499, 2500, 9999])
+@pytest.mark.parametrize("is_reopened", [False, True])
+def test_a_cut_index_is_one_that_never_had_more(
+    tmp_path: Path, position: int, is_reopened: bool
+) -> None:
+    """Record n lies at 100 n and has the key that n % 7 says; a file takes ten."""
+    cut, fresh = opened(tmp_path / "cut"), opened(tmp_path / "fresh")
+    for number in range(1, 26):
+        message = ("T", [f"k{number % 7}"], Position(100 * number), NOW + number)
+        cut.put(*message)
+        if 100 * number < position:
+            fresh.put(*message)
+    cut.flush_blocking()
+    assert cut.newest_before(position) == fresh.end_position
+    for _ in range(2):  # it may be done again
+        cut.cut_blocking(position)
+    if is_reopened:
+        cut.close_blocking()
+        cut = opened(tmp_path / "cut")
+        assert cut.is_whole or not fresh.end_position
+    assert cut.end_position == fresh.end_position
+    for number in range(30, 45):
+        for index in (cut, fresh):
+            index.put("T", [f"k{number % 7}"], Position(100 * number), NOW + number)
+    for key in range(7):
+        found = [index.find("T", f"k{key}", 99, 0, FOREVER) for index in (cut, fresh)]
+        assert found[0] == found[1]
+        assert found[0]
+    for index in (cut, fresh):
+        index.close_blocking()
+
+
+def test_a_query_may_be_bounded(index: KeyIndex) -> None:
+    for number in range(1, 6):
+        index.put("T", ["k"], Position(100 * number), NOW)
+    assert index.find("T", "k", 2, 0, FOREVER, before=300) == [200, 100]

@@ -24,7 +24,8 @@ from rocketpost.store.timer.checkpoint import (
     encode_journal,
 )
 from rocketpost.store.timer.log import DEFAULT
-from rocketpost.store.timer.store import Item, TimerStore
+from rocketpost.store.timer.store import TimerStore
+from rocketpost.store.timer.values import Item
 
 JAVA = Java(1, 2, 3, 4, 5, 6, 7)
 EXACT = Exact(8, 1000, 9, 10, 11, 12, 0)
