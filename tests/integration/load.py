@@ -9,15 +9,24 @@ from collections.abc import AsyncIterator
 
 from rocketpost.codec.codes import RequestCode as Code
 from rocketpost.codec.codes import ResponseCode
-from rocketpost.codec.record import decode_records
+from rocketpost.codec.headers.pop import (
+    PopResponse,
+    Receipt,
+    parse_receipt,
+    parse_start_offsets,
+    real_topic,
+)
+from rocketpost.codec.record import Record, decode_records, parse_message_id
 from rocketpost.server.broker import BrokerServer
 
 from .settings.harness import Peer, peer_at
 
 QUEUES = 2
+INVISIBLE_MS = 1000
 HOLD_MS = 60_000
 """Far longer than any test: a held request must be answered by something else than its time."""
 _numbers = itertools.count()
+_COMMIT = 8
 _SENT_TO_FOLLOWER = ResponseCode.SYSTEM_BUSY
 _BETWEEN_TERMS = ResponseCode.SERVICE_NOT_AVAILABLE
 _PULLED = {ResponseCode.SUCCESS, ResponseCode.PULL_NOT_FOUND, _BETWEEN_TERMS}
@@ -34,6 +43,9 @@ class Load:
         """The messages that a consumer of each queue got, in its order."""
         self.later: list[str] = []
         """Keys of acknowledged messages that are delivered later."""
+        self.to_pop: set[bytes] = set()
+        """Acknowledged messages for those who pop."""
+        self.popped: set[bytes] = set()
         self.refused = 0
         self.pops_answered = 0
         self.waits_answered = 0
@@ -68,16 +80,52 @@ class Load:
                 self.progress.notify_all()
 
     async def send_later(self, peer: Peer) -> None:
-        """Send messages that wait: one delayed, one timed, and one that nobody commits."""
-        properties = ({"DELAY": "1"}, {"TIMER_DELAY_MS": "50"}, {"TRAN_MSG": "true", "PGROUP": "P"})
+        """Send messages that wait: one delayed, one timed."""
+        properties = ({"DELAY": "1"}, {"TIMER_DELAY_MS": "50"})
         while True:
             for more in properties:
                 key = f"later{next(_numbers)}"
                 answer = await peer.send("Later", b"later", 1, 0, UNIQ_KEY=key, **more)
                 assert answer.code in {0, _SENT_TO_FOLLOWER, _BETWEEN_TERMS}, answer.remark
-                if answer.code == 0 and "TRAN_MSG" not in more:
+                if answer.code == 0:
                     self.later.append(key)
             await asyncio.sleep(0.01)  # a load, not a wait: few of these are enough
+
+    async def send_transactions(self, peer: Peer) -> None:
+        """Send halves and commit them, in whichever term that succeeds."""
+        while True:
+            key = f"half{next(_numbers)}"
+            half = await peer.send(
+                "Later", b"half", 1, 0, UNIQ_KEY=key, TRAN_MSG="true", PGROUP="P"
+            )
+            if half.code != 0:
+                assert half.code in {_SENT_TO_FOLLOWER, _BETWEEN_TERMS}, half.remark
+                continue
+            _, position = parse_message_id(half.fields["msgId"])
+            while True:
+                end = await peer.call(
+                    Code.END_TRANSACTION, producerGroup="P", msgId=key, transactionId=key,
+                    tranStateTableOffset=half.fields["queueOffset"], commitLogOffset=position,
+                    commitOrRollback=_COMMIT, fromTransactionCheck="false",
+                )  # fmt: skip
+                if end.code == ResponseCode.SUCCESS:
+                    break
+                assert end.code in {ResponseCode.SLAVE_NOT_AVAILABLE, _BETWEEN_TERMS}, end.remark
+            self.later.append(key)
+            await asyncio.sleep(0.01)  # a load, not a wait: few of these are enough
+
+    async def send_popped(self, peer: Peer) -> None:
+        """Send messages to those who pop."""
+        while True:
+            body = b"%d" % next(_numbers)
+            answer = await peer.send("Popped", body, 1, 0)
+            if answer.code == ResponseCode.SUCCESS:
+                self.to_pop.add(body)
+            await asyncio.sleep(0.01)  # a load, not a wait: few of these are enough
+
+    async def pop_and_ack(self, peer: Peer) -> None:
+        while True:
+            await pop_and_ack(peer, self.popped)
 
     async def pull(self, peer: Peer, queue_id: int) -> None:
         bodies = self.pulled[queue_id]
@@ -109,7 +157,7 @@ async def load_on(server: BrokerServer) -> AsyncIterator[Load]:
     load = Load()
     async with contextlib.AsyncExitStack() as stack:
         peers = [
-            await stack.enter_async_context(peer_at("127.0.0.1", server.port)) for _ in range(8)
+            await stack.enter_async_context(peer_at("127.0.0.1", server.port)) for _ in range(11)
         ]
         tasks = [
             asyncio.create_task(work, name="load")
@@ -121,6 +169,9 @@ async def load_on(server: BrokerServer) -> AsyncIterator[Load]:
                 load.pull(peers[4], 1),
                 load.wait_at_end(peers[5]),
                 load.pop(peers[6]),
+                load.send_transactions(peers[8]),
+                load.send_popped(peers[9]),
+                load.pop_and_ack(peers[10]),
             )
         ]
         try:
@@ -133,6 +184,43 @@ async def load_on(server: BrokerServer) -> AsyncIterator[Load]:
             await asyncio.gather(*tasks, return_exceptions=True)
         await _pull_rest(load, peers[7])
         await _await_later(load, peers[7])
+        while not load.to_pop <= load.popped:
+            await pop_and_ack(peers[7], load.popped)
+
+
+async def pop_and_ack(peer: Peer, popped: set[bytes]) -> None:
+    """Pop some messages, note them, and acknowledge them; a term may end in between."""
+    answer = await peer.call(
+        Code.POP_MESSAGE, consumerGroup="Popping", topic="Popped", queueId=-1, maxMsgNums=8,
+        invisibleTime=INVISIBLE_MS, pollTime=100, bornTime=1, initMode=0,
+    )  # fmt: skip
+    assert answer.code in _POPPED, (answer.code, answer.remark)
+    if answer.code != ResponseCode.SUCCESS:
+        return
+    head = answer.read(PopResponse)
+    starts = parse_start_offsets(head.start_offset_info or "")
+    for record in decode_records(answer.body):
+        popped.add(record.body)
+        text = record.properties.get("POP_CK") or str(_receipt(head, starts, record))
+        receipt = parse_receipt(text)
+        ack = await peer.call(
+            Code.ACK_MESSAGE, consumerGroup="Popping", queueId=receipt.queue_id, extraInfo=text,
+            offset=receipt.offset, topic=real_topic(receipt.retry, "Popping", "Popped"),
+        )  # fmt: skip
+        assert ack.code in {ResponseCode.SUCCESS, _BETWEEN_TERMS}, ack.remark
+
+
+def _receipt(head: PopResponse, starts: dict[tuple[int, int], int], record: Record) -> Receipt:
+    return Receipt(
+        starts[0, record.queue_id],
+        head.pop_time,
+        head.invisible_time,
+        head.revive_qid,
+        0,
+        "broker-a",
+        record.queue_id,
+        record.queue_offset,
+    )
 
 
 async def _await_later(load: Load, peer: Peer) -> None:

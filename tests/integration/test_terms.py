@@ -35,7 +35,7 @@ async def drilled_broker(root: Path, **settings: object) -> AsyncIterator[Peer]:
     """Run a broker whose files do not grow in number."""
     sizes = {"mappedFileSizeCommitLog": 64 * MIB, "maxHashSlotNum": 1000, "maxIndexNum": 1_000_000}
     async with broker(root, timerWheelEnable="true", **sizes | settings) as peer:
-        for topic, queues in (("T", QUEUES), ("Silent", 1), ("Later", 1)):
+        for topic, queues in (("T", QUEUES), ("Silent", 1), ("Later", 1), ("Popped", 1)):
             await peer.topic(topic, readQueueNums=queues, writeQueueNums=queues)
         yield peer
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from rocketpost.model.ids import Position
 from rocketpost.server.route import Route
@@ -91,6 +91,7 @@ class FeatureSet:
 
     def __init__(self) -> None:
         self._features: tuple[Feature, ...] = ()
+        self._arrived: list[Callable[[list[Arrival]], None]] = []
 
     def __iter__(self) -> Iterator[Feature]:
         return iter(self._features)
@@ -98,6 +99,10 @@ class FeatureSet:
     def add(self, *features: Feature) -> None:
         """Add features; all calls reach them in this order."""
         self._features += features
+        # Called for every batch of sends, so those who would ignore it are left out.
+        self._arrived += [
+            feature.arrived for feature in features if type(feature).arrived is not Feature.arrived
+        ]
 
     @property
     def held(self) -> int:
@@ -125,8 +130,8 @@ class FeatureSet:
 
     def arrived(self, messages: list[Arrival]) -> None:
         """Tell every feature of messages that became visible."""
-        for feature in self._features:
-            feature.arrived(messages)
+        for arrived in self._arrived:
+            arrived(messages)
 
     def connection_lost(self, connection: Connection) -> None:
         """Tell every feature of a client that is gone."""

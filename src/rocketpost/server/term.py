@@ -17,6 +17,7 @@ from rocketpost.broker.dedup.service import OnceService
 from rocketpost.broker.group.retention_holds import RetentionHolds
 from rocketpost.errors import StoreError
 from rocketpost.model.ids import Position
+from rocketpost.model.route import MASTER_ID
 from rocketpost.server.context import BrokerContext
 from rocketpost.server.feature import FeatureSet
 from rocketpost.server.features.administration import AdministrationFeature
@@ -46,8 +47,6 @@ from rocketpost.store.timer.store import TimerStore
 from rocketpost.transport.connection import Connection
 
 logger = logging.getLogger(__name__)
-
-LEADER_ID = 0
 
 
 class Term:
@@ -201,7 +200,7 @@ class LeaderTerm(_OfficeTerm):
         timers: TimerStore | None,
         adopts_waiting: bool = False,
     ) -> None:
-        super().__init__(context, broker_id=LEADER_ID)
+        super().__init__(context, broker_id=MASTER_ID)
         tables = context.tables
         self._keys = known.keys
         self._announcing = Announcing(wait_registered=self._save_and_register)
@@ -345,7 +344,7 @@ class FollowerTerm(_OfficeTerm):
     """
 
     def __init__(self, context: BrokerContext, *, broker_id: int) -> None:
-        assert broker_id > LEADER_ID
+        assert broker_id > MASTER_ID
         super().__init__(context, broker_id=broker_id)
         self.features.add(
             StatisticsFeature(context),

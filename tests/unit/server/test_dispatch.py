@@ -15,6 +15,7 @@ from rocketpost.codec.headers.topic import TopicRequest
 from rocketpost.server.access import GET, of_cluster
 from rocketpost.server.dispatch import Dispatcher
 from rocketpost.server.route import NO_HEADER, Reply, Route, either, plain, sliced, waiting
+from rocketpost.testing.virtual_time import in_virtual_time
 
 from .handlers.fakes import FakeConnection
 
@@ -123,3 +124,27 @@ def test_a_oneway_request_that_is_made_for_its_answer_is_not_served() -> None:
     route = topic_route(seen)._replace(code=Code.GET_TOPIC_CONFIG)
     assert ask(Dispatcher([route]), Code.GET_TOPIC_CONFIG, {"topic": "T"}, flag=ONEWAY) == []
     assert seen == []
+
+
+@in_virtual_time
+async def test_a_request_that_is_cut_short_is_answered() -> None:
+    finish = asyncio.Event()
+
+    async def slow(connection: object, command: Command, header: None) -> Reply:
+        await asyncio.Event().wait()
+        return Reply()
+
+    async def quick(connection: object, command: Command, header: None) -> Reply:
+        await finish.wait()
+        return Reply()
+
+    dispatcher = Dispatcher(
+        [waiting(TOPIC, NO_HEADER, ACCESS, slow), waiting(OTHER, NO_HEADER, ACCESS, quick)]
+    )
+    cut, done = ask(dispatcher, TOPIC), ask(dispatcher, OTHER)
+    asyncio.get_running_loop().call_later(0.1, finish.set)
+    await dispatcher.stop()
+    assert dispatcher.is_idle
+    assert [response.code for response in done] == [ResponseCode.SUCCESS]
+    assert [response.code for response in cut] == [ResponseCode.SYSTEM_ERROR]
+    assert "not known" in (cut[0].remark or "")

@@ -60,7 +60,8 @@ class DelayFeature(Feature):
 
     async def open(self) -> None:
         """Save progress only as far as what was delivered is on disk."""
-        self._progress.durable = lambda: self._store.durable_position
+        store = self._store
+        self._progress.durable = lambda: store.durable_position
 
     def routes(self) -> Sequence[Route]:
         """Return the routes of send-backs and what is asked about delays."""

@@ -209,6 +209,10 @@ class TransactionFeature(Feature):
             "transactionChecks": str(self._checks.questions),
         }
 
+    def close(self) -> None:
+        """Let go of the connected clients, who stay for the next term."""
+        self._membership.on_producer = lambda group: None
+
     async def save(self) -> None:
         """Note how far both queues are done; what was appended is on disk."""
         self._service.progress(self._store.durable_position)

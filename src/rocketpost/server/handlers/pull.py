@@ -10,6 +10,7 @@ from rocketpost.codec.codes import LANGUAGE, VERSION, RequestCode, ResponseCode
 from rocketpost.codec.command import JSON, Command
 from rocketpost.codec.frames import encode_frame
 from rocketpost.codec.headers.message import PullMessage
+from rocketpost.model.route import MASTER_ID
 from rocketpost.server.access import SUB, of_group, of_topic
 from rocketpost.server.dispatch import answer_parked, park, refusal
 from rocketpost.server.long_polling import LongPolls
@@ -17,7 +18,8 @@ from rocketpost.server.route import Reply, Route, plain
 from rocketpost.transport.connection import Buffer, Connection
 
 _FOUND: Final = (
-    b'{"code":0,"extFields":{"suggestWhichBrokerId":"0","nextBeginOffset":"%d","minOffset":"%d",'
+    b'{"code":0,"extFields":{"suggestWhichBrokerId":"' + str(MASTER_ID).encode() + b'",'
+    b'"nextBeginOffset":"%d","minOffset":"%d",'
     b'"maxOffset":"%d","topicSysFlag":"%d","groupSysFlag":"%d"},"flag":1,"language":"'
     + LANGUAGE.encode()
     + b'","opaque":%d,"remark":"FOUND","serializeTypeCurrentRPC":"JSON","version":'
@@ -107,7 +109,7 @@ def _found(command: Command, answer: PullAnswer) -> list[Buffer]:
 def _reply(answer: PullAnswer) -> Reply:
     pulled, topic, group = answer
     fields = {
-        "suggestWhichBrokerId": "0",
+        "suggestWhichBrokerId": str(MASTER_ID),
         "nextBeginOffset": str(pulled.next_offset),
         "minOffset": str(pulled.first),
         "maxOffset": str(pulled.end),

@@ -1,0 +1,87 @@
+"""A set of features is driven as one."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from rocketpost.errors import StoreError
+from rocketpost.model.ids import Position
+from rocketpost.server.feature import Feature, FeatureSet
+from rocketpost.store.draft import Arrival
+
+
+class Recorder(Feature):
+    """Notes what it is told."""
+
+    def __init__(self, name: str, calls: list[str], *, needed: int | None = None) -> None:
+        self._name = name
+        self._calls = calls
+        self._needed = needed
+
+    @property
+    def held(self) -> int:
+        return 2
+
+    def arrived(self, messages: list[Arrival]) -> None:
+        self._calls.append(f"{self._name} arrived")
+
+    def offset_moved_back(self, topic: str, queue_id: int) -> None:
+        self._calls.append(f"{self._name} back {topic} {queue_id}")
+
+    def oldest_needed_position(self) -> Position | None:
+        return None if self._needed is None else Position(self._needed)
+
+    def runtime_values(self) -> dict[str, str]:
+        return {self._name: "1"}
+
+    async def save(self) -> None:
+        self._calls.append(f"{self._name} saved")
+        if self._name == "bad":
+            raise StoreError("no room")
+
+
+def a_set(*features: Feature) -> FeatureSet:
+    made = FeatureSet()
+    made.add(*features)
+    return made
+
+
+def test_events_reach_features_in_their_order() -> None:
+    calls: list[str] = []
+    features = a_set(Recorder("a", calls), Feature(), Recorder("b", calls))
+    features.arrived([])
+    features.offset_reset("T", 1)
+    assert calls == ["a arrived", "b arrived", "a back T 1", "b back T 1"]
+
+
+def test_values_are_joined() -> None:
+    calls: list[str] = []
+    features = a_set(Recorder("a", calls, needed=70), Feature(), Recorder("b", calls, needed=50))
+    assert features.held == 4
+    assert features.runtime_values() == {"a": "1", "b": "1"}
+    assert features.oldest_needed_position() == 50
+    assert a_set(Feature()).oldest_needed_position() is None
+
+
+async def test_all_are_saved_though_one_fails() -> None:
+    calls: list[str] = []
+    features = a_set(Recorder("a", calls), Recorder("bad", calls), Recorder("c", calls))
+    with pytest.raises(StoreError, match="no room"):
+        await features.save()
+    assert calls == ["c saved", "bad saved", "a saved"]
+
+
+async def test_work_ends_when_one_fails() -> None:
+    class Endless(Feature):
+        async def run(self) -> None:
+            await asyncio.Event().wait()
+
+    class Failing(Feature):
+        async def run(self) -> None:
+            raise ValueError("a bug")
+
+    with pytest.raises(ExceptionGroup) as failure:
+        await a_set(Endless(), Failing()).run()
+    assert failure.group_contains(ValueError, match="a bug")
