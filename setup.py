@@ -9,7 +9,14 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 
-KERNEL = ["hashing", "queue_scan", "record_check", "record_columns", "record_scan"]
+KERNEL = [
+    "hashing",
+    "property_columns",
+    "queue_scan",
+    "record_check",
+    "record_columns",
+    "record_scan",
+]
 # Views of memory are passed by value, 200 bytes each: small functions have to be inlined.
 INLINE = ["-finline-limit=20000", "--param=inline-unit-growth=400"]
 INLINE += ["--param=large-function-growth=2000"]

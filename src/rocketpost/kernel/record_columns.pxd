@@ -1,6 +1,6 @@
 # C types for the compiled build of record_columns.py.
 cimport cython
-from libc.string cimport memchr, memcmp, memmove
+from libc.string cimport memcmp, memmove
 
 cdef long long _MAGIC_V1
 cdef long long _MAGIC_V2
@@ -8,8 +8,6 @@ cdef Py_ssize_t _SMALLEST
 cdef Py_ssize_t _ENTRY_BYTES
 cdef int _BORN_V6
 cdef int _STORE_V6
-cdef unsigned char _NAME_END
-cdef unsigned char _VALUE_END
 cdef const unsigned char* _DIGITS
 
 
@@ -50,23 +48,6 @@ cpdef void copy_slices(const unsigned char[::1] data, const long long[::1] begin
 @cython.locals(i=Py_ssize_t, every=cython.uchar)
 cpdef bint is_ascii(const unsigned char[::1] text) noexcept
 
-@cython.locals(found=Py_ssize_t, known=Py_ssize_t, known_at=Py_ssize_t, known_end=Py_ssize_t,
-               i=Py_ssize_t, first=Py_ssize_t, at=Py_ssize_t, end=Py_ssize_t, is_alike=cython.bint,
-               like=Py_ssize_t, name_end=Py_ssize_t, value_end=Py_ssize_t, row=Py_ssize_t,
-               size=Py_ssize_t)
-cpdef Py_ssize_t split_properties(const unsigned char[::1] data, const long long[::1] begins,
-                                  const long long[::1] ends, int[::1] row_ends,
-                                  int[::1] name_ends, unsigned char[::1] names,
-                                  int[::1] value_ends, unsigned char[::1] values,
-                                  unsigned char[::1] alike) noexcept
-
-@cython.locals(size=Py_ssize_t, found=Py_ssize_t, place=Py_ssize_t, i=Py_ssize_t, first=Py_ssize_t,
-               last=Py_ssize_t, row=Py_ssize_t)
-cpdef Py_ssize_t find_values(const unsigned char[::1] name, const int[::1] row_ends,
-                             const int[::1] name_ends, const unsigned char[::1] names,
-                             const int[::1] value_ends, const unsigned char[::1] alike,
-                             long long[::1] begins, long long[::1] ends) noexcept
-
 @cython.locals(host=cython.longlong, high=cython.longlong, i=Py_ssize_t, k=Py_ssize_t, at=Py_ssize_t,
                host_at=Py_ssize_t, place=Py_ssize_t, known=Py_ssize_t, byte=cython.uchar)
 cpdef void write_ids(const unsigned char[::1] data, const long long[::1] hosts_at,
@@ -80,26 +61,6 @@ cpdef Py_ssize_t write_hosts(const unsigned char[::1] data, const long long[::1]
 
 @cython.locals(power=cython.ulonglong)
 cdef Py_ssize_t _write_number(unsigned long long number, unsigned char[::1] text, Py_ssize_t at) noexcept
-
-cdef void _append(const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t end, int[::1] ends,
-                  unsigned char[::1] joined, Py_ssize_t count) noexcept
-
-@cython.locals(shift=Py_ssize_t, row=Py_ssize_t)
-cdef Py_ssize_t _append_copies(Py_ssize_t like, Py_ssize_t last, Py_ssize_t count, int[::1] ends,
-                       unsigned char[::1] joined) noexcept
-
-@cython.locals(behind=Py_ssize_t, shift=Py_ssize_t, other=Py_ssize_t)
-cdef void _replace(const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t end, int[::1] ends,
-                   unsigned char[::1] joined, Py_ssize_t row, Py_ssize_t count) noexcept
-
-@cython.locals(row=Py_ssize_t, begin=Py_ssize_t)
-cdef Py_ssize_t _pair_of(const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t size,
-                         const int[::1] name_ends, const unsigned char[::1] names,
-                         Py_ssize_t first, Py_ssize_t found) noexcept
-
-@cython.locals(found=cython.p_uchar, place=Py_ssize_t)
-cdef Py_ssize_t _find(const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t end,
-                      unsigned char mark) noexcept
 
 @cython.locals(code=cython.longlong, k=Py_ssize_t)
 cdef long long _hash(const unsigned char[::1] data, Py_ssize_t begin, Py_ssize_t size,

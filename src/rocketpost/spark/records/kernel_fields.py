@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from rocketpost.kernel import property_columns
 from rocketpost.kernel import record_columns as kernel
 from rocketpost.spark.records.fields import (
     TIME_MAX_MS,
@@ -189,7 +190,7 @@ class KernelProperties:
         self._name_ends, self._value_ends = np.empty((2, room), np.int32)
         self._name_bytes, self._value_bytes = np.empty((2, size), np.uint8)
         self._alike = np.empty(len(begins), np.uint8)
-        count = kernel.split_properties(
+        count = property_columns.split_properties(
             data,
             begins.data,
             ends.data,
@@ -211,7 +212,7 @@ class KernelProperties:
         """Return the value of one property for each message, null if it has none."""
         count = len(self._row_ends) - 1
         begins, ends = np.empty((2, count), np.int64)
-        found = kernel.find_values(
+        found = property_columns.find_values(
             name.encode(),
             self._row_ends.data,
             self._name_ends.data,
