@@ -7,6 +7,7 @@ import pytest
 
 from rocketpost.errors import StoreBroken, StoreError
 from rocketpost.server.persistence import AfterFlush, Owner, Persistence, Saved
+from rocketpost.testing.waiting import until
 
 HOUR_S = 3600.0
 
@@ -36,12 +37,6 @@ class FakeFile:
         self.saved.append(data)
 
 
-async def until(file: FakeFile, count: int) -> None:
-    async with asyncio.timeout(2):
-        while len(file.saved) < count:
-            await asyncio.sleep(0)
-
-
 async def test_only_what_changed_is_saved() -> None:
     table, file = FakeTable(), FakeFile()
     persistence = Persistence([Saved(table, file, interval_s=HOUR_S)])
@@ -63,7 +58,7 @@ async def test_urgent_tables_do_not_wait_for_the_round() -> None:
     task = asyncio.create_task(persistence.run())
     table.change()
     persistence.changed("T")
-    await until(file, 1)
+    await until(lambda: len(file.saved) >= 1)
     table.change()
     await persistence.save_urgent()
     assert (file.saved, slow.saved) == ([b"1", b"2"], [])
@@ -77,9 +72,9 @@ async def test_the_round_saves_everything() -> None:
     table, file = FakeTable(), FakeFile()
     persistence = Persistence([Saved(table, file, at_once=False, interval_s=0.001)])
     task = asyncio.create_task(persistence.run())
-    await until(file, 1)
+    await until(lambda: len(file.saved) >= 1)
     table.change()
-    await until(file, 2)
+    await until(lambda: len(file.saved) >= 2)
     task.cancel()
     await asyncio.wait((task,))
     await persistence.close()
@@ -91,11 +86,9 @@ async def test_a_failed_save_is_tried_again(caplog: pytest.LogCaptureFixture) ->
     persistence = Persistence([Saved(table, file, interval_s=0.001)])
     file.error = OSError("no space left")
     task = asyncio.create_task(persistence.run())
-    async with asyncio.timeout(2):
-        while "tables not saved" not in caplog.text:
-            await asyncio.sleep(0)
+    await until(lambda: "tables not saved" in caplog.text)
     file.error = None
-    await until(file, 1)
+    await until(lambda: len(file.saved) >= 1)
     task.cancel()
     await asyncio.wait((task,))
     file.error = OSError("no space left")
@@ -146,8 +139,8 @@ async def test_the_round_comes_although_urgent_tables_change_all_the_time() -> N
     )
     change_again()
     task = asyncio.create_task(persistence.run())
-    await until(busy, 3)
-    await until(slow, 1)
+    await until(lambda: len(busy.saved) >= 3)
+    await until(lambda: len(slow.saved) >= 1)
     task.cancel()
     await asyncio.wait((task,))
     await persistence.close()
@@ -189,8 +182,8 @@ async def test_an_owner_waits_for_its_own_tables_only() -> None:
     task = asyncio.create_task(persistence.run())
     modes.change()
     persistence.changed(owner=Owner.REQUEST_MODES)
-    await until(of_modes, 2)
-    await until(of_delays, 1)
+    await until(lambda: len(of_modes.saved) >= 2)
+    await until(lambda: len(of_delays.saved) >= 1)
     assert of_topics.saved == []
     task.cancel()
     await asyncio.wait((task,))
