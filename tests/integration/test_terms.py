@@ -10,11 +10,15 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from rocketpost.codec.codes import RequestCode as Code
 from rocketpost.codec.codes import ResponseCode
+from rocketpost.errors import StoreError
+from rocketpost.server import term
 from rocketpost.server.broker import BrokerServer
 from rocketpost.server.feature import Feature
 from rocketpost.server.features.pull import PullFeature
@@ -22,10 +26,11 @@ from rocketpost.server.features.timer import TimerFeature
 from rocketpost.server.follower_refusals import REFUSED
 from rocketpost.server.namesrv.process import NameServer
 from rocketpost.server.settings.namesrv import NamesrvConfig
+from rocketpost.server.term import FollowerTerm
 
 from .census import leaks, take_census
 from .load import QUEUES, load_on
-from .settings.harness import Peer, broker
+from .settings.harness import Peer, broker, peer_at
 
 MIB = 1024 * 1024
 
@@ -175,3 +180,51 @@ async def test_changed_settings_hold_in_the_next_term(tmp_path: Path) -> None:
         await peer.server.become_follower(1)
         await peer.server.become_leader()
         assert (await peer.send("T", b"x" * 70_000)).code == ResponseCode.MESSAGE_ILLEGAL
+
+
+async def test_a_term_that_cannot_open_ends_the_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: object, **more: object) -> None:
+        raise StoreError("the timer's files are damaged")
+
+    async with drilled_broker(tmp_path) as peer:
+        await peer.server.become_follower(1)
+        monkeypatch.setattr(term, "open_timers_blocking", fail)
+        with pytest.raises(StoreError, match="damaged"):
+            await peer.server.become_leader()
+        assert "the timer's files are damaged" in await peer.server.failed()
+        assert (await peer.pull("T")).code == ResponseCode.SERVICE_NOT_AVAILABLE
+
+
+async def test_a_client_that_goes_between_two_terms_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with drilled_broker(tmp_path) as peer:
+        server = peer.server
+        begun, gone = asyncio.Event(), asyncio.Event()
+        open_term = FollowerTerm.open.__func__  # type: ignore[attr-defined]
+
+        async def open_late(cls: type[FollowerTerm], *args: Any, **more: Any) -> FollowerTerm:
+            begun.set()
+            await gone.wait()
+            opened = await open_term(cls, *args, **more)
+            assert isinstance(opened, FollowerTerm)
+            return opened
+
+        monkeypatch.setattr(FollowerTerm, "open", classmethod(open_late))
+        body = msgspec.json.encode({"clientID": "c", "producerDataSet": [{"groupName": "P"}]})
+        async with peer_at("127.0.0.1", server.port) as other:
+            await other.ok(Code.HEART_BEAT, body)
+            assert server._context.membership.producers["P"]
+            change = asyncio.create_task(server.become_follower(1))
+            await begun.wait()
+        await until_lost(server)
+        gone.set()
+        await change
+        assert "P" not in server._context.membership.producers
+
+
+async def until_lost(server: BrokerServer) -> None:
+    while not server._term.lost:
+        await asyncio.sleep(0.001)
