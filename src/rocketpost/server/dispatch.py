@@ -34,6 +34,7 @@ REMARK_LENGTH_MAX: Final = 4096
 """A refusal may quote what it refuses, which may be megabytes."""
 
 _DONE: Final = object()
+_NO_FIELDS: Final = msgspec.Raw(b"")
 _GRACE_SECONDS: Final = 0.5
 _CANCELLED: Final = (
     "the broker stops or changes its role; whether this request took effect is not known"
@@ -193,7 +194,7 @@ def park(connection: Connection, command: Command) -> None:
     """
     connection.no_answer()
     command.body = b""
-    command.raw_fields = msgspec.Raw(b"")
+    command.raw_fields = _NO_FIELDS
     command.text_fields = {}
     command.remark = None
     command.sender_language = ""

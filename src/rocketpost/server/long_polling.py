@@ -68,13 +68,15 @@ class Waiter(Protocol):
 class Held:
     """One waiting pull."""
 
-    __slots__ = ("hold", "owner", "timer", "waiter")
+    __slots__ = ("hold", "owner", "queue", "timer", "waiter", "weight")
 
-    def __init__(self, waiter: Waiter, hold: PullHold, timer: asyncio.TimerHandle | None) -> None:
+    def __init__(self, waiter: Waiter, owner: Hashable, hold: PullHold, weight: int) -> None:
         self.waiter = waiter
-        self.owner = waiter.owner
+        self.owner = owner
         self.hold = hold
-        self.timer = timer
+        self.queue = hold.queue
+        self.weight = weight
+        self.timer: asyncio.TimerHandle | None = None
 
 
 class _QueuePolls:
@@ -198,16 +200,23 @@ class LongPolls:
             SystemBusy: Too many wait already.
         """
         owner = waiter.owner
-        self._check_room(owner, hold.weight)
+        weight = hold.weight
+        self._check_room(owner, weight)
         hold.request.subscription = hold.request.expression_type = None  # may be long; read by now
-        held = Held(waiter, hold, None)
+        held = Held(waiter, owner, hold, weight)
         held.timer = self._loop.call_later(hold.seconds, self._time_over, held)
-        self._by_queue.setdefault(hold.queue, _QueuePolls()).add(held)
-        self._by_owner.setdefault(owner, set()).add(held)
+        queue = self._by_queue.get(held.queue)
+        if queue is None:
+            queue = self._by_queue[held.queue] = _QueuePolls()
+        queue.add(held)
+        mine = self._by_owner.get(owner)
+        if mine is None:
+            mine = self._by_owner[owner] = set()
+        mine.add(held)
         self._count += 1
         self.tag_count += len(hold.tags)
-        if hold.weight:
-            self._weights[owner] = self._weights.get(owner, 0) + hold.weight
+        if weight:
+            self._weights[owner] = self._weights.get(owner, 0) + weight
         if hold.matcher is not None:
             uses = self._matchers.get(hold.matcher, 0)
             self._matchers[hold.matcher] = uses + 1
@@ -332,8 +341,8 @@ class LongPolls:
         hold = held.hold
         self._count -= 1
         self.tag_count -= len(hold.tags)
-        if hold.weight:
-            self._weights[held.owner] -= hold.weight
+        if held.weight:
+            self._weights[held.owner] -= held.weight
             if not self._weights[held.owner]:
                 del self._weights[held.owner]
         if hold.matcher is not None:
@@ -345,10 +354,9 @@ class LongPolls:
         held.timer.cancel()
 
     def _remove_from_queue(self, held: Held) -> None:
-        key = held.hold.queue
-        queue = self._by_queue.get(key)
+        queue = self._by_queue.get(held.queue)
         if queue is not None and queue.remove(held) and not queue:
-            del self._by_queue[key]
+            del self._by_queue[held.queue]
 
 
 K = TypeVar("K")

@@ -116,4 +116,5 @@ def _reply(answer: PullAnswer) -> Reply:
         "topicSysFlag": str(topic.topic_sys_flag),
         "groupSysFlag": str(group.group_sys_flag),
     }
-    return Reply(pulled.code, fields, list[Buffer](pulled.views), remark=pulled.status)
+    body: list[Buffer] = [*pulled.views]
+    return Reply(pulled.code, fields, body, pulled.status)
