@@ -23,7 +23,7 @@ from rocketpost.spark.pipelines.archive import (
     archive,
     archive_once,
     archived,
-    hold,
+    set_hold,
 )
 from rocketpost.spark.pipelines.audit import AuditConfig, audit
 from rocketpost.spark.pipelines.compaction import compact
@@ -242,11 +242,11 @@ def test_a_hole_that_is_larger_than_a_batch_is_passed(
     topics.send(topic, numbered(160))
     options = config(topics, topic, tmp_path, format=kind, offsets_max=8, allow_loss=True)
     archive_once(topics.spark, options)
-    have = archive_module._bounds(options)
+    have = archive_module._list_bounds(options)
     gone, left, *_ = have
     bounds = {queue: Bounds(30, bound.end) for queue, bound in have.items()}
     bounds[gone] = Bounds(have[gone].end, have[gone].end)
-    monkeypatch.setattr(archive_module, "_bounds", lambda _: bounds)
+    monkeypatch.setattr(archive_module, "_list_bounds", lambda _: bounds)
     report = archive(topics.spark, options)
     assert report.rows == sum(bound.end - bound.first for bound in bounds.values())
     held = options.open().snapshot()
@@ -355,7 +355,7 @@ def test_a_hold_stands_where_the_lake_ends(topics: Topics, tmp_path: Path) -> No
     topics.send("Held", numbered(20))
     source = SourceOptions(name_servers=topics.cluster.addresses, topic="Held", group="keeper")
     options = ArchiveConfig(source=source, lake=str(tmp_path), hold="keeper")
-    hold(options)
+    set_hold(options)
     with BrokerSession(source) as broker_session:
         assert set(broker_session.group_offsets(broker_session.queues()).values()) == {0}
         archive(topics.spark, options)

@@ -31,7 +31,7 @@ from rocketpost.spark.pipelines.archive import ArchiveConfig, archive
 from rocketpost.spark.pipelines.audit import AuditConfig, audit, checks, reconciliation
 from rocketpost.spark.pipelines.audit.reconciliation import Produced
 from rocketpost.spark.pipelines.audit.report import AuditReport
-from rocketpost.spark.pipelines.audit.traces import handled, sent
+from rocketpost.spark.pipelines.audit.traces import select_handled, select_sent
 
 from .conftest import Topics
 
@@ -121,13 +121,13 @@ def test_holes_repeats_and_disorder_within_a_queue(spark: SparkSession) -> None:
     frame = rows(
         spark, (3, 10, "a"), (4, 20, "b"), (4, 25, "b"), (7, 15, "c"), (8, 30, "d"), (9, 29, "e")
     )
-    facts, findings = checks.queue_checks(frame)
+    facts, findings = checks.check_queues(frame)
     found = {each.name: each.count for each in findings}
     assert found == {"holes": 2, "repeats": 1, "damaged": 0, "disorder": 2, "overtaken": 2}
     assert findings[0].examples == ("2 missing before T/b/0/7",)
     assert (facts[0].first, facts[0].last, facts[0].messages) == (3, 9, 6)
     # One message that is there twice is a repeat, and no second message of its id.
-    assert reconciliation.id_checks(frame, "uniqKey")[0].count == 0
+    assert reconciliation.check_ids(frame, "uniqKey")[0].count == 0
 
 
 def test_what_has_no_id_or_is_stored_at_another_time_is_not_missing(spark: SparkSession) -> None:
@@ -135,12 +135,12 @@ def test_what_has_no_id_or_is_stored_at_another_time_is_not_missing(spark: Spark
     every = rows(spark, (0, 10, "a"), (1, 20, "b"))
     wanted = spark.createDataFrame([("a",), ("b",), ("c",), ("",), (None,)], "id string")
     made = Produced(wanted, "traces")
-    missing, _ = reconciliation.reconciled(some, made, everywhere=every)
+    missing, _ = reconciliation.compare_produced(some, made, everywhere=every)
     assert missing.examples == ("c",)
-    missing, _ = reconciliation.reconciled(some, made)
+    missing, _ = reconciliation.compare_produced(some, made)
     assert missing.count == 2
     kept = spark.createDataFrame([("b",), ("x",), (None,)], "id string")
-    missing, later, _ = reconciliation.reconciled(some, made, not_due=lambda: kept)
+    missing, later, _ = reconciliation.compare_produced(some, made, not_due=lambda: kept)
     assert (missing.examples, later.examples, later.is_fault) == (("c",), ("b",), False)
 
 
@@ -157,8 +157,8 @@ def test_each_key_of_a_message_is_an_id_if_a_table_says_which_are(spark: SparkSe
     def found(*ids: str) -> dict[str, tuple[str, ...]]:
         table = spark.createDataFrame([(each,) for each in ids], "id string")
         made = Produced(table, "the table", by_each_key=True)
-        findings = reconciliation.id_checks(frame, "keys", made)
-        findings += reconciliation.reconciled(frame, made)
+        findings = reconciliation.check_ids(frame, "keys", made)
+        findings += reconciliation.compare_produced(frame, made)
         return {each.name: each.examples for each in findings if each.count}
 
     twice = ("o-2: 2 times, at T/b/0/1 and T/b/0/2",)
@@ -185,8 +185,8 @@ def test_a_trace_that_is_stored_twice_is_one_handling(spark: SparkSession) -> No
         after = [("SubAfter", 5, "g", "", "a", "", 1, True, request, False) for request in requests]
         return spark.createDataFrame(after, TRACES)
 
-    assert handled(traces("r1", "r1"), "g").count() == 1
-    assert handled(traces("r1", "r2"), "g").count() == 2
+    assert select_handled(traces("r1", "r1"), "g").count() == 1
+    assert select_handled(traces("r1", "r2"), "g").count() == 2
 
 
 def test_halves_are_sent_when_committed_and_what_was_recalled_is_not(spark: SparkSession) -> None:
@@ -212,13 +212,13 @@ def test_halves_are_sent_when_committed_and_what_was_recalled_is_not(spark: Spar
         ],
         TRACES,
     )
-    found = sorted(row.uniqKey for row in sent(records, ("T",)).collect())
+    found = sorted(row.uniqKey for row in select_sent(records, ("T",)).collect())
     assert found == ["committed", "kept", "plain"]
 
 
 def test_a_clock_that_was_set_back_makes_no_hole(spark: SparkSession) -> None:
     frame = rows(spark, (0, 10, "a"), (1, 20, "b"), (2, 5, "c"), (3, 30, "d"), (4, 60, "e"))
-    some = checks.between(frame, 15, 50)
+    some = checks.select_between(frame, 15, 50)
     assert sorted(row.queueOffset for row in some.collect()) == [1, 2, 3]
 
 

@@ -40,7 +40,7 @@ from rocketpost.spark.pipelines.archive import ArchiveConfig, archive
 from rocketpost.spark.pipelines.copying import MARKS, CopyConfig, Origin
 from rocketpost.spark.pipelines.dead_letters import Choice, DeadLetters
 from rocketpost.spark.pipelines.replay import replay
-from rocketpost.spark.pipelines.selection import Found, Selection, Span, select
+from rocketpost.spark.pipelines.selection import OffsetSpan, SelectedMessages, Selection, select
 from rocketpost.spark.sink.options import SinkOptions
 from rocketpost.spark.sink.rows import Rows
 from rocketpost.spark.source.plan import QueueKey
@@ -105,7 +105,7 @@ def test_a_replay_that_fails_half_way_is_continued(
         "flag", f.when(f.col("queueOffset") == 15, f.raise_error(f.lit("broken"))).otherwise(0)
     )
     with monkeypatch.context() as patch:
-        patch.setattr(replaying, "select", lambda *_: Found(broken, found.narrow))
+        patch.setattr(replaying, "select", lambda *_: SelectedMessages(broken, found.narrow))
         with pytest.raises(PySparkException, match="broken"):
             replay(topics.spark, selection, config)
     replay(topics.spark, selection, config)
@@ -139,9 +139,9 @@ def test_messages_are_selected_by_time_tags_keys_and_offsets(topics: Topics) -> 
     assert count(tags=("A", "B")) == 12
     assert count(end_ms=middle) + count(start_ms=middle) == 12
     queue = QueueKey("Various", every[0].brokerName, every[0].queueId)
-    assert count(offsets={queue: Span(1, 3)}) == 2
+    assert count(offsets={queue: OffsetSpan(1, 3)}) == 2
     with pytest.raises(ConfigError, match="queue that does not exist"):
-        count(offsets={queue._replace(queue_id=77): Span(0, 1)})
+        count(offsets={queue._replace(queue_id=77): OffsetSpan(0, 1)})
 
 
 def test_another_selection_of_the_same_name_is_another_copying(topics: Topics) -> None:
@@ -214,7 +214,7 @@ def stored(spark: SparkSession, *given: dict[str, str], queue_id: int = 1) -> Da
 
 
 def made(frame: DataFrame, count: int, *, tasks: int = 1, keep_order: bool = True) -> DataFrame:
-    return copying.copies(
+    return copying.make_copies(
         frame,
         CopyConfig(name_servers="h:1", name="n", topic="Copy", keep_order=keep_order),
         selection="s",
@@ -277,7 +277,7 @@ def test_messages_that_are_gone_are_said(topics: Topics) -> None:
     row = topics.read("Gone").first()
     assert row is not None
     queue = QueueKey("Gone", row.brokerName, row.queueId)
-    gone = what(topics, "Gone", offsets={queue: Span(0, 5)})
+    gone = what(topics, "Gone", offsets={queue: OffsetSpan(0, 5)})
     assert replay(topics.spark, gone, how(topics, "gone", "GoneCopy"), dry_run=True).messages == 1
     nothing = what(topics, "Gone", tags=("none",))
     assert replay(topics.spark, nothing, how(topics, "gone", "GoneCopy")).messages == 0

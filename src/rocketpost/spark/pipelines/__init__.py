@@ -1,1 +1,1 @@
-"""Work over many messages, each a function of a session and its options, and a command."""
+"""Pipelines: jobs over many messages, each with a function and a command."""

@@ -1,9 +1,9 @@
-"""Topics into a lake: exactly once, resumable, with a manifest of what every batch covers.
+"""Archive of topics in a lake: exactly once, resumable, with a manifest of every batch.
 
-A run reads from where the manifests end up to where the queues end now, writes one batch of Parquet
-files and commits its manifest. Killed at any instant, it leaves at most files that do not count,
-which the next run deletes. So the lake itself is the checkpoint. Runs that write to the same lake
-take turns, batch by batch.
+A run reads from the end of the manifests to the present end of the queues, writes one batch of
+Parquet files and commits its manifest. If it is killed at any moment, it leaves only files that are
+not valid, which the next run deletes. So the lake itself is the checkpoint. Runs that write to the
+same lake take turns, batch by batch.
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ from rocketpost.spark.source.plan import Bounds, Offsets, QueueKey, Range
 logger = logging.getLogger(__name__)
 
 BATCH_OFFSETS: Final = 1_000_000
-"""About how many messages a batch has at most, so that a kill costs no more work than that."""
+"""Approximate limit of messages in a batch, which bounds the work lost in a kill."""
 _TASK_RECORDS_MIN: Final = 20_000
 _TASK_RECORDS_MAX: Final = 50_000
-"""Progress is shown by task: smaller ones show it more often, larger ones make fewer files."""
+"""Messages per task: smaller tasks show progress more often, larger ones make fewer files."""
 _TIME_TYPE: Final = "spark.sql.parquet.outputTimestampType"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveConfig:
-    """Settings of an archive: what is archived, and where to.
+    """Settings of an archive.
 
     Attributes:
         source: Name servers and topics.
         lake: A directory, or a URI that Arrow and Spark can open.
         format: ``parquet`` or ``delta``; that of the lake if empty, ``parquet`` if it is new.
-        offsets_max: How many messages one batch has at most, give or take one a queue.
-        allow_loss: Whether to go on if messages were deleted before they were archived.
-        hold: A group by which brokers keep what is not archived yet; none if empty.
+        offsets_max: The limit of messages in a batch, plus at most one per queue.
+        allow_loss: Whether to continue if messages were deleted before they were archived.
+        hold: A group with a retention hold on messages that are not archived; none if empty.
     """
 
     source: SourceOptions
@@ -86,7 +86,7 @@ class ArchiveConfig:
         """Open the lake.
 
         Raises:
-            ConfigError: It has another format than wished, or cannot be written to safely.
+            ConfigError: The lake has another format, or cannot be written safely.
         """
         lake = open_lake(self.lake, self.format)
         lake.check_writable()
@@ -104,7 +104,7 @@ class ArchiveReport:
     lost: list[str] = field(default_factory=list)
 
     def add(self, batch: Batch) -> None:
-        """Count a batch in."""
+        """Add a batch."""
         self.batches += 1
         self.rows += batch.rows
         self.bytes += sum(file.bytes for file in batch.files)
@@ -112,7 +112,7 @@ class ArchiveReport:
         self._extend(batch.ranges)
 
     def join(self, other: ArchiveReport) -> None:
-        """Count in what a later run did."""
+        """Add the report of a later run."""
         self.batches += other.batches
         self.rows += other.rows
         self.bytes += other.bytes
@@ -129,19 +129,19 @@ class _Plan(NamedTuple):
     """Plan of a batch."""
 
     pieces: list[Range]
-    """What is there to be read."""
+    """The ranges to read."""
     covered: list[Range]
-    """The same from where the lake ends: what lies between is gone."""
+    """The same from the end of the lake on; messages in between are lost."""
     lost: list[str]
 
 
-def planned(config: ArchiveConfig) -> tuple[list[Range], list[str]]:
-    """Return what a run would archive, in however many batches, and what of it is gone already.
+def plan_archive(config: ArchiveConfig) -> tuple[list[Range], list[str]]:
+    """Return the ranges that a run would archive, and descriptions of lost messages.
 
     Raises:
-        ClientError: Messages are gone and that is not allowed.
+        ClientError: Messages are lost, and that is not allowed.
     """
-    todo = _planned(dataclasses.replace(config, offsets_max=None), config.open().snapshot())
+    todo = _plan_batch(dataclasses.replace(config, offsets_max=None), config.open().snapshot())
     return todo.pieces, todo.lost
 
 
@@ -151,7 +151,7 @@ def archive_once(
     """Archive one batch, after other runs that write to the lake; None if there is nothing new.
 
     Raises:
-        ClientError: Messages are gone, or were read that nobody wanted; nothing is archived then.
+        ClientError: Messages are lost, or unexpected messages were read; nothing is archived then.
         BatchExists: Another run archived them at the same time; nothing is archived twice.
     """
     lake = config.open()
@@ -161,18 +161,18 @@ def archive_once(
 
 def _archive_once(spark: SparkSession, config: ArchiveConfig, lake: Lake) -> Batch | None:
     before = lake.snapshot()
-    todo = _planned(config, before)
+    todo = _plan_batch(config, before)
     if not todo.covered:
         return None
     folder = lake.make_folder_name(before.next_number)
     try:
         if todo.pieces:
-            write(_frame(spark, config.source, todo.pieces), lake.uri_for(folder))
+            write(_read_ranges(spark, config.source, todo.pieces), lake.uri_for(folder))
         files = lake.list_files(folder)
         batch = Batch(
             number=before.next_number,
             ranges=todo.covered,
-            rows=_checked(files, todo.pieces, config.source),
+            rows=_count_checked(files, todo.pieces, config.source),
             files=files,
             created_ms=int(time.time() * 1000),
             lost=todo.lost,
@@ -193,21 +193,20 @@ def archive(
     on_batch: Callable[[int, int], None] = lambda done, rest: None,
     is_over: Callable[[], bool] = lambda: False,
 ) -> ArchiveReport:
-    """Archive what is there now, in as many batches as that takes; what comes meanwhile waits.
+    """Archive all present messages in one or more batches; later messages wait.
 
     Args:
         spark: The session.
-        config: What is archived.
-        report: Where every batch is counted in, for those who want to know even if a later one
-            fails.
-        on_batch: Told before the first batch and after every one how many messages are archived,
-            and how many are still to be.
-        is_over: Asked before every batch whether to leave it at that.
+        config: The settings of the archive.
+        report: The report to which every batch is added, even if a later one fails.
+        on_batch: Called before the first batch and after every one with the number of archived
+            messages and the number of remaining ones.
+        is_over: Called before every batch; true ends the run.
     """
     report = ArchiveReport() if report is None else report
-    hold(config)
-    bounds = _bounds(config)
-    while rest := _rest(_starts(config.open().snapshot().watermark, bounds), bounds):
+    set_hold(config)
+    bounds = _list_bounds(config)
+    while rest := _count_rest(_list_starts(config.open().snapshot().watermark, bounds), bounds):
         on_batch(report.rows, rest)
         if is_over():
             break
@@ -219,37 +218,37 @@ def archive(
             continue
         if batch is None:
             break
-        hold(config)
+        set_hold(config)
         report.add(batch)
     on_batch(report.rows, 0)
     return report
 
 
-def hold(config: ArchiveConfig) -> None:
-    """Have brokers keep what the lake does not have yet, if that is wished."""
+def set_hold(config: ArchiveConfig) -> None:
+    """Set the retention hold on messages that are not archived, if configured."""
     if not config.hold:
         return
     with BrokerSession(replace_options(config.source, group=config.hold)) as broker_session:
         queues = broker_session.queues()
         broker_session.create_holding_group(config.hold, queues)
         broker_session.commit(
-            _starts(config.open().snapshot().watermark, broker_session.bounds(queues))
+            _list_starts(config.open().snapshot().watermark, broker_session.bounds(queues))
         )
 
 
 def archived(spark: SparkSession, lake_uri: str, topics: Sequence[str] = ()) -> DataFrame:
-    """Return every message that was archived, or those of some topics.
+    """Return all archived messages, or those of some topics.
 
     Raises:
         ConfigError: Nothing was archived there, or nothing of one of the topics.
     """
-    lake, held = opened(lake_uri, topics)
-    frame = messages(spark, lake, held.files)
+    lake, held = open_archive(lake_uri, topics)
+    frame = read_files(spark, lake, held.files)
     return frame.filter(f.col("topic").isin(*topics)) if topics else frame
 
 
-def opened(lake_uri: str, topics: Sequence[str] = ()) -> tuple[Lake, Snapshot]:
-    """Return a lake, and what it holds.
+def open_archive(lake_uri: str, topics: Sequence[str] = ()) -> tuple[Lake, Snapshot]:
+    """Return a lake and its content.
 
     Raises:
         ConfigError: Nothing was archived there, or nothing of one of the topics.
@@ -263,14 +262,14 @@ def opened(lake_uri: str, topics: Sequence[str] = ()) -> tuple[Lake, Snapshot]:
     return lake, held
 
 
-def messages(
+def read_files(
     spark: SparkSession,
     lake: Lake,
     files: list[DataFile],
     *,
     reading: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """Return the messages of some files of a lake, of which there must be one at least.
+    """Return the messages of files of a lake; there must be at least one file.
 
     Args:
         spark: The session.
@@ -278,11 +277,11 @@ def messages(
         files: Some of its files.
         reading: Options for the reader of Parquet.
     """
-    # A topic such as 2026 must stay a text, so types are not left to Spark's guess.
+    # A topic such as 2026 must stay text, so Spark must not infer types.
     schema = columns.ddl(COLUMNS) + ", batch string, date date"
     by_base: dict[str, list[str]] = {}
     for file in files:
-        # Ours lie in a folder of their batch, those that Delta tools rewrote in none.
+        # Our files are in a folder of their batch; files that Delta tools rewrote are not.
         base = DATA if file.path.startswith(f"{DATA}/") else ""
         by_base.setdefault(base, []).append(lake.uri_for(file.path))
     frames = [
@@ -296,11 +295,11 @@ def messages(
     return functools.reduce(DataFrame.unionByName, [frame.select(*names) for frame in frames])
 
 
-def _planned(config: ArchiveConfig, before: Snapshot) -> _Plan:
-    bounds = _bounds(config)
-    start = _starts(before.watermark, bounds)
+def _plan_batch(config: ArchiveConfig, before: Snapshot) -> _Plan:
+    bounds = _list_bounds(config)
+    start = _list_starts(before.watermark, bounds)
     ends = {queue: bound.end for queue, bound in bounds.items()}
-    # What is gone takes no room in a batch: else one that is smaller than a hole would be empty.
+    # Lost messages do not count: otherwise a batch smaller than a gap would be empty.
     there = {queue: max(at, bounds[queue].first) for queue, at in start.items()}
     end = plan.limit_ends(there, ends, config.offsets_max)
     for queue, bound in bounds.items():
@@ -323,8 +322,8 @@ def _planned(config: ArchiveConfig, before: Snapshot) -> _Plan:
     return _Plan(pieces, covered, lost)
 
 
-def _frame(spark: SparkSession, source: SourceOptions, pieces: list[Range]) -> DataFrame:
-    """Return the messages of some ranges, in as few tasks as are worth their while."""
+def _read_ranges(spark: SparkSession, source: SourceOptions, pieces: list[Range]) -> DataFrame:
+    """Return the messages of ranges, in as few tasks as are useful."""
     total = sum(piece.length for piece in pieces)
     tasks = -(-total // _TASK_RECORDS_MIN)
     exact = replace_options(
@@ -336,7 +335,7 @@ def _frame(spark: SparkSession, source: SourceOptions, pieces: list[Range]) -> D
         partition_records_max=source.partition_records_max or _TASK_RECORDS_MAX,
         partitions_max=min(tasks, source.partitions_max) if source.partitions_max else tasks,
     )
-    # Columns that are never null would be required ones in files.
+    # NOT NULL columns would become required columns in files.
     reader = spark.read.format("rocketmq").schema(columns.ddl(COLUMNS))
     for key, value in exact.given().items():
         reader = reader.option(key, value)
@@ -344,7 +343,7 @@ def _frame(spark: SparkSession, source: SourceOptions, pieces: list[Range]) -> D
 
 
 def write(frame: DataFrame, uri: str) -> None:
-    """Add messages to a folder of a lake, with times that other readers understand as well."""
+    """Write messages to a folder of a lake, with times that other readers understand."""
     conf = frame.sparkSession.conf
     before = conf.get(_TIME_TYPE) or "INT96"
     conf.set(_TIME_TYPE, "TIMESTAMP_MICROS")
@@ -356,8 +355,8 @@ def write(frame: DataFrame, uri: str) -> None:
         conf.set(_TIME_TYPE, before)
 
 
-def _checked(files: list[DataFile], pieces: list[Range], source: SourceOptions) -> int:
-    """Return how many messages files have, which must be as many as there are offsets."""
+def _count_checked(files: list[DataFile], pieces: list[Range], source: SourceOptions) -> int:
+    """Return the number of messages in files, and check it against the number of offsets."""
     rows = sum(file.rows or 0 for file in files)
     covered = sum(piece.length for piece in pieces)
     if rows != covered and not source.is_filtered:
@@ -368,22 +367,22 @@ def _checked(files: list[DataFile], pieces: list[Range], source: SourceOptions) 
 
 
 def discard_if_unused(lake: Lake, folder: str) -> None:
-    """Delete the files of a batch that failed, unless its commit went through all the same."""
+    """Delete the files of a failed batch, unless its commit succeeded nevertheless."""
     try:
         if not any(file.path.startswith(f"{folder}/") for file in lake.snapshot().files):
             lake.discard(folder)
-    except (OSError, StoreError) as error:  # they do not count, and a later sweep finds them
+    except (OSError, StoreError) as error:  # they are not valid, and a later sweep deletes them
         logger.warning("files of a failed batch are left: folder=%s reason=%s", folder, error)
 
 
-def _starts(watermark: Offsets, bounds: dict[QueueKey, Bounds]) -> Offsets:
+def _list_starts(watermark: Offsets, bounds: dict[QueueKey, Bounds]) -> Offsets:
     return {queue: watermark.get(queue, bound.first) for queue, bound in bounds.items()}
 
 
-def _bounds(config: ArchiveConfig) -> dict[QueueKey, Bounds]:
+def _list_bounds(config: ArchiveConfig) -> dict[QueueKey, Bounds]:
     with BrokerSession(config.source) as broker_session:
         return broker_session.bounds(broker_session.queues())
 
 
-def _rest(reached: Offsets, bounds: dict[QueueKey, Bounds]) -> int:
+def _count_rest(reached: Offsets, bounds: dict[QueueKey, Bounds]) -> int:
     return sum(max(0, bound.end - reached[queue]) for queue, bound in bounds.items())

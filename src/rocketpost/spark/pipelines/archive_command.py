@@ -1,4 +1,4 @@
-"""``rocketpost pipeline archive``."""
+"""The command ``rocketpost pipeline archive``."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from rocketpost.spark.pipelines.archive import (
     BATCH_OFFSETS,
     ArchiveConfig,
     ArchiveReport,
-    planned,
+    plan_archive,
 )
 from rocketpost.spark.pipelines.archive import archive as archive_all
 from rocketpost.spark.pipelines.command import FAILURES, Run, pipeline_command
-from rocketpost.spark.pipelines.compaction import FILE_BYTES, compact, mergeable
+from rocketpost.spark.pipelines.compaction import FILE_BYTES, compact, plan_merges
 from rocketpost.spark.pipelines.verification import verify
 from rocketpost.spark.source.plan import Range
 
@@ -67,13 +67,13 @@ def archive(
     is_compact: bool,
 ) -> None:
     """Keep topics in a lake of Parquet files, exactly once."""
-    _only_one("--verify", is_verify, "--compact", is_compact)
-    _only_one("--every", every, "--continuous", continuous)
+    _check_only_one("--verify", is_verify, "--compact", is_compact)
+    _check_only_one("--every", every, "--continuous", continuous)
     for name, is_given in (("--verify", is_verify), ("--compact", is_compact)):
-        _only_one(name, is_given, "--every", every)
-        _only_one(name, is_given, "--continuous", continuous)
+        _check_only_one(name, is_given, "--every", every)
+        _check_only_one(name, is_given, "--continuous", continuous)
         if is_given:
-            _refuse_needless(name)
+            _refuse_unused_options(name)
     if is_verify:
         _verify(run, lake)
         return
@@ -97,11 +97,11 @@ def archive(
         hold=hold or "",
     )
     if run.dry_run:
-        pieces, lost = planned(config)
+        pieces, lost = plan_archive(config)
         _show_ranges(run, "would be archived", pieces, lost)
         run.conclude({"lake": lake, "queues": _as_json(pieces), "lost": lost})
         return
-    config.open()  # which refuses a lake of another kind before Spark starts
+    config.open()  # refuses a lake of another kind before Spark starts
     total = ArchiveReport()
     run.can_go_on = True
     try:
@@ -116,7 +116,7 @@ def archive(
 
 
 def _run(run: Run, config: ArchiveConfig, every: float | None, total: ArchiveReport) -> None:
-    """Archive what is there, and go on with what comes if that is wished."""
+    """Archive present messages, and later ones if requested."""
     with run.session() as spark, run.progress(spark, "archiving") as shown:
 
         def show(done: int, rest: int) -> None:
@@ -135,16 +135,16 @@ def _run(run: Run, config: ArchiveConfig, every: float | None, total: ArchiveRep
                 run.pause(every or _LOOK_SECONDS)
 
 
-def _only_one(name: str, value: object, other: str, other_value: object) -> None:
+def _check_only_one(name: str, value: object, other: str, other_value: object) -> None:
     if value and other_value:
         raise ConfigError(f"{name} and {other} do not go together")
 
 
-def _refuse_needless(mode: str) -> None:
-    """Refuse options that only an archive heeds, unless they are from a file that serves both.
+def _refuse_unused_options(mode: str) -> None:
+    """Refuse options that only an archive run uses, unless they come from a file.
 
     Raises:
-        ConfigError: One was typed in.
+        ConfigError: Such an option was on the command line.
     """
     context = click.get_current_context()
     needless = [
@@ -176,11 +176,11 @@ def _summarize(run: Run, config: ArchiveConfig, total: ArchiveReport) -> None:
     )
 
 
-def _held(lake: str) -> Snapshot:
-    """Return what a lake has.
+def _open_lake(lake: str) -> Snapshot:
+    """Return a lake and its content.
 
     Raises:
-        ConfigError: Nothing: it is another place that was meant.
+        ConfigError: The lake is empty, so another one was probably meant.
     """
     held = open_lake(lake).snapshot()
     if not held.batches:
@@ -189,7 +189,7 @@ def _held(lake: str) -> Snapshot:
 
 
 def _verify(run: Run, lake: str) -> None:
-    held = _held(lake)
+    held = _open_lake(lake)
     if run.dry_run:
         run.say(f"would read every file of {lake}", markup=False)
         return
@@ -215,9 +215,9 @@ def _verify(run: Run, lake: str) -> None:
 
 
 def _compact(run: Run, lake: str) -> None:
-    files = _held(lake).files
+    files = _open_lake(lake).files
     if run.dry_run:
-        small = sum(len(merge.files) for merge in mergeable(files, FILE_BYTES))
+        small = sum(len(merge.files) for merge in plan_merges(files, FILE_BYTES))
         run.say(f"would merge {small} of {len(files)} files")
         run.conclude({"lake": lake, "files": len(files), "small": small})
         return

@@ -1,9 +1,9 @@
-"""What the commands of pipelines share, so that all of them behave the same.
+"""Common parts of the pipeline commands, so that all of them behave the same.
 
-``@pipeline_command(NAME)`` gives a command the options of all (``--config``, ``--dry-run``,
-``--json``, ``--master``, ``--conf``) as one ``Run``, turns failures into one line, and lets it exit
-with 0 when all is whole, 1 when something failed or was found, and 2 when an option makes no sense.
-The report goes to standard output, progress and failures to standard error.
+``@pipeline_command(NAME)`` adds the common options (``--config``, ``--dry-run``, ``--json``,
+``--master``, ``--conf``) as one ``Run``, turns failures into one line, and sets the exit status: 0
+for a complete run, 1 if something failed or was found, 2 for a wrong option. The report goes to
+standard output, progress and failures to standard error.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from rich.console import Console, RenderableType
 from rocketpost.errors import ConfigError, RocketpostError
 from rocketpost.spark.pipelines.options_file import config_option
 from rocketpost.spark.pipelines.paths import check_readable, local_path
-from rocketpost.spark.pipelines.progress import Shown, Tasks, running_tasks
+from rocketpost.spark.pipelines.progress import ShownWork, Tasks, count_running_tasks
 from rocketpost.spark.session import LOCAL_MASTER, ignore_sigterm_in_jvm, make_session
 
 logger = logging.getLogger(__name__)
 
 FAILURES: Final = (RocketpostError, PySparkException, Py4JError, OSError)
-"""What a work fails with; a connection is one to Spark's JVM, for those to brokers are ours."""
+"""Errors of the work. A ConnectionError is about Spark's JVM; those of brokers are our own."""
 _STOPPED: Final = "stopped before all was done"
 _GOES_ON: Final = "; start it again and it goes on from there"
 _ENDED: Final = "Spark ended before all was done: its Java process is gone"
@@ -46,15 +46,15 @@ _STDOUT: Final = "-"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _CANCEL_SECONDS: Final = 0.3
 _RAISED: Final = re.compile(r"[A-Za-z_][\w.]*(Error|Exception): ")
-"""How a Python traceback ends."""
+"""The last line of a Python traceback."""
 _CAUSE: Final = re.compile(r"(Caused by)?: ")
-"""How Java names what went wrong; the first cause comes last."""
+"""Causes in Java's stack traces; the root cause is the last."""
 
 Command = Callable[..., None]
 
 
 class Run:
-    """One run of a command: the options that all commands have, and where its words go."""
+    """One run of a command: the common options, and the outputs."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Run:
         self.dry_run = dry_run
         self.is_whole = True
         self.can_go_on = False
-        """Whether the same command again does not begin anew, if a signal ends this one."""
+        """Whether the same command continues the work after a signal."""
         self._json_file = json_file
         self._master = master
         self._settings = _settings(conf)
@@ -77,41 +77,41 @@ class Run:
         self._started = time.monotonic()
         self._stopping = threading.Event()
         self._notes = Console(stderr=True, highlight=False)
-        # What is printed must not end up in the middle of the JSON.
+        # Other output must not end up in the middle of the JSON.
         self._out = Console(stderr=json_file == _STDOUT, highlight=False)
 
     @property
     def seconds(self) -> float:
-        """How long it has been running."""
+        """The time since the run began."""
         return time.monotonic() - self._started
 
     @property
     def is_stopping(self) -> bool:
-        """Whether SIGTERM or SIGINT asks it to end."""
+        """Whether SIGTERM or SIGINT asked the run to end."""
         return self._stopping.is_set()
 
     @property
     def stopped(self) -> str:
-        """What to say if it ends before all is done."""
+        """The message for a run that ends early."""
         return _STOPPED + (_GOES_ON if self.can_go_on else "")
 
     @property
     def width(self) -> int:
-        """How many characters of the summary fit a line."""
+        """The number of characters in a line of the summary."""
         return self._out.width
 
     def check_path(self, option: str, path: str) -> None:
-        """Refuse what Spark could not read; what is not on this machine it must find out itself.
+        """Check that Spark can read a path, if it is on this machine.
 
         Raises:
-            ConfigError: It is on this machine, and cannot be read.
+            ConfigError: The path cannot be read.
         """
         place = local_path(path, self._settings)
         if place is not None:
             check_readable(option, place)
 
     def pause(self, seconds: float) -> None:
-        """Wait, but not when it is to end."""
+        """Wait, but return at once when the run should end."""
         self._stopping.wait(seconds)
 
     def say(self, text: RenderableType, *, markup: bool = True) -> None:
@@ -119,19 +119,19 @@ class Run:
         self._out.print(text, markup=markup, soft_wrap=isinstance(text, str))
 
     def conclude(self, report: Mapping[str, Any], *, is_whole: bool = True) -> None:
-        """Say what was done, for ``--json``; a run that is not whole exits with 1."""
+        """Set the report for ``--json``; a run that is not complete exits with 1."""
         self._report = dict(report)
         self.is_whole = is_whole
 
     @contextlib.contextmanager
     def session(self) -> Iterator[SparkSession]:
-        """Have a session of Spark, with settings of the user's.
+        """Yield a Spark session with the user's settings.
 
-        A signal cancels its jobs, so that what waits for them fails at once, and sets
-        ``is_stopping``. A session that was there before is used, and left alone.
+        A signal cancels its jobs, so that calls that wait for them fail at once, and sets
+        ``is_stopping``. An existing session is used, and not stopped.
 
         Raises:
-            ConfigError: There is no Java.
+            ConfigError: Java is missing.
         """
         is_ours = SparkSession.getActiveSession() is None
         with self._notes.status("starting Spark"):
@@ -142,8 +142,8 @@ class Run:
                 ignore_sigterm_in_jvm(spark)
         try:
             with (
-                _asked_to_stop(self._stopping),
-                _cancelling(spark, self._stopping, is_quiet=is_ours),
+                _stop_on_signals(self._stopping),
+                _cancel_jobs(spark, self._stopping, is_quiet=is_ours),
             ):
                 yield spark
         finally:
@@ -153,16 +153,16 @@ class Run:
                 except (Py4JError, ConnectionError) as error:  # its JVM got the signal as well
                     logger.debug("Spark had ended already: %s", error)
 
-    def progress(self, spark: SparkSession, title: str) -> Shown:
-        """Show how far a work is, while the returned context lasts."""
+    def progress(self, spark: SparkSession, title: str) -> ShownWork:
+        """Show the progress of work while the returned context is open."""
 
         def look() -> Tasks:
-            return running_tasks(spark.sparkContext.statusTracker())
+            return count_running_tasks(spark.sparkContext.statusTracker())
 
-        return Shown(self._notes, title, look=look)
+        return ShownWork(self._notes, title, look=look)
 
     def write(self, error: str | None = None) -> None:
-        """Write the report for programs, if that was asked for."""
+        """Write the report for programs, if requested."""
         if self._json_file is None:
             return
         value = {
@@ -181,7 +181,7 @@ class Run:
 
 
 def pipeline_command(name: str) -> Callable[[Command], Command]:
-    """Give a function that takes a :class:`Run` and its own options those of all pipelines."""
+    """Add the common options to a function that takes a :class:`Run` and its own options."""
 
     def decorate(function: Command) -> Command:
         @functools.wraps(function)
@@ -193,7 +193,7 @@ def pipeline_command(name: str) -> Callable[[Command], Command]:
             conf: tuple[str, ...],
             **own: Any,
         ) -> None:
-            with failures():
+            with report_failures():
                 run = Run(name, dry_run=dry_run, json_file=json_file, master=master, conf=conf)
                 try:
                     function(run, **own)
@@ -206,7 +206,7 @@ def pipeline_command(name: str) -> Callable[[Command], Command]:
             if not run.is_whole:
                 raise click.exceptions.Exit(1)
 
-        # Click shows options in the reverse of this order: those of all commands come last.
+        # Click shows options in the reverse of this order: the common ones come last.
         command.__click_params__ = []  # type: ignore[attr-defined]
         for option in _SHARED:
             option(command)
@@ -216,8 +216,10 @@ def pipeline_command(name: str) -> Callable[[Command], Command]:
     return decorate
 
 
-def _writable(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
-    """Refuse a place for a report now and not when the work is done."""
+def _check_writable(
+    context: click.Context, option: click.Parameter, value: str | None
+) -> str | None:
+    """Check now, and not after the work, that the report can be written."""
     if value is not None and value != _STDOUT and not Path(value).absolute().parent.is_dir():
         raise click.BadParameter(f"there is no directory {Path(value).parent}")
     return value
@@ -227,7 +229,7 @@ html_option = click.option(
     "--html",
     "html_file",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
-    callback=_writable,
+    callback=_check_writable,
     help="Write a page here.",
 )
 
@@ -241,7 +243,7 @@ _SHARED: Final = (
         "--json",
         "json_file",
         type=click.Path(dir_okay=False, writable=True, allow_dash=True),
-        callback=_writable,
+        callback=_check_writable,
         help="Write the report here, for programs; - is standard output.",
     ),
     click.option("--dry-run", is_flag=True, help="Only say what would be done."),
@@ -250,7 +252,7 @@ _SHARED: Final = (
 
 
 class _Time(click.ParamType[int]):
-    """Milliseconds since the epoch, or a time such as 2026-11-16T12:00:00 (UTC if it says none)."""
+    """Milliseconds since the epoch, or a time such as 2026-11-16T12:00:00 (UTC without a zone)."""
 
     name = "time"
 
@@ -278,8 +280,8 @@ until_option = click.option("--until", type=_Time(), help="Stored before.")
 
 
 @contextlib.contextmanager
-def failures() -> Iterator[None]:
-    """Let a command end with one line that says what failed."""
+def report_failures() -> Iterator[None]:
+    """End a command with one line about the failure."""
     try:
         yield
     except ConfigError as error:
@@ -289,7 +291,7 @@ def failures() -> Iterator[None]:
 
 
 def reason(error: Exception) -> str:
-    """Return why something failed, in one line; of Spark's errors the one that was ours."""
+    """Return the reason of a failure in one line; for Spark's errors, our own error inside."""
     if isinstance(error, RocketpostError):
         return str(error)
     if _is_gone(error):
@@ -308,7 +310,7 @@ def reason(error: Exception) -> str:
 
 
 def _is_gone(error: Exception) -> bool:
-    """Tell whether an error says that nobody answers in place of Spark's JVM."""
+    """Return whether an error says that Spark's JVM is gone."""
     if isinstance(error, (ConnectionError, Py4JNetworkError)):
         return True
     is_of_py4j = isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError)
@@ -316,8 +318,8 @@ def _is_gone(error: Exception) -> bool:
 
 
 @contextlib.contextmanager
-def _asked_to_stop(stopping: threading.Event) -> Iterator[None]:
-    """Let SIGTERM and SIGINT set an event, once: a second one ends the process as usual."""
+def _stop_on_signals(stopping: threading.Event) -> Iterator[None]:
+    """Let SIGTERM and SIGINT set an event, once. A second signal ends the process as usual."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -338,19 +340,19 @@ def _asked_to_stop(stopping: threading.Event) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _cancelling(
+def _cancel_jobs(
     spark: SparkSession, stopping: threading.Event, *, is_quiet: bool
 ) -> Iterator[None]:
-    """Cancel Spark's jobs as long as an event is set, from a thread of its own.
+    """Cancel Spark's jobs while an event is set, in a thread of its own.
 
-    What Spark says of them after that is no error, and not said if it is to be quiet.
+    Spark's messages about cancelled jobs are not errors, and are suppressed if requested.
     """
     over = threading.Event()
 
     def cancel() -> None:
         is_heard = True
         while not over.wait(_CANCEL_SECONDS):
-            if stopping.is_set():  # again and again: the next job may have begun meanwhile
+            if stopping.is_set():  # repeatedly, because the next job may have begun
                 with contextlib.suppress(Py4JError, OSError):  # then Spark is gone already
                     if is_heard and is_quiet:
                         spark.sparkContext.setLogLevel("OFF")

@@ -1,4 +1,4 @@
-"""``rocketpost pipeline NAME``: the pipelines from the command line."""
+"""The command group ``rocketpost pipeline NAME``."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import click
 
 from rocketpost.spark.pipelines.archive_command import archive
 from rocketpost.spark.pipelines.audit.command import audit
-from rocketpost.spark.pipelines.copying_commands import dead_letters, replay
+from rocketpost.spark.pipelines.copy_commands import dead_letters, replay
 
 
 @click.group()
 def pipeline() -> None:
-    """Work over many messages, on Spark."""
+    """Run jobs over many messages, on Spark."""
 
 
 pipeline.add_command(archive)

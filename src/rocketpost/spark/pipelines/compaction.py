@@ -1,9 +1,9 @@
-"""Small files of a lake into few large ones; what is archived stays the same.
+"""Compaction of a lake: joins small files into few large ones, without changing the content.
 
-Only files below half of the wished size are written anew, and only if that makes fewer of them: a
-lake that is compacted every day is not rewritten every day, and one in which nothing is new is left
-alone. They are sorted by queue and offset, so that readers can skip files. The files from before
-stay until the next compaction (Delta: until they are vacuumed), for those who still read them.
+Only files below half of the target size are rewritten, and only if that makes fewer files. So a
+lake that is compacted every day is not rewritten every day, and one without new files does not
+change. Files are sorted by queue and offset, so that readers can skip some. Old files stay until
+the next compaction (Delta: until they are vacuumed), for queries that still read them.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from pyspark.sql import functions as f
 
 from rocketpost.errors import ClientError
 from rocketpost.spark.lake.lake import Batch, DataFile, Lake, Snapshot, open_lake
-from rocketpost.spark.pipelines.archive import discard_if_unused, messages, write
+from rocketpost.spark.pipelines.archive import discard_if_unused, read_files, write
 
 FILE_BYTES: Final = 128 * 1024 * 1024
 _ORDER: Final = ("topic", "date", "brokerName", "queueId", "queueOffset")
 
 
 class Merge(NamedTuple):
-    """Files of one partition, and into how many they go."""
+    """Files of one partition, and the number of files that replace them."""
 
     files: list[DataFile]
     into: int
@@ -35,15 +35,15 @@ class Compaction(NamedTuple):
 
     before: int
     after: int
-    """How many files there were, and are."""
+    """Number of files before and after."""
     batch: Batch
 
 
-def mergeable(files: list[DataFile], file_bytes: int) -> list[Merge]:
-    """Return what is worth merging: small files of a partition that make fewer together.
+def plan_merges(files: list[DataFile], file_bytes: int) -> list[Merge]:
+    """Return the merges: small files of a partition that make fewer files together.
 
-    Small is below half of the wished size, so that what a merge has written is left alone, even
-    if it turned out smaller than its parts.
+    Small is below half of the target size, so that merged files are not merged again, even if they
+    became smaller than their parts.
     """
     by_partition: dict[str, list[DataFile]] = defaultdict(list)
     for file in files:
@@ -65,12 +65,12 @@ def compact(
     Args:
         spark: The session.
         lake_uri: The lake.
-        file_bytes: How large a file should be; those below half of it are merged.
+        file_bytes: The target size of files; those below half of it are merged.
 
     Raises:
         ClientError: The rows do not add up; nothing was changed then.
         ConfigError: The lake cannot be written to safely.
-        StoreError: Somebody else wrote to the lake meanwhile; nothing was changed then.
+        StoreError: Another process wrote to the lake meanwhile; nothing was changed then.
     """
     lake = open_lake(lake_uri)
     lake.check_writable()
@@ -86,7 +86,7 @@ def compact(
 
 def _compact_once(spark: SparkSession, lake: Lake, file_bytes: int) -> Compaction | None:
     before = lake.snapshot()
-    merges = mergeable(before.files, file_bytes)
+    merges = plan_merges(before.files, file_bytes)
     if not merges:
         return None
     folder = lake.make_folder_name(before.next_number)
@@ -97,7 +97,7 @@ def _compact_once(spark: SparkSession, lake: Lake, file_bytes: int) -> Compactio
         if len(files) >= len(before.files):  # Spark's settings may ask for smaller ones
             lake.discard(folder)
             return None
-        batch = _merged(before, files)
+        batch = _make_batch(before, files)
         lake.commit(batch, base=before)
     except BaseException:
         discard_if_unused(lake, folder)
@@ -108,30 +108,30 @@ def _compact_once(spark: SparkSession, lake: Lake, file_bytes: int) -> Compactio
 def _write(
     spark: SparkSession, lake: Lake, merges: list[Merge], folder: str, file_bytes: int
 ) -> None:
-    """Write files anew: no more of each partition than its merge says."""
+    """Write the merged files, as many in each partition as its merge says."""
     # A task writes one file of each partition that it has rows of. So all partitions of one file
     # are one job, in which each has one task, and the others have a job each.
     single = [file for merge in merges if merge.into == 1 for file in merge.files]
     jobs = [(merge.files, merge.into) for merge in merges if merge.into > 1]
     for files, count in jobs:
-        rows = _dated(messages(spark, lake, files))
-        write(_sorted(rows.repartitionByRange(count, *_ORDER)), lake.uri_for(folder))
+        rows = _add_date(read_files(spark, lake, files))
+        write(_sort_rows(rows.repartitionByRange(count, *_ORDER)), lake.uri_for(folder))
     if single:
         tasks = max(1, round(sum(file.bytes for file in single) / file_bytes))
-        rows = _dated(messages(spark, lake, single))
-        write(_sorted(rows.repartition(tasks, *_ORDER[:2])), lake.uri_for(folder))
+        rows = _add_date(read_files(spark, lake, single))
+        write(_sort_rows(rows.repartition(tasks, *_ORDER[:2])), lake.uri_for(folder))
 
 
-def _dated(rows: DataFrame) -> DataFrame:
+def _add_date(rows: DataFrame) -> DataFrame:
     return rows.withColumn("date", f.to_date("storeTimestamp"))
 
 
-def _sorted(rows: DataFrame) -> DataFrame:
+def _sort_rows(rows: DataFrame) -> DataFrame:
     return rows.sortWithinPartitions(*_ORDER)
 
 
-def _merged(before: Snapshot, files: list[DataFile]) -> Batch:
-    """Return the batch that stands for all others.
+def _make_batch(before: Snapshot, files: list[DataFile]) -> Batch:
+    """Return the batch that replaces all others.
 
     Raises:
         ClientError: Its files have other messages than theirs.

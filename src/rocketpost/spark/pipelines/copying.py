@@ -1,10 +1,10 @@
-"""Messages as rows for the sink again: copies that keep what is the user's, numbered by origin.
+"""Copies of messages as rows for the sink, with the user's properties, numbered by origin.
 
-A copy's number is its queue offset, under a producer named after the copying, what it selects and
-the queue that the message comes from. So a copying that is killed and started again stores every
-copy once, however Spark shares the rows out; one of another name or another selection knows nothing
-of it. All copies of a queue are sent by one task, in the order of their offsets. That keeps their
-order, and lets a run take as stored what lies behind more gaps than brokers remember.
+The number of a copy is its queue offset, under a producer named after the copy job, its selection
+and the original queue. So a job that is killed and started again stores every copy once, however
+Spark distributes the rows; a job of another name or selection is independent of it. One task sends
+all copies of a queue, in the order of their offsets. That keeps their order, and lets a run treat
+rows as stored even if brokers no longer remember all gaps.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ COPY_ID: Final = "COPY_ID"
 COPY_BORN: Final = "COPY_BORN_MS"
 COPY_STORED: Final = "COPY_STORED_MS"
 MARKS: Final = (COPY_OF, COPY_BY, COPY_ID, COPY_BORN, COPY_STORED)
-"""Properties of a copy that tell what it is a copy of."""
+"""Properties of a copy that name its origin."""
 
 _SYSTEMS: Final = sorted({*names.RESERVED, names.UNIQUE_KEY})
-"""Left out of copies: they would be delayed, halves, retries or answers once more."""
+"""Properties that copies lack, because they would make them delayed, half messages or retries."""
 _RATE_PER_TASK: Final = 10_000
 _ROWS_IN_TURN: Final = 1000
 _ROWS_IN_PLACE: Final = 256
@@ -45,16 +45,16 @@ _QUEUE: Final = ("topic", "brokerName", "queueId")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyConfig:
-    """How copies are sent.
+    """Settings of a copy job.
 
     Attributes:
         name_servers: ``host:port;host:port`` of the brokers that get them.
-        name: What this copying is called; the same name and selection again continue it.
-        topic: Where all copies go; where they came from if None.
-        rate: Messages a second at most, all tasks together.
-        tasks: How many send at the same time at most.
-        keep_order: Whether copies of one queue stay in order: they share a queue then. Messages
-            with a sharding key stay in the order of their key in any case.
+        name: The name of the job; the same name and selection continue it.
+        topic: The target topic of all copies; their original topics if None.
+        rate: The limit of messages per second, for all tasks together.
+        tasks: The limit of concurrent tasks.
+        keep_order: Whether copies of one queue stay in order, in one queue. Messages with a
+            sharding key keep the order of their key in any case.
     """
 
     name_servers: str
@@ -78,7 +78,7 @@ class CopyConfig:
 
 
 class Origin(NamedTuple):
-    """What is copied of one queue."""
+    """The messages to copy from one queue."""
 
     queue: QueueKey
     messages: int
@@ -88,10 +88,10 @@ class Origin(NamedTuple):
     last_ms: int
 
 
-def originals(frame: DataFrame, config: CopyConfig) -> DataFrame:
-    """Return messages without the copies that this very copying has made among them.
+def drop_own_copies(frame: DataFrame, config: CopyConfig) -> DataFrame:
+    """Return messages without copies that this job itself has made.
 
-    They are there if it sends to a topic that it reads, and would else be copied by the next run.
+    The job may send to a topic that it reads; the next run would copy the copies.
     """
     is_own = f.coalesce(f.col("properties")[COPY_BY] == config.name, f.lit(False))
     if config.topic is not None:
@@ -99,8 +99,8 @@ def originals(frame: DataFrame, config: CopyConfig) -> DataFrame:
     return frame.filter(~is_own)
 
 
-def origins(frame: DataFrame) -> list[Origin]:
-    """Return what is copied of each queue."""
+def count_origins(frame: DataFrame) -> list[Origin]:
+    """Return the number of messages to copy from each queue."""
     rows = frame.groupBy(*_QUEUE).agg(
         f.count("*"),
         f.min("queueOffset"),
@@ -112,10 +112,10 @@ def origins(frame: DataFrame) -> list[Origin]:
 
 
 def producer_id(config: CopyConfig, selection: str, queue: QueueKey) -> str:
-    """Return under which name the copies of a queue are numbered.
+    """Return the producer id of the copies of a queue.
 
-    What is selected is part of it: another selection under the same name would else pass over
-    what the first one left out.
+    It includes the selection. Otherwise another selection under the same name would skip messages
+    that the first one left out.
     """
     text = f"{selection}\0{config.topic or ''}"
     digest = hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
@@ -126,16 +126,16 @@ def producer_id(config: CopyConfig, selection: str, queue: QueueKey) -> str:
     return f"{config.name}/{digest}/{long}"[:PRODUCER_ID_MAX]
 
 
-def sending_tasks(config: CopyConfig, found: Sequence[Origin], at_once: int) -> int:
-    """Return how many tasks send.
+def choose_task_count(config: CopyConfig, found: Sequence[Origin], at_once: int) -> int:
+    """Return the number of tasks that send.
 
-    Each has its share of the rate. So if there is one, there are no more than it needs, than Spark
-    runs at the same time, and than there are queues: the shares of others would be lost.
+    Each task gets its share of the rate. So with a rate there are no more tasks than it needs, than
+    Spark runs at the same time, and than there are queues: other shares would be lost.
 
     Args:
-        config: How copies are sent.
-        found: The queues that they come from.
-        at_once: How many tasks Spark runs at the same time.
+        config: The settings of the job.
+        found: The original queues.
+        at_once: The number of tasks that Spark runs at the same time.
     """
     most = min(config.tasks, len(found))
     if config.rate is not None:
@@ -143,8 +143,8 @@ def sending_tasks(config: CopyConfig, found: Sequence[Origin], at_once: int) -> 
     return max(1, most)
 
 
-def shared_out(found: Sequence[Origin], tasks: int) -> dict[QueueKey, int]:
-    """Return the task of each queue, so that tasks have about the same work."""
+def assign_tasks(found: Sequence[Origin], tasks: int) -> dict[QueueKey, int]:
+    """Return the task of each queue, with about the same work for all tasks."""
     loads = [0] * tasks
     tasks_of = {}
     for origin in sorted(found, key=lambda each: (-each.messages, each.queue)):
@@ -154,10 +154,10 @@ def shared_out(found: Sequence[Origin], tasks: int) -> dict[QueueKey, int]:
     return tasks_of
 
 
-def target(queue: QueueKey, queues: Sequence[MessageQueue]) -> MessageQueue:
-    """Return the queue for the copies of a queue: its namesake, or one that follows from its name.
+def choose_target_queue(queue: QueueKey, queues: Sequence[MessageQueue]) -> MessageQueue:
+    """Return the target queue of a queue: the one of the same name, or one chosen by its name.
 
-    It depends on nothing else, so that a run that continues another goes on where that one was.
+    It depends on nothing else, so that a run can continue another.
     """
     for each in queues:
         if (each.broker_name, each.queue_id) == (queue.broker, queue.queue_id):
@@ -166,7 +166,7 @@ def target(queue: QueueKey, queues: Sequence[MessageQueue]) -> MessageQueue:
     return ordered[(zlib.crc32(queue.broker.encode()) + queue.queue_id) % len(ordered)]
 
 
-def copies(
+def make_copies(
     frame: DataFrame,
     config: CopyConfig,
     *,
@@ -178,40 +178,42 @@ def copies(
     topic: Column | None = None,
     more: Mapping[str, Column] | None = None,
 ) -> DataFrame:
-    """Return the rows to send for messages: in their tasks, in the order in which they are sent.
+    """Return the rows of copies, in their tasks and in the order of sending.
 
-    Within a task the queues take turns, so that all of them come forward together.
+    Within a task the queues take turns, so that all of them progress together.
 
     Args:
         frame: Messages, with all columns of the source.
-        config: How they are sent.
-        selection: What was selected, in words.
-        found: Where they come from.
-        tasks: How many tasks send them.
-        queues_of: Tells the queues of a topic that can be written to.
-        topics: Where they go, all in all, if ``topic`` says where each goes.
-        topic: Where each goes, if the configuration does not say; where it came from if None.
-        more: Properties that copies get beside those of their messages.
+        config: The settings of the job.
+        selection: The selection as text.
+        found: The original queues.
+        tasks: The number of tasks that send.
+        queues_of: Returns the writable queues of a topic.
+        topics: All target topics, if ``topic`` is a column.
+        topic: The target topic of each row, if not configured; the original topic if None.
+        more: Additional properties of copies.
     """
     goal = f.col("topic") if topic is None else topic
     if config.topic is not None:
         goal, topics = f.lit(config.topic), [config.topic]
-    table = _table(frame, config, selection, found, tasks=tasks, queues_of=queues_of)
+    table = _make_table(frame, config, selection, found, tasks=tasks, queues_of=queues_of)
     rows = frame.withColumn("__to", goal).join(f.broadcast(table), list(_QUEUE))
     place = f.col("__namesake")
     if not config.keep_order:
-        places = _places(frame, queues_of, topics or sorted({each.queue.topic for each in found}))
+        places = _list_target_queues(
+            frame, queues_of, topics or sorted({each.queue.topic for each in found})
+        )
         rows = rows.join(f.broadcast(places), "__to", "left")
-        place = f.element_at("__places", _place_number())
-    columns = _columns(rows, place, _properties(config, more or {}))
+        place = f.element_at("__places", _target_number())
+    columns = _copy_columns(rows, place, _copy_properties(config, more or {}))
     placed = columns.repartitionById(tasks, "__task")
     return placed.sortWithinPartitions("__turn", "producerId", "sequence").drop("__task", "__turn")
 
 
-def _columns(rows: DataFrame, place: Column, properties: Column) -> DataFrame:
-    """Return what the sink wants of each copy, and its task and turn."""
+def _copy_columns(rows: DataFrame, place: Column, properties: Column) -> DataFrame:
+    """Return the columns of the sink for each copy, with its task and turn."""
     sharding = f.nullif(f.col("properties")[names.SHARDING_KEY], f.lit(""))
-    is_free = sharding.isNull()  # else its key says where it goes
+    is_free = sharding.isNull()  # otherwise its key determines the queue
     level = f.col("properties")[names.PRIORITY].try_cast("int")
     turn = f.floor((f.col("queueOffset") - f.col("__first")) * f.col("__turns") / f.col("__span"))
     return rows.withColumn("__place", f.when(is_free, place)).select(
@@ -233,10 +235,10 @@ def _columns(rows: DataFrame, place: Column, properties: Column) -> DataFrame:
 
 
 def send(rows: DataFrame, config: CopyConfig, *, tasks: int) -> None:
-    """Send rows of :func:`copies`: each once, at the wished rate, by so many tasks.
+    """Send rows of :func:`make_copies` with some tasks: each once, at the rate of the options.
 
     Raises:
-        PySparkException: A task failed for good; send them again to go on.
+        PySparkException: A task failed permanently; send the rows again to continue.
     """
     writer = rows.write.format("rocketmq").mode("append")
     writer = writer.option("nameServer", config.name_servers).option("delivery", "exactlyOnce")
@@ -248,7 +250,7 @@ def send(rows: DataFrame, config: CopyConfig, *, tasks: int) -> None:
     writer.save()
 
 
-def _table(
+def _make_table(
     frame: DataFrame,
     config: CopyConfig,
     selection: str,
@@ -257,14 +259,14 @@ def _table(
     tasks: int,
     queues_of: Callable[[str], Sequence[MessageQueue]],
 ) -> DataFrame:
-    """Return what is decided for each queue, as a small table."""
-    tasks_of = shared_out(found, tasks)
+    """Return the decisions for each queue as a small table."""
+    tasks_of = assign_tasks(found, tasks)
     turns = max(-(-origin.messages // _ROWS_IN_TURN) for origin in found)
     rows: list[tuple[object, ...]] = []
     for origin in found:
         namesake = None
         if config.keep_order:
-            to = target(origin.queue, queues_of(config.topic or origin.queue.topic))
+            to = choose_target_queue(origin.queue, queues_of(config.topic or origin.queue.topic))
             namesake = to.broker_name, to.queue_id
         span = origin.last - origin.first + 1
         name = producer_id(config, selection, origin.queue)
@@ -278,10 +280,10 @@ def _table(
     return frame.sparkSession.createDataFrame(rows, schema)
 
 
-def _places(
+def _list_target_queues(
     frame: DataFrame, queues_of: Callable[[str], Sequence[MessageQueue]], topics: Sequence[str]
 ) -> DataFrame:
-    """Return the queues of topics, in an order that follows from their names: __to, __places."""
+    """Return the queues of topics in the order of their names: __to, __places."""
     rows = [
         (topic, sorted((queue.broker_name, queue.queue_id) for queue in queues_of(topic)))
         for topic in topics
@@ -289,18 +291,18 @@ def _places(
     return frame.sparkSession.createDataFrame(rows, f"__to string, __places array<{_PLACE}>")
 
 
-def _place_number() -> Column:
-    """Return which place a copy goes to if order does not matter: some in a row to the same one.
+def _target_number() -> Column:
+    """Return the number of the target queue if order does not matter; adjacent copies share one.
 
-    It follows from the original alone. So two runs at the same time, or one after the other, send
-    a copy to the same broker, which stores it once.
+    It follows from the original alone. So two runs, concurrent or not, send a copy to the same
+    broker, which stores it once.
     """
     turn = f.floor(f.col("queueOffset") / _ROWS_IN_PLACE) + f.col("__start")
     return (f.pmod(turn, f.size("__places")) + 1).cast("int")
 
 
-def _properties(config: CopyConfig, more: Mapping[str, Column]) -> Column:
-    """Return the properties of a copy: the user's, and what it is a copy of."""
+def _copy_properties(config: CopyConfig, more: Mapping[str, Column]) -> Column:
+    """Return the properties of a copy: those of the user, and the origin."""
     marks = {
         COPY_OF: f.concat_ws("/", *_QUEUE, "queueOffset"),
         COPY_BY: f.lit(config.name),

@@ -1,11 +1,11 @@
-"""Why the messages of a group died, as a page."""
+"""HTML page of the report on dead letters."""
 
 from __future__ import annotations
 
 from html import escape
 
 from rocketpost.spark.pipelines.dead_letter_report import LetterReport
-from rocketpost.spark.pipelines.page import document, nothing, share, table, timeline_bars, utc
+from rocketpost.spark.pipelines.page import document, placeholder, share, table, timeline_bars, utc
 
 
 def page(report: LetterReport) -> str:
@@ -38,7 +38,7 @@ def _summary(report: LetterReport) -> str:
 
 def _causes(report: LetterReport) -> str:
     if not report.causes:
-        return nothing("nothing died")
+        return placeholder("nothing died")
     most = report.causes[0].letters
     rows = [
         (
@@ -57,7 +57,7 @@ def _causes(report: LetterReport) -> str:
 
 def _texts(report: LetterReport) -> str:
     if not report.texts:
-        return nothing("no letter has a text")
+        return placeholder("no letter has a text")
     most = report.texts[0].letters
     rows = [
         (

@@ -1,4 +1,4 @@
-"""What there is to know of dead letters, as values: for tables, for JSON and for the page."""
+"""Values of the report on dead letters, for tables, JSON and the page. Pure."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from rocketpost.spark.pipelines.timeline import Moment
 
 
 class Cause(msgspec.Struct, frozen=True, rename="camel"):
-    """Letters of one topic that died of one exception.
+    """Dead letters of one topic with the same exception.
 
     Attributes:
-        cause: The exception's class, or ``unknown``.
-        topic: Where they came from, if they say so.
-        letters: How many.
-        first_ms: When the first died.
-        last_ms: When the last died.
-        example: The exception's text of the last.
+        cause: The class of the exception, or ``unknown``.
+        topic: The original topic, if known.
+        letters: The number of letters.
+        first_ms: The time of the first.
+        last_ms: The time of the last.
+        example: The exception text of the last.
     """
 
     cause: str
@@ -28,7 +28,7 @@ class Cause(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Text(msgspec.Struct, frozen=True, rename="camel"):
-    """Letters whose exceptions said the same, numbers aside."""
+    """Dead letters with the same exception text, except for numbers."""
 
     cause: str
     text: str
@@ -37,19 +37,19 @@ class Text(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class LetterReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Why the messages of a group died.
+    """The report on the dead letters of a group.
 
     Attributes:
-        group: Whose they are.
-        letters: How many.
-        without_origin: How many do not say where they came from.
-        worn_out: How many were sent again so often that they are not any more.
-        redrives_max: How often that is.
-        first_ms: When the first died.
-        last_ms: When the last died.
-        causes: By exception and topic, most frequent first; all of them.
-        texts: By text, the most frequent ones.
-        timeline: When they died.
+        group: The consumer group.
+        letters: The number of letters.
+        without_origin: The number of letters with an unknown original topic.
+        worn_out: The number of letters at the limit of redrives.
+        redrives_max: The limit of redrives.
+        first_ms: The time of the first.
+        last_ms: The time of the last.
+        causes: All causes by exception and topic, the most frequent first.
+        texts: The most frequent texts.
+        timeline: The number of letters over time.
     """
 
     group: str
@@ -64,14 +64,14 @@ class LetterReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     timeline: tuple[Moment, ...]
 
 
-class Redriven(msgspec.Struct, frozen=True, kw_only=True):
-    """What a redrive did, or would do.
+class RedriveReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The report of a redrive, or of a dry run.
 
     Attributes:
-        name: What it is called.
-        letters: How many were due.
-        stored: How many of them are sent now: all, unless it was a dry run, or was stopped.
-        before: So many of them had been sent by earlier runs.
+        name: The name of the redrive.
+        letters: The number of selected letters.
+        stored: The number sent so far: all, except in a dry run or a stopped run.
+        before: The number sent by earlier runs.
     """
 
     name: str

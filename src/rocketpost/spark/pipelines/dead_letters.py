@@ -1,7 +1,7 @@
-"""Dead letters: why they died, and those that deserve it sent to their topics again.
+"""Dead letters: a report on their causes, and the redrive of selected ones.
 
-Letters are told apart by what their handler raised, its text, where they came from and when they
-died. In texts numbers count as one, so that "no customer 17" and "no customer 18" are one cause.
+Letters are classified by exception, text, original topic and time. Numbers in texts are ignored, so
+that "no customer 17" and "no customer 18" are one cause.
 """
 
 from __future__ import annotations
@@ -22,9 +22,15 @@ from rocketpost.model.names import dlq_topic, group_problem, is_system_group
 from rocketpost.spark.broker_session import BrokerSession
 from rocketpost.spark.options import SourceOptions
 from rocketpost.spark.pipelines import timeline
-from rocketpost.spark.pipelines.copying import CopyConfig, copies, origins, send, sending_tasks
-from rocketpost.spark.pipelines.dead_letter_report import Cause, LetterReport, Redriven, Text
-from rocketpost.spark.pipelines.selection import Found, Selection, select
+from rocketpost.spark.pipelines.copying import (
+    CopyConfig,
+    choose_task_count,
+    count_origins,
+    make_copies,
+    send,
+)
+from rocketpost.spark.pipelines.dead_letter_report import Cause, LetterReport, RedriveReport, Text
+from rocketpost.spark.pipelines.selection import SelectedMessages, Selection, select
 from rocketpost.spark.pipelines.targets import CANCELLED, Targets
 from rocketpost.spark.records.columns import all_columns, ddl
 from rocketpost.spark.suggestions import list_similar
@@ -33,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 UNKNOWN: Final = "unknown"
 REDRIVES: Final = "REDRIVES"
-"""How often a message was sent again from dead letters."""
+"""The property with the number of redrives."""
 REDRIVES_MAX: Final = 3
 _CAUSE: Final = "CONSUME_FAILURE"
 _TEXT: Final = "CONSUME_FAILURE_TEXT"
@@ -43,14 +49,14 @@ _SHOWN: Final = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """Which dead letters; what is None does not matter.
+    """A choice of dead letters; None does not restrict it.
 
     Attributes:
-        cause: A part of the exception's class or text, in any case.
-        topic: Where they came from.
-        key: One of their keys.
-        start_ms: They died then or later.
-        end_ms: They died before.
+        cause: A part of the exception's class or text, in any letter case.
+        topic: The original topic.
+        key: One of the keys.
+        start_ms: The earliest time of death.
+        end_ms: The end of the times of death.
     """
 
     cause: str | None = None
@@ -61,7 +67,7 @@ class Choice:
 
 
 class DeadLetters:
-    """Some dead letters of a group, as they are now: what dies later is not among them.
+    """The present dead letters of a group, or a choice of them; later ones are not included.
 
     ::
 
@@ -72,13 +78,13 @@ class DeadLetters:
     Args:
         spark: The session.
         name_servers: ``host:port;host:port``.
-        group: Whose dead letters.
-        choice: Which of them; all if None.
-        redrives_max: Letters that were sent again so often are not sent again any more.
+        group: The consumer group.
+        choice: The choice of letters; all if None.
+        redrives_max: The limit of redrives of a letter.
 
     Raises:
         ConfigError: The group's name is illegal, or no broker knows the group.
-        ClientError: Brokers cannot be asked.
+        ClientError: Brokers do not answer.
     """
 
     def __init__(
@@ -106,11 +112,13 @@ class DeadLetters:
         )
         try:
             found = select(spark, self._selection)
-        except RouteNotFound:  # the topic comes with the first letter
+        except RouteNotFound:  # the first letter creates the topic
             _check_known(name_servers, group)
             none = spark.createDataFrame([], ddl(all_columns()))
-            found = Found(none, none)
-        self._found = Found(*(chosen(explained(frame), self.choice) for frame in found))
+            found = SelectedMessages(none, none)
+        self._found = SelectedMessages(
+            *(select_letters(add_causes(frame), self.choice) for frame in found)
+        )
 
     @property
     def frame(self) -> DataFrame:
@@ -118,12 +126,12 @@ class DeadLetters:
         return self._found.whole
 
     def report(self) -> LetterReport:
-        """Return why they died, from where and when."""
+        """Return the report on causes, topics and times."""
         letters = self._found.narrow.select(
             "origin", "cause", "causeText", "redrives", f.unix_millis("storeTimestamp").alias("ms")
         ).persist()
         try:
-            causes = tuple(_causes(letters))
+            causes = tuple(_count_causes(letters))
             first = min((cause.first_ms for cause in causes), default=None)
             last = max((cause.last_ms for cause in causes), default=None)
             return LetterReport(
@@ -135,7 +143,7 @@ class DeadLetters:
                 first_ms=first,
                 last_ms=last,
                 causes=causes,
-                texts=tuple(_texts(letters)),
+                texts=tuple(_count_texts(letters)),
                 timeline=timeline.timeline(letters, "ms", first, last),
             )
         finally:
@@ -148,34 +156,33 @@ class DeadLetters:
         dry_run: bool = False,
         on_progress: Callable[[int, int], None] | None = None,
         is_over: Callable[[], bool] = lambda: False,
-    ) -> Redriven:
-        """Send them to where they came from, each once for this name and choice.
+    ) -> RedriveReport:
+        """Send the letters to their original topics, each once for this name and choice.
 
-        Those whose origin is not known are left alone, unless the configuration names a topic, and
-        so are those that were sent again too often. What died since the last run of this name is
-        sent as well.
+        Letters without a known origin are skipped, unless the configuration names a topic, and so
+        are letters at the limit of redrives. Letters since the last run of this name are sent, too.
 
         Raises:
-            ClientError: Brokers cannot be asked.
-            PySparkException: A task failed for good; run it again to go on.
+            ClientError: Brokers do not answer.
+            PySparkException: A task failed permanently; run again to continue.
         """
         is_due = f.col("redrives") < self.redrives_max
         if config.topic is None:
             is_due = is_due & f.col("origin").isNotNull()
-        queues = origins(self._found.narrow.filter(is_due))
+        queues = count_origins(self._found.narrow.filter(is_due))
         words = json.dumps([self._selection.words, dataclasses.astuple(self.choice)])
         due = sum(origin.messages for origin in queues)
         if not queues:
-            return Redriven(name=config.name, letters=0, stored=0, before=0)
+            return RedriveReport(name=config.name, letters=0, stored=0, before=0)
         topics = [config.topic] if config.topic else self._origins(is_due)
         config = dataclasses.replace(config, keep_order=False)
         with Targets(config, words, queues, topics=topics) as targets:
-            before = targets.stored()
+            before = targets.count_stored()
             if dry_run:
-                return Redriven(name=config.name, letters=due, stored=before, before=before)
+                return RedriveReport(name=config.name, letters=due, stored=before, before=before)
             at_once = self.frame.sparkSession.sparkContext.defaultParallelism
-            tasks = sending_tasks(config, queues, at_once)
-            rows = copies(
+            tasks = choose_task_count(config, queues, at_once)
+            rows = make_copies(
                 self._found.whole.filter(is_due),
                 config,
                 selection=words,
@@ -188,20 +195,20 @@ class DeadLetters:
             )
             stored = due
             try:
-                with targets.watched(due, on_progress):
+                with targets.watch_progress(due, on_progress):
                     send(rows, config, tasks=tasks)
             except CANCELLED:
                 if not is_over():
                     raise
-                stored = min(due, targets.stored_at_last(rows.sparkSession))
-        return Redriven(name=config.name, letters=due, stored=stored, before=before)
+                stored = min(due, targets.count_stored_at_end(rows.sparkSession))
+        return RedriveReport(name=config.name, letters=due, stored=stored, before=before)
 
     def _origins(self, condition: Column) -> list[str]:
         rows = self._found.narrow.filter(condition).select("origin").distinct().collect()
         return sorted(row.origin for row in rows)
 
 
-def explained(letters: DataFrame) -> DataFrame:
+def add_causes(letters: DataFrame) -> DataFrame:
     """Return dead letters with ``origin``, ``cause``, ``causeText`` and ``redrives``."""
     redrives = f.coalesce(_property(REDRIVES).try_cast("int"), f.lit(0))
     return letters.withColumns(
@@ -214,8 +221,8 @@ def explained(letters: DataFrame) -> DataFrame:
     )
 
 
-def chosen(letters: DataFrame, choice: Choice) -> DataFrame:
-    """Return some of the explained dead letters; time and key were chosen when they were read."""
+def select_letters(letters: DataFrame, choice: Choice) -> DataFrame:
+    """Return the chosen dead letters; time and key were applied when they were read."""
     if choice.cause is not None:
         said = f.lower(f.concat_ws(": ", "cause", "causeText"))
         letters = letters.filter(said.contains(choice.cause.lower()))
@@ -225,20 +232,20 @@ def chosen(letters: DataFrame, choice: Choice) -> DataFrame:
 
 
 def _check_known(name_servers: str, group: str) -> None:
-    """Refuse a group that nobody knows: it would seem to be one that never failed.
+    """Check that brokers know the group; an unknown one would seem to have no failures.
 
     Raises:
-        ConfigError: It is one.
+        ConfigError: No broker knows the group.
     """
     with BrokerSession(
         SourceOptions(name_servers=name_servers, topic=dlq_topic(group))
     ) as broker_session:
         try:
             known = broker_session.known_groups()
-        except Fault as fault:  # such as one that tells it to administrators only
+        except Fault as fault:  # for example a broker that restricts this to administrators
             logger.debug("a broker does not tell its groups: fault=%s", fault)
             return
-        except ClientError as error:  # one that is away may be the one that knows it
+        except ClientError as error:  # a broker that is down may know the group
             logger.warning("nobody knows whether there is the group: group=%s %s", group, error)
             return
     if group not in known:
@@ -249,8 +256,8 @@ def _check_known(name_servers: str, group: str) -> None:
         raise ConfigError(f"no broker knows the group {group}; {hint}")
 
 
-def _causes(letters: DataFrame) -> list[Cause]:
-    """Return, for each cause and origin: how many, since when, until when, and an example."""
+def _count_causes(letters: DataFrame) -> list[Cause]:
+    """Return the number, first and last time, and an example for each cause and origin."""
     rows = (
         letters.groupBy("cause", "origin")
         .agg(
@@ -268,8 +275,8 @@ def _causes(letters: DataFrame) -> list[Cause]:
     ]
 
 
-def _texts(letters: DataFrame) -> list[Text]:
-    """Return the texts that most letters have, numbers aside."""
+def _count_texts(letters: DataFrame) -> list[Text]:
+    """Return the most frequent texts, ignoring numbers."""
     text = f.regexp_replace("causeText", _NUMBERS, "#")
     rows = (
         letters.filter("causeText != ''")

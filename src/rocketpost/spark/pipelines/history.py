@@ -1,7 +1,7 @@
-"""Archived and live messages as one table: no message twice, none left out.
+"""Archived and live messages as one table, each message once.
 
-What the lake has is read from it, and the rest of each queue from its broker. What the lake has is
-looked up once, so a run of the archive meanwhile changes nothing.
+Archived messages are read from the lake, and the rest of each queue from its broker. The lake is
+read once, so a concurrent run of the archive changes nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rocketpost.errors import ClientError, ConfigError
 from rocketpost.spark.broker_session import BrokerSession
 from rocketpost.spark.lake.lake import Snapshot, open_lake
 from rocketpost.spark.options import SourceOptions, fix_offsets, refuse_bounds
-from rocketpost.spark.pipelines.archive import messages
+from rocketpost.spark.pipelines.archive import read_files
 from rocketpost.spark.records import columns
 from rocketpost.spark.source import plan
 from rocketpost.spark.source.plan import Bounds, DataLoss, Offsets, QueueKey
@@ -31,26 +31,28 @@ def history(
 
     Args:
         spark: The session.
-        source: Name servers and topics; ``failOnDataLoss`` says what to do about a hole.
-        lake_uri: Where they were archived.
-        as_of_ms: Leave out what was stored at this time or later.
+        source: Name servers and topics; ``failOnDataLoss`` determines the reaction to gaps.
+        lake_uri: The lake.
+        as_of_ms: Leave out messages stored at this time or later.
 
     Raises:
-        ConfigError: Nothing was archived there, or an option cannot be honoured.
-        ClientError: Messages that are not archived were deleted already, or their broker is away.
+        ConfigError: The lake is empty, or an option cannot be used here.
+        ClientError: Messages were deleted before they were archived, or a broker is down.
     """
     _check(source)
     lake = open_lake(lake_uri)
-    held = lake.snapshot()  # before the bounds: what is archived later is live for us
+    held = lake.snapshot()  # before the bounds: messages archived later count as live
     if not held.files:
         raise ConfigError(f"there is nothing archived in {lake_uri}")
     mine = {queue: at for queue, at in held.watermark.items() if source.selects(queue)}
     with BrokerSession(source) as broker_session:
         bounds = broker_session.bounds(broker_session.queues(known=mine))
-    cold = _chosen(messages(spark, lake, held.files), source, held)
-    start = _starts(held, bounds)
+    cold = _select_archived(read_files(spark, lake, held.files), source, held)
+    start = _find_live_starts(held, bounds)
     pieces, losses = plan.plan_ranges(start, {q: bound.end for q, bound in bounds.items()}, bounds)
-    _tell(_within(cold, [*losses, *_away(mine, bounds)], as_of_ms), source)
+    _log_losses(
+        _drop_later_losses(cold, [*losses, *_find_missing_queues(mine, bounds)], as_of_ms), source
+    )
     names = [column.name for column in columns.all_columns(source.properties_format)]
     frame = cold.select(*names)
     if pieces:
@@ -66,11 +68,11 @@ def history(
     return frame.filter(f.unix_millis("storeTimestamp") < as_of_ms)
 
 
-def _starts(held: Snapshot, bounds: dict[QueueKey, Bounds]) -> Offsets:
-    """Return where the live part of each queue begins.
+def _find_live_starts(held: Snapshot, bounds: dict[QueueKey, Bounds]) -> Offsets:
+    """Return the start of the live part of each queue.
 
-    Of a topic that the lake does not have at all, everything is live. If its first messages are
-    gone, they are missing: maybe another lake was meant.
+    All messages of a topic that is not in the lake are live. If its first messages are deleted,
+    they count as lost: maybe another lake was meant.
     """
     ends, topics = held.watermark, held.topics
     return {
@@ -90,8 +92,8 @@ def _check(source: SourceOptions) -> None:
         raise ConfigError("subExpressionType=SQL92 cannot be used here: lakes know no such filter")
 
 
-def _chosen(cold: DataFrame, source: SourceOptions, held: Snapshot) -> DataFrame:
-    """Return what the options ask for of the archived messages."""
+def _select_archived(cold: DataFrame, source: SourceOptions, held: Snapshot) -> DataFrame:
+    """Return the archived messages that the options select."""
     topics = source.topics
     if source.topic_pattern:
         topics = sorted({queue.topic for queue in held.ranges if source.matches(queue.topic)})
@@ -105,8 +107,8 @@ def _chosen(cold: DataFrame, source: SourceOptions, held: Snapshot) -> DataFrame
     return cold.filter(f.col("tags").isin([tag.strip() for tag in source.expression.split("||")]))
 
 
-def _away(archived: Offsets, there: Collection[QueueKey]) -> list[DataLoss]:
-    """Return the queues that brokers had and do not show: nobody knows what came since."""
+def _find_missing_queues(archived: Offsets, there: Collection[QueueKey]) -> list[DataLoss]:
+    """Return archived queues that no broker shows; their newer messages are unknown."""
     return [
         DataLoss(
             queue, f"{queue} is archived up to offset {at} and not there any more to tell of more"
@@ -116,8 +118,10 @@ def _away(archived: Offsets, there: Collection[QueueKey]) -> list[DataLoss]:
     ]
 
 
-def _within(cold: DataFrame, losses: list[DataLoss], as_of_ms: int | None) -> list[DataLoss]:
-    """Return the losses that matter: messages stored later than the asked time do not."""
+def _drop_later_losses(
+    cold: DataFrame, losses: list[DataLoss], as_of_ms: int | None
+) -> list[DataLoss]:
+    """Return the losses of messages stored before the requested time."""
     if as_of_ms is None or not losses:
         return losses
     last = {
@@ -129,7 +133,7 @@ def _within(cold: DataFrame, losses: list[DataLoss], as_of_ms: int | None) -> li
     return [loss for loss in losses if last.get(loss.queue, 0) < as_of_ms]
 
 
-def _tell(losses: list[DataLoss], source: SourceOptions) -> None:
+def _log_losses(losses: list[DataLoss], source: SourceOptions) -> None:
     if losses and source.fail_on_data_loss:
         more = f" (and {len(losses) - 1} queues more)" if len(losses) > 1 else ""
         raise ClientError(

@@ -1,15 +1,15 @@
-"""``--config``: the options of a command in a YAML file, by the names they have there.
+"""The option ``--config``: options of a command in a YAML file.
 
-The command line wins over the file. A list stands for values parted by commas, and ``conf`` may be
-a mapping:
+The command line takes precedence over the file. A list replaces values separated by commas, and
+``conf`` may be a mapping:
 
     name-server: 127.0.0.1:9876
     topic: [Orders, Payments]
     lake: /lake/orders
     conf: {spark.driver.memory: 2g}
 
-The keys of brokers that control access (``access-key``, ``secret-key``, ``security-token``) stand
-in the file alone, or in the environment.
+Credentials for brokers with access control (``access-key``, ``secret-key``, ``security-token``) may
+be in the file or in the environment, but not on the command line.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _KEYS: Final = {
 
 
 def _from_file(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
-    """Take the options of a YAML file as defaults.
+    """Use the options of a YAML file as defaults.
 
     Raises:
-        click.UsageError: A name in it is no option of the command.
+        click.UsageError: The file has a name that is not an option of the command.
     """
     if path is None:
         return None
@@ -68,16 +68,16 @@ def _from_file(context: click.Context, option: click.Parameter, path: Path | Non
 
 
 def _problem(error: yaml.YAMLError) -> str:
-    """Return what is wrong, without the text that is: it may be a key."""
+    """Return a description of the problem without the text, which may be a secret."""
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
         return "it is no YAML"
     return f"line {error.problem_mark.line + 1}: {error.problem}"
 
 
 def _take_keys(values: dict[str, Any]) -> None:
-    """Move keys from the file to the environment, where Spark's processes find them as well.
+    """Move credentials from the file to the environment, for all processes of Spark.
 
-    They are no options, so that nobody types them where everybody can read them.
+    They are not options, because other users can read command lines.
     """
     found = {name: values.pop(name) for name in _KEYS if values.get(name) is not None}
     if found:
@@ -86,7 +86,7 @@ def _take_keys(values: dict[str, Any]) -> None:
 
 
 def _as_given(path: Path, option: click.Parameter, value: object) -> object:
-    """Return a value as the command line would have it."""
+    """Return a value in the form of the command line."""
     if isinstance(option, click.Option) and option.multiple:
         if isinstance(value, dict):
             return [f"{key}={_text(each)}" for key, each in value.items()]

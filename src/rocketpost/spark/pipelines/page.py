@@ -1,4 +1,4 @@
-"""Reports as one HTML file each: no scripts, nothing loaded, light and dark, wide and narrow.
+"""Reports as HTML pages without scripts or external resources, for light and dark screens.
 
 Cells and bodies of sections are HTML; everything else is text and is escaped here.
 """
@@ -54,10 +54,10 @@ def document(title: str, *, verdict: str, summary: str, sections: Iterable[tuple
     """Return a page.
 
     Args:
-        title: Its name.
-        verdict: The one sentence that matters, as HTML.
-        summary: What it is about.
-        sections: Their names, and what they hold as HTML.
+        title: The title.
+        verdict: The most important sentence, as HTML.
+        summary: Names and values of the summary.
+        sections: Titles and HTML of the sections.
     """
     parts = [
         '<!doctype html><html lang="en"><head><meta charset="utf-8">',
@@ -72,9 +72,9 @@ def document(title: str, *, verdict: str, summary: str, sections: Iterable[tuple
 
 
 def timeline_bars(moments: Sequence[Moment], *, none: str) -> str:
-    """Return how many messages there were over time, ``none`` if there were none."""
+    """Return bars of the number of messages over time; ``none`` if there are none."""
     if not moments:
-        return nothing(none)
+        return placeholder(none)
     labels = [f"{utc(each.from_ms)}: {each.messages:,}" for each in moments]
     marks = {0: utc(moments[0].from_ms), len(moments) - 1: utc(moments[-1].from_ms)}
     most = max(each.messages for each in moments)
@@ -83,13 +83,13 @@ def timeline_bars(moments: Sequence[Moment], *, none: str) -> str:
     return bars(caption, [each.messages for each in moments], labels, marks)
 
 
-def nothing(text: str) -> str:
-    """Return words in place of what is not there."""
+def placeholder(text: str) -> str:
+    """Return a text for an empty section."""
     return f'<p class="soft">{escape(text)}</p>'
 
 
 def share(part: int, whole: int) -> str:
-    """Return a bar as long as a part of a whole."""
+    """Return a bar whose length is a share of the whole."""
     return f'<div class="share" style="width:{100 * part / max(1, whole):.1f}%"></div>'
 
 
@@ -122,7 +122,7 @@ def bars(caption: str, counts: Sequence[int], labels: Sequence[str], marks: dict
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table; heads begin with # for numbers, with @ for times and with = for bars."""
+    """Return a table; headings begin with # for numbers, with @ for times and with = for bars."""
     kinds = [f' class="{_KINDS.get(head[:1], "text")}"' for head in heads]
     top = "".join(
         f"<th{kind}>{escape(head.lstrip('#@='))}</th>"
@@ -138,12 +138,12 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def utc(ms: int) -> str:
-    """Return a time in words."""
+    """Return a time as text."""
     return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"
 
 
 def duration(value: float) -> str:
-    """Return milliseconds in words."""
+    """Return milliseconds as text."""
     for unit, ms in _UNITS:
         if value >= 2 * ms:
             return f"{value / ms:,.1f} {unit}"

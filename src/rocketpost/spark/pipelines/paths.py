@@ -1,7 +1,7 @@
-"""Paths that a pipeline reads, looked at before Spark starts.
+"""Checks of paths that a pipeline reads, before Spark starts.
 
-Only those that are surely of this machine: Spark may be set up to look for the others elsewhere,
-and it alone knows what it then finds.
+Only paths that are certainly on this machine are checked. Spark may be configured to use another
+file system for others.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from rocketpost.errors import ConfigError
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(//(?=/))?")
 _PATTERN: Final = re.compile(r"[*?\[{\\]")
-"""What Spark takes for a pattern of many paths."""
+"""Characters of a pattern of many paths in Spark."""
 _DEFAULT_PLACE: Final = "spark.hadoop.fs.defaultFS"
 _SET_UP_BY: Final = ("HADOOP_CONF_DIR", "SPARK_CONF_DIR", "SPARK_HOME")
-"""Where settings of Spark come from that may say that paths are of another file system."""
+"""Sources of Spark settings that may select another file system."""
 
 
 def local_path(path: str, settings: Mapping[str, str]) -> str | None:
-    """Return where something is on this machine; None if it may be elsewhere, or be many.
+    """Return the local path; None if it may be elsewhere, or a pattern of many.
 
     Args:
-        path: A path or a URI, in Spark's words.
-        settings: Those of Spark.
+        path: A path or a URI for Spark.
+        settings: Settings of Spark.
     """
     if _PATTERN.search(path):
         return None
@@ -39,10 +39,10 @@ def local_path(path: str, settings: Mapping[str, str]) -> str | None:
 
 
 def check_readable(option: str, path: str) -> None:
-    """Refuse a file or directory of this machine that cannot be read.
+    """Check that a file or directory of this machine can be read.
 
     Raises:
-        ConfigError: It is not there, or may not be read; ``option`` is what named it.
+        ConfigError: It cannot be read; ``option`` names it in the message.
     """
     try:
         if os.path.isdir(path):

@@ -1,7 +1,7 @@
-"""How far a work is: a bar on a terminal, a line now and then elsewhere.
+"""Progress of work: a bar on a terminal, or a line from time to time elsewhere.
 
-What is counted is messages when the work counts them, else the tasks of Spark's running jobs.
-Between two counts of messages the tasks of the job that is under way say how much of it is done.
+Progress counts messages if the work counts them, otherwise the tasks of Spark's running jobs.
+Between two counts of messages, the tasks of the running job show its share.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ _LINE_SECONDS: Final = 10.0
 
 
 class Tasks(NamedTuple):
-    """How many tasks of the running jobs are done."""
+    """The number of completed tasks of the running jobs."""
 
     done: int
     total: int
 
     @property
     def share(self) -> float:
-        """How much of the jobs is done, from 0 to 1."""
+        """The completed share of the jobs, from 0 to 1."""
         return self.done / self.total if self.total else 0.0
 
 
-def running_tasks(tracker: StatusTracker) -> Tasks:
-    """Return how far the running jobs are; a stage that is gone again counts for nothing."""
+def count_running_tasks(tracker: StatusTracker) -> Tasks:
+    """Return the progress of the running jobs; stages that ended meanwhile are not counted."""
     jobs = [tracker.getJobInfo(job) for job in tracker.getActiveJobsIds()]
     stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
     known = [stage for stage in stages if stage is not None]
@@ -53,14 +53,14 @@ def running_tasks(tracker: StatusTracker) -> Tasks:
     )
 
 
-class Shown:
-    """A work that is shown while it runs. Thread-safe.
+class ShownWork:
+    """Shows the progress of work while it runs. Thread-safe.
 
     Args:
-        console: Where it is shown.
-        title: What is done, such as ``archiving``.
-        look: Returns how far Spark's jobs are; called from a thread of its own.
-        clock: Seconds; for tests.
+        console: The output.
+        title: The name of the work, such as ``archiving``.
+        look: Returns the progress of Spark's jobs; called from a thread of its own.
+        clock: Returns seconds; for tests.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Shown:
         self._bar.stop()
 
     def count(self, done: int, total: int | None, *, ahead: int = 0) -> None:
-        """Say how many messages are done, of how many, and how many the next job does."""
+        """Set the number of completed messages, of all messages, and of the next job."""
         with self._lock:
             self._done, self._total, self._ahead = done, total, ahead
             self._show(Tasks(0, 0))
@@ -119,7 +119,7 @@ class Shown:
                 self._say(self._messages(done))
 
     def look(self) -> None:
-        """Show how far Spark is."""
+        """Show the progress of Spark."""
         tasks = self._look()
         with self._lock:
             self._show(tasks)
@@ -131,7 +131,7 @@ class Shown:
         while not self._over.wait(_LOOK_SECONDS):
             try:
                 self.look()
-            except (Py4JError, OSError) as error:  # Spark is gone, which its caller finds out
+            except (Py4JError, OSError) as error:  # Spark is gone; the caller gets that error, too
                 logger.debug("no more progress: %s", error)
                 return
 

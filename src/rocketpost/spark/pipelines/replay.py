@@ -1,4 +1,4 @@
-"""Messages of a lake or of brokers into a topic again: in order, at a rate, each once."""
+"""Replay of messages from a lake or brokers: in order, at a rate, each once."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from rocketpost.model.names import is_retry_or_dlq, is_system_topic
 from rocketpost.spark.pipelines.copying import (
     CopyConfig,
     Origin,
-    copies,
-    originals,
-    origins,
+    choose_task_count,
+    count_origins,
+    drop_own_copies,
+    make_copies,
     send,
-    sending_tasks,
 )
-from rocketpost.spark.pipelines.selection import Found, Selection, select
+from rocketpost.spark.pipelines.selection import SelectedMessages, Selection, select
 from rocketpost.spark.pipelines.targets import CANCELLED, Targets
 
 
 class QueueCount(msgspec.Struct, frozen=True, rename="camel"):
-    """How many messages of a queue are taken, between which offsets."""
+    """The number of selected messages of a queue, and their offsets."""
 
     topic: str
     broker: str
@@ -34,16 +34,16 @@ class QueueCount(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ReplayReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a replay did, or would do.
+    """The report of a replay, or of a dry run.
 
     Attributes:
-        name: What it is called.
-        messages: How many were selected.
-        stored: How many of them are stored now: all, unless it was a dry run, or was stopped.
-        before: So many of them had been sent by earlier runs, as far as brokers remember.
-        first_ms: The store time of the oldest.
-        last_ms: The store time of the newest.
-        queues: Where they come from.
+        name: The name of the replay.
+        messages: The number of selected messages.
+        stored: The number stored so far: all, except in a dry run or a stopped run.
+        before: The number sent by earlier runs, as far as brokers remember.
+        first_ms: The store time of the oldest message.
+        last_ms: The store time of the newest message.
+        queues: The original queues.
     """
 
     name: str
@@ -64,7 +64,7 @@ def replay(
     on_progress: Callable[[int, int], None] | None = None,
     is_over: Callable[[], bool] = lambda: False,
 ) -> ReplayReport:
-    """Send messages again; what an earlier run of this name has sent is not sent twice.
+    """Send messages again, except those that an earlier run of this name has sent.
 
     ::
 
@@ -76,27 +76,27 @@ def replay(
 
     Args:
         spark: The session.
-        selection: Which messages.
-        config: How and where to they are sent.
-        dry_run: Only count them.
-        on_progress: Told now and then how many copies are stored, of how many.
-        is_over: Tells whether Spark fails because it was told to; what is stored is told then.
+        selection: The selection of messages.
+        config: The settings of the copy job.
+        dry_run: Only count the messages.
+        on_progress: Called from time to time with the number of stored copies, and of all.
+        is_over: Returns whether Spark fails because it was stopped; then the report is returned.
 
     Raises:
-        ConfigError: The selection or the target makes no sense.
-        ClientError: Brokers cannot be asked, or messages are gone.
-        PySparkException: A task failed for good; run it again to go on.
+        ConfigError: The selection or the target is not valid.
+        ClientError: Brokers do not answer, or messages are deleted.
+        PySparkException: A task failed permanently; run again to continue.
     """
     if config.topic is None:
         _check_return(selection.topics)
-    found = Found(*(originals(each, config) for each in select(spark, selection)))
-    queues = origins(found.narrow)
+    found = SelectedMessages(*(drop_own_copies(each, config) for each in select(spark, selection)))
+    queues = count_origins(found.narrow)
     with Targets(config, selection.words, queues) as targets:
-        before = targets.stored() if queues else 0
+        before = targets.count_stored() if queues else 0
         report = _report(config.name, queues, before)
         if queues and not dry_run:
-            tasks = sending_tasks(config, queues, spark.sparkContext.defaultParallelism)
-            rows = copies(
+            tasks = choose_task_count(config, queues, spark.sparkContext.defaultParallelism)
+            rows = make_copies(
                 found.whole,
                 config,
                 selection=selection.words,
@@ -106,12 +106,12 @@ def replay(
             )
             stored = report.messages
             try:
-                with targets.watched(report.messages, on_progress):
+                with targets.watch_progress(report.messages, on_progress):
                     send(rows, config, tasks=tasks)
             except CANCELLED:
                 if not is_over():
                     raise
-                stored = min(stored, targets.stored_at_last(spark))
+                stored = min(stored, targets.count_stored_at_end(spark))
             report = msgspec.structs.replace(report, stored=stored)
     return report
 

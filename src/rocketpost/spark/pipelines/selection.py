@@ -1,7 +1,7 @@
-"""Which messages a copying takes: of which topics, from where, and which of them.
+"""Selection of the messages for a copy job: by topic, source, time, tag, key or offset.
 
-A selection is fixed before it is read: brokers go on storing, and what is counted must be what is
-then sent.
+A selection is fixed before it is read: brokers continue to store messages, and the messages that
+are counted must be those that are sent.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rocketpost.errors import ClientError, ConfigError
 from rocketpost.model.properties import KEY_SEPARATOR
 from rocketpost.spark.broker_session import BrokerSession
 from rocketpost.spark.options import SourceOptions, fix_offsets
-from rocketpost.spark.pipelines.archive import archived, opened
+from rocketpost.spark.pipelines.archive import archived, open_archive
 from rocketpost.spark.source.plan import Bounds, Offsets, QueueKey
 from rocketpost.spark.source.time_bounds import find_first_since
 
@@ -30,8 +30,8 @@ _NARROW: Final = (
 )
 
 
-class Span(NamedTuple):
-    """Offsets of a queue: from ``start``, before ``end``."""
+class OffsetSpan(NamedTuple):
+    """A span of offsets of a queue: from ``start``, before ``end``."""
 
     start: int
     end: int
@@ -39,17 +39,17 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which messages; what is None or empty does not matter.
+    """A selection of messages; None or empty values do not restrict it.
 
     Attributes:
-        topics: Whose messages.
-        name_servers: ``host:port;host:port`` of the brokers that have them.
-        lake: Read what was archived here, not what brokers have.
-        start_ms: Stored then or later.
-        end_ms: Stored before.
-        tags: One of these tags.
-        keys: One of these keys.
-        offsets: Only these offsets of these queues.
+        topics: The topics.
+        name_servers: ``host:port;host:port`` of the brokers that have the messages.
+        lake: The lake to read instead of brokers.
+        start_ms: The earliest store time.
+        end_ms: The end of store times.
+        tags: Tags of which a message must have one.
+        keys: Keys of which a message must have one.
+        offsets: Spans of offsets by queue.
     """
 
     topics: tuple[str, ...]
@@ -59,7 +59,7 @@ class Selection:
     end_ms: int | None = None
     tags: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
-    offsets: Mapping[QueueKey, Span] | None = None
+    offsets: Mapping[QueueKey, OffsetSpan] | None = None
 
     def __post_init__(self) -> None:
         if not self.topics:
@@ -76,7 +76,7 @@ class Selection:
 
     @property
     def words(self) -> str:
-        """The selection as text; the same text takes the same messages."""
+        """The selection as text; equal texts select the same messages."""
         said = {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
@@ -87,40 +87,40 @@ class Selection:
         return json.dumps(said, sort_keys=True)
 
 
-class Found(NamedTuple):
+class SelectedMessages(NamedTuple):
     """The messages of a selection, fixed."""
 
     whole: DataFrame
-    """With every column."""
+    """The messages with all columns."""
     narrow: DataFrame
-    """The same without bodies, to count."""
+    """The messages without bodies, for counting."""
 
 
-def select(spark: SparkSession, selection: Selection) -> Found:
+def select(spark: SparkSession, selection: Selection) -> SelectedMessages:
     """Return the messages of a selection.
 
     Raises:
-        ConfigError: Nothing was archived there, or a queue does not exist.
-        ClientError: Brokers cannot be asked.
+        ConfigError: The lake is empty, or a queue does not exist.
+        ClientError: Brokers do not answer.
     """
     if selection.lake:
         check_lake(selection)
         every = archived(spark, selection.lake, selection.topics)
         frame = every.filter(_condition(selection))
-        return Found(frame, frame)
-    given = fixed(selection).given()
+        return SelectedMessages(frame, frame)
+    given = fix_selection(selection).given()
     condition = _condition(selection)
     live = spark.read.format("rocketmq").options(**given).load().filter(condition)
     slim = spark.read.format("rocketmq").schema(_NARROW).options(**given).load()
-    return Found(live, slim.filter(condition))
+    return SelectedMessages(live, slim.filter(condition))
 
 
-def fixed(selection: Selection) -> SourceOptions:
-    """Return how the messages that brokers have now are read, however many come meanwhile.
+def fix_selection(selection: Selection) -> SourceOptions:
+    """Return options that read the present messages of brokers, without later ones.
 
     Raises:
         ConfigError: A queue does not exist.
-        ClientError: Brokers cannot be asked, or offsets are gone.
+        ClientError: Brokers do not answer, or offsets are deleted.
     """
     source = SourceOptions(
         name_servers=selection.name_servers,
@@ -138,16 +138,16 @@ def fixed(selection: Selection) -> SourceOptions:
         if selection.end_ms is not None:
             end = find_first_since(broker_session, bounds, dict.fromkeys(bounds, selection.end_ms))
     if selection.offsets is not None:
-        start, end = _narrowed(start, end, bounds, selection.offsets)
+        start, end = _narrow_ranges(start, end, bounds, selection.offsets)
     end = {queue: max(at, start[queue]) for queue, at in end.items()}
     return fix_offsets(source, start, end)
 
 
-def parse_offsets(text: str) -> dict[QueueKey, Span]:
-    """Read offsets by queue: ``{"Orders": {"broker-a": {"0": [100, 200]}}}``.
+def parse_offsets(text: str) -> dict[QueueKey, OffsetSpan]:
+    """Parse spans of offsets by queue: ``{"Orders": {"broker-a": {"0": [100, 200]}}}``.
 
     Raises:
-        ConfigError: The text is no such JSON.
+        ConfigError: The text is not such JSON.
     """
     try:
         found = {}
@@ -155,7 +155,7 @@ def parse_offsets(text: str) -> dict[QueueKey, Span]:
             for broker, queues in brokers.items():
                 for queue_id, span in queues.items():
                     start, end = map(int, span)
-                    found[QueueKey(topic, broker, int(queue_id))] = Span(start, end)
+                    found[QueueKey(topic, broker, int(queue_id))] = OffsetSpan(start, end)
     except (AttributeError, TypeError, ValueError):
         raise ConfigError(
             'offsets must look like {"Orders": {"broker-a": {"0": [100, 200]}}}, where 100 is '
@@ -164,13 +164,13 @@ def parse_offsets(text: str) -> dict[QueueKey, Span]:
     return found
 
 
-def _narrowed(
+def _narrow_ranges(
     start: Offsets,
     end: Offsets,
     bounds: Mapping[QueueKey, Bounds],
-    offsets: Mapping[QueueKey, Span],
+    offsets: Mapping[QueueKey, OffsetSpan],
 ) -> tuple[Offsets, Offsets]:
-    """Cut ranges to the offsets that are wanted; queues that are not named become empty."""
+    """Restrict ranges to the selected offsets; queues without a span become empty."""
     for queue, span in offsets.items():
         if queue not in bounds:
             raise ConfigError(f"the offsets name a queue that does not exist: {queue}")
@@ -185,15 +185,15 @@ def _narrowed(
 
 
 def check_lake(selection: Selection) -> None:
-    """Refuse what the lake of a selection does not have; one without a lake is fine.
+    """Check that the lake of a selection, if any, has the selected messages.
 
     Raises:
-        ConfigError: Nothing was archived there, or nothing of a topic or a queue.
-        ClientError: What was archived of a queue begins later.
+        ConfigError: The lake is empty, or lacks a topic or a queue.
+        ClientError: The archived messages of a queue begin later.
     """
     if not selection.lake:
         return
-    held = opened(selection.lake, selection.topics)[1].ranges
+    held = open_archive(selection.lake, selection.topics)[1].ranges
     for queue, span in (selection.offsets or {}).items():
         if queue not in held:
             raise ConfigError(f"the offsets name a queue that was not archived: {queue}")
@@ -205,7 +205,7 @@ def check_lake(selection: Selection) -> None:
 
 
 def _condition(selection: Selection) -> Column:
-    """Return what a message must meet, beside its topic."""
+    """Return the condition on messages, except for the topic."""
     stored = f.unix_millis("storeTimestamp")
     wanted = []
     if selection.start_ms is not None:
@@ -223,7 +223,7 @@ def _condition(selection: Selection) -> Column:
     return reduce(Column.__and__, wanted, f.lit(True))
 
 
-def _at(queue: QueueKey, span: Span) -> Column:
+def _at(queue: QueueKey, span: OffsetSpan) -> Column:
     return (
         (f.col("topic") == queue.topic)
         & (f.col("brokerName") == queue.broker)

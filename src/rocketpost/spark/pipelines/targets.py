@@ -1,4 +1,4 @@
-"""What the driver asks of the brokers that get copies: queues of topics, and what is stored."""
+"""Requests of the driver to target brokers of copies: queues, and counts of stored copies."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from rocketpost.spark.pipelines.copying import CopyConfig, Origin, producer_id
 logger = logging.getLogger(__name__)
 
 CANCELLED: Final = (PySparkException, Py4JError, ConnectionError)
-"""What a job may fail with when it is cancelled, or when Spark ends with it."""
+"""Errors of a cancelled job, or of a job when Spark ends."""
 
 _LOOK_SECONDS: Final = 2.0
 _END_SECONDS: Final = 10.0
@@ -37,13 +37,13 @@ _GROUP: Final = "SPARK_SINK"
 
 
 class Targets(ClientGroup):
-    """A blocking line to the brokers that get the copies of some queues. Thread-safe.
+    """Sends blocking requests to the target brokers of copies. Thread-safe.
 
     Args:
-        config: How they are sent.
-        selection: What was selected, in words.
-        found: The queues that they come from.
-        topics: Where they go; to that of the configuration, or back, if empty.
+        config: The settings of the copy job.
+        selection: The selection as text.
+        found: The original queues.
+        topics: The target topics; if empty, the configured or the original topics.
     """
 
     def __init__(
@@ -65,27 +65,29 @@ class Targets(ClientGroup):
         super().__init__(self._producer, self._admin)
 
     def queues(self, topic: str) -> list[MessageQueue]:
-        """Return the queues of a topic that can be written to.
+        """Return the writable queues of a topic.
 
         Raises:
-            RouteNotFound: No broker takes messages of this topic.
+            RouteNotFound: No broker accepts messages of this topic.
         """
         if topic not in self._known:
             self._known[topic] = self._thread.call(self._producer.queues(topic))
         return self._known[topic]
 
-    def stored(self) -> int:
-        """Return how many copies are stored, as far as brokers remember.
+    def count_stored(self) -> int:
+        """Return the number of stored copies, as far as brokers remember.
 
         Raises:
-            ClientError: One does not answer, or knows no idempotent producers.
+            ClientError: A broker does not answer, or does not know idempotent producers.
         """
         brokers = {queue.broker_name for topic in self._topics for queue in self.queues(topic)}
         return self._thread.call(self._stored(sorted(brokers)))
 
     @contextlib.contextmanager
-    def watched(self, total: int, on_progress: Callable[[int, int], None] | None) -> Iterator[None]:
-        """Tell how many copies are stored, now and then, from a thread of its own."""
+    def watch_progress(
+        self, total: int, on_progress: Callable[[int, int], None] | None
+    ) -> Iterator[None]:
+        """Report the number of stored copies from time to time, in a thread of its own."""
         if on_progress is None:
             yield
             return
@@ -94,8 +96,8 @@ class Targets(ClientGroup):
         def look() -> None:
             while not over.wait(_LOOK_SECONDS):
                 try:
-                    on_progress(min(self.stored(), total), total)
-                except (ClientError, Fault) as error:  # who sends hears of it as well
+                    on_progress(min(self.count_stored(), total), total)
+                except (ClientError, Fault) as error:  # the sender gets the error, too
                     logger.debug("no progress: %s", error)
 
         thread = threading.Thread(target=look, daemon=True)
@@ -106,16 +108,16 @@ class Targets(ClientGroup):
             over.set()
             thread.join()
 
-    def stored_at_last(self, spark: SparkSession) -> int:
-        """Return how many copies are stored once the tasks of a cancelled job have ended."""
+    def count_stored_at_end(self, spark: SparkSession) -> int:
+        """Return the number of stored copies after the tasks of a cancelled job have ended."""
         deadline = time.monotonic() + _END_SECONDS
-        with contextlib.suppress(Py4JError, ConnectionError):  # then Spark is gone, and they too
+        with contextlib.suppress(Py4JError, ConnectionError):  # then Spark and its tasks are gone
             tracker = spark.sparkContext._jsc.sc().statusTracker()
             while any(each.numRunningTasks() for each in tracker.getExecutorInfos()):
                 if time.monotonic() > deadline:
                     break
                 time.sleep(_END_LOOK_SECONDS)
-        return self.stored()
+        return self.count_stored()
 
     async def _stored(self, brokers: Sequence[str]) -> int:
         places = asyncio.Semaphore(_ASKED_AT_ONCE)

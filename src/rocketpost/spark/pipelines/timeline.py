@@ -1,4 +1,4 @@
-"""How many messages fall into each of some equal stretches of time."""
+"""Timelines: the number of messages in intervals of equal length."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MOMENTS: Final = 60
 
 
 class Moment(msgspec.Struct, frozen=True, rename="camel"):
-    """How many messages there were in a stretch of time."""
+    """The number of messages in an interval."""
 
     from_ms: int
     messages: int
@@ -21,13 +21,13 @@ class Moment(msgspec.Struct, frozen=True, rename="camel"):
 def timeline(
     frame: DataFrame, column: str, first_ms: int | None, last_ms: int | None
 ) -> tuple[Moment, ...]:
-    """Return how many rows have a time in each of at most 60 stretches, empty ones included.
+    """Return the number of rows in each of at most 60 intervals, including empty ones.
 
     Args:
         frame: The rows.
-        column: Which of their columns is the time, in milliseconds.
-        first_ms: The earliest of the times; None if there are no rows.
-        last_ms: The latest.
+        column: The column with the time, in milliseconds.
+        first_ms: The earliest time; None if there are no rows.
+        last_ms: The latest time.
     """
     if first_ms is None or last_ms is None:
         return ()

@@ -1,4 +1,4 @@
-"""Whether a lake is whole: its manifests, every byte of its files, and every offset in them."""
+"""Verification of a lake: its manifests, all bytes of its files, and all offsets in them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as f
 
 from rocketpost.spark.lake.lake import DataFile, Flaw, Lake, open_lake
-from rocketpost.spark.pipelines.archive import messages
+from rocketpost.spark.pipelines.archive import read_files
 from rocketpost.spark.source.plan import QueueKey, Range
 
 logger = logging.getLogger(__name__)
@@ -23,12 +23,12 @@ _CHECK_PAGES: Final = "parquet.page.verify-checksum.enabled"
 def verify(
     spark: SparkSession, lake_uri: str, *, is_over: Callable[[], bool] = lambda: False
 ) -> list[Flaw]:
-    """Return what is wrong with a lake: by its manifests, by reading all, by counting offsets.
+    """Return the flaws of a lake, found in manifests, by reading all files and by counting offsets.
 
     Args:
         spark: The session.
         lake_uri: The lake.
-        is_over: Tells whether Spark fails because it was told to, and not for what it reads.
+        is_over: Returns whether Spark fails because it was stopped.
     """
     lake = open_lake(lake_uri)
     flaws = lake.find_flaws()
@@ -36,9 +36,9 @@ def verify(
     if flaws or not snapshot.files:
         return flaws
     try:
-        counted = _counted(spark, lake, snapshot.files)
+        counted = _count_queues(spark, lake, snapshot.files)
     except (PySparkException, Py4JJavaError):
-        unreadable = [] if is_over() else _unreadable(spark, lake, snapshot.files)
+        unreadable = [] if is_over() else _find_unreadable(spark, lake, snapshot.files)
         if is_over() or not unreadable:
             raise
         return unreadable
@@ -56,9 +56,9 @@ def verify(
     return flaws
 
 
-def _counted(spark: SparkSession, lake: Lake, files: list[DataFile]) -> list[Row]:
-    """Return what the queues of some files have, for which every byte of them is read."""
-    rows = messages(spark, lake, files, reading={_CHECK_PAGES: "true"})
+def _count_queues(spark: SparkSession, lake: Lake, files: list[DataFile]) -> list[Row]:
+    """Return the counts of queues in files, reading every byte of them."""
+    rows = read_files(spark, lake, files, reading={_CHECK_PAGES: "true"})
     read = [f.map_entries(name) if name == "properties" else f.col(name) for name in rows.columns]
     return (
         rows.withColumn("hash", f.xxhash64(*read))
@@ -68,18 +68,18 @@ def _counted(spark: SparkSession, lake: Lake, files: list[DataFile]) -> list[Row
             f.count_distinct("queueOffset").alias("offsets"),
             f.min("queueOffset").alias("first"),
             f.max("queueOffset").alias("last"),
-            f.bit_xor("hash"),  # so that columns that nobody counts are not skipped
+            f.bit_xor("hash"),  # so that Spark does not skip unused columns
         )
         .collect()
     )
 
 
-def _unreadable(spark: SparkSession, lake: Lake, files: list[DataFile]) -> list[Flaw]:
-    """Return those of some files that cannot be read, which takes a job for each."""
+def _find_unreadable(spark: SparkSession, lake: Lake, files: list[DataFile]) -> list[Flaw]:
+    """Return the files that cannot be read, with a job for each file."""
     flaws = []
     for file in files:
         try:
-            _counted(spark, lake, [file])
+            _count_queues(spark, lake, [file])
         except (PySparkException, Py4JJavaError) as error:
             logger.debug("a file cannot be read: path=%s reason=%s", file.path, error)
             flaws.append(Flaw(f"{file.path} cannot be read: it is damaged"))

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketpost.spark.lake.lake import DataFile
-from rocketpost.spark.pipelines.compaction import mergeable
+from rocketpost.spark.pipelines.compaction import plan_merges
 
 SIZE = 100
 _paths = st.sampled_from(["data/b/topic=A/date=1/x", "data/b/topic=B/date=1/x"])
@@ -18,16 +18,18 @@ def file(size: int, partition: str = "topic=A/date=1") -> DataFile:
 
 
 def test_only_small_files_that_make_fewer_are_taken() -> None:
-    assert mergeable([], SIZE) == []
-    assert mergeable([file(10), file(10, "topic=B/date=1"), file(10, "topic=A/date=2")], SIZE) == []
-    assert mergeable([file(50), file(99), file(49)], SIZE) == []  # one is small
-    assert mergeable([file(49), file(49), file(300)], SIZE) == [([file(49), file(49)], 1)]
-    assert [merge.into for merge in mergeable([file(40)] * 6, SIZE)] == [2]
+    assert plan_merges([], SIZE) == []
+    assert (
+        plan_merges([file(10), file(10, "topic=B/date=1"), file(10, "topic=A/date=2")], SIZE) == []
+    )
+    assert plan_merges([file(50), file(99), file(49)], SIZE) == []  # one is small
+    assert plan_merges([file(49), file(49), file(300)], SIZE) == [([file(49), file(49)], 1)]
+    assert [merge.into for merge in plan_merges([file(40)] * 6, SIZE)] == [2]
 
 
 @given(_files, st.floats(0.05, 1.2))
 def test_it_ends_however_much_merged_files_shrink(files: list[DataFile], shrinks: float) -> None:
-    while merges := mergeable(files, SIZE):
+    while merges := plan_merges(files, SIZE):
         before = len(files)
         for merge in merges:
             for each in merge.files:

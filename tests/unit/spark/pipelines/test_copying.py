@@ -10,10 +10,10 @@ from rocketpost.model.stamp import PRODUCER_ID_MAX
 from rocketpost.spark.pipelines.copying import (
     CopyConfig,
     Origin,
+    assign_tasks,
+    choose_target_queue,
+    choose_task_count,
     producer_id,
-    sending_tasks,
-    shared_out,
-    target,
 )
 from rocketpost.spark.source.plan import QueueKey
 
@@ -49,18 +49,18 @@ def test_queues_of_long_and_foreign_names_have_one_as_well(topic: str) -> None:
 
 def test_tasks_have_about_the_same_work() -> None:
     found = [origin(0, 100), origin(1, 60), origin(2, 50), origin(3, 0)]
-    tasks = shared_out(found, 2)
+    tasks = assign_tasks(found, 2)
     assert [tasks[each.queue] for each in found] == [0, 1, 1, 0]
-    assert set(shared_out(found, 1).values()) == {0}
+    assert set(assign_tasks(found, 1).values()) == {0}
 
 
 def test_copies_go_to_the_queue_of_the_same_number_or_to_one_that_never_changes() -> None:
     queues = [MessageQueue("broker-a", number, "Copy") for number in range(4)]
-    assert target(QUEUE, queues) == queues[3]
+    assert choose_target_queue(QUEUE, queues) == queues[3]
     elsewhere = [MessageQueue("other", number, "Copy") for number in range(4)]
-    found = {target(QUEUE._replace(queue_id=number), elsewhere) for number in range(4)}
+    found = {choose_target_queue(QUEUE._replace(queue_id=number), elsewhere) for number in range(4)}
     assert found == set(elsewhere)
-    assert target(QUEUE, elsewhere[::-1]) == target(QUEUE, elsewhere)
+    assert choose_target_queue(QUEUE, elsewhere[::-1]) == choose_target_queue(QUEUE, elsewhere)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_rate_has_no_more_tasks_than_can_send_at_once(
     rate: int | None, queues: int, at_once: int, tasks: int
 ) -> None:
     found = [origin(number, 10) for number in range(queues)]
-    assert sending_tasks(config(rate=rate), found, at_once) == tasks
+    assert choose_task_count(config(rate=rate), found, at_once) == tasks
 
 
 @pytest.mark.parametrize("more", [{"name": "a/b"}, {"rate": 0}, {"tasks": 0}, {"name_servers": ""}])

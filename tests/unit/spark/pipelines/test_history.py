@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rocketpost.spark.lake.lake import open_lake
-from rocketpost.spark.pipelines.history import _starts
+from rocketpost.spark.pipelines.history import _find_live_starts
 from rocketpost.spark.source.plan import Bounds, QueueKey, Range
 
 from ..lakes import A, commit
@@ -17,4 +17,4 @@ def test_of_a_topic_that_the_lake_does_not_have_everything_must_be_live(tmp_path
         A._replace(queue_id=1): Bounds(3, 4),  # had nothing left when the archive began
         QueueKey("Other", "a", 0): Bounds(3, 4),
     }
-    assert list(_starts(lake.snapshot(), bounds).values()) == [9, 3, 0]
+    assert list(_find_live_starts(lake.snapshot(), bounds).values()) == [9, 3, 0]

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 from rich.console import Console
 
-from rocketpost.spark.pipelines.progress import Shown, Tasks, running_tasks
+from rocketpost.spark.pipelines.progress import ShownWork, Tasks, count_running_tasks
 
 
 class Tracker:
@@ -25,7 +25,7 @@ class Tracker:
 
 
 def test_tasks_of_running_jobs_are_added_up() -> None:
-    assert running_tasks(Tracker()) == Tasks(5, 8)
+    assert count_running_tasks(Tracker()) == Tasks(5, 8)
     assert Tasks(0, 0).share == 0
     assert Tasks(1, 4).share == 0.25
 
@@ -38,7 +38,9 @@ class Work:
         self.tasks = Tasks(0, 0)
         self.out = io.StringIO()
         console = Console(file=self.out, force_terminal=is_terminal, width=120, color_system=None)
-        self.shown = Shown(console, "archiving", look=lambda: self.tasks, clock=lambda: self.now)
+        self.shown = ShownWork(
+            console, "archiving", look=lambda: self.tasks, clock=lambda: self.now
+        )
 
 
 def test_without_a_terminal_there_is_a_line_for_every_count() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rocketpost.errors import ConfigError
-from rocketpost.spark.pipelines.selection import Selection, Span, parse_offsets
+from rocketpost.spark.pipelines.selection import OffsetSpan, Selection, parse_offsets
 from rocketpost.spark.source.plan import QueueKey
 
 QUEUE = QueueKey("Orders", "broker-a", 0)
@@ -23,7 +23,7 @@ def test_words_tell_what_is_taken_and_not_who_is_asked() -> None:
         selection(start_ms=1),
         selection(end_ms=1),
         selection(lake="/lake"),
-        selection(offsets={QUEUE: Span(1, 2)}),
+        selection(offsets={QUEUE: OffsetSpan(1, 2)}),
     ]
     assert len({each.words for each in every}) == len(every)
     assert selection(name_servers="other:1").words == selection().words
@@ -31,7 +31,7 @@ def test_words_tell_what_is_taken_and_not_who_is_asked() -> None:
 
 def test_offsets_are_read_by_queue() -> None:
     text = '{"Orders": {"broker-a": {"0": [100, 200]}}}'
-    assert parse_offsets(text) == {QUEUE: Span(100, 200)}
+    assert parse_offsets(text) == {QUEUE: OffsetSpan(100, 200)}
 
 
 @pytest.mark.parametrize("text", ["", "[]", "1", '{"Orders": [1]}', '{"T": {"b": {"0": [1]}}}'])
@@ -46,8 +46,8 @@ def test_offsets_of_another_shape_are_refused(text: str) -> None:
         ({"topics": ()}, "topic is required"),
         ({"name_servers": ""}, "lake or name servers"),
         ({"start_ms": 5, "end_ms": 5}, "time range is empty"),
-        ({"offsets": {QUEUE: Span(5, 5)}}, "are none"),
-        ({"offsets": {QUEUE._replace(topic="T"): Span(0, 5)}}, "not selected"),
+        ({"offsets": {QUEUE: OffsetSpan(5, 5)}}, "are none"),
+        ({"offsets": {QUEUE._replace(topic="T"): OffsetSpan(0, 5)}}, "not selected"),
     ],
 )
 def test_what_can_take_nothing_is_refused(more: dict[str, object], said: str) -> None:

@@ -1,4 +1,4 @@
-"""What an audit sees in stored messages alone: their queues, their times, and where a group stands.
+"""Checks of stored messages alone: queues, times, and the offsets of a group.
 
 A frame of stored messages has: topic, broker, queueId, queueOffset, id, keys, bornMs, storedMs,
 bytes, isSound.
@@ -12,7 +12,7 @@ import msgspec
 from pyspark.sql import DataFrame, Row, Window
 from pyspark.sql import functions as f
 
-from rocketpost.spark.pipelines.audit.findings import QUEUE, fault, note, place
+from rocketpost.spark.pipelines.audit.findings import QUEUE, make_fault, make_note, place_text
 from rocketpost.spark.pipelines.audit.report import (
     EXAMPLES_MAX,
     Finding,
@@ -26,10 +26,10 @@ _HOT_MAX: Final = 10
 _ACCURACY: Final = 10_000
 
 
-def between(frame: DataFrame, start_ms: int | None, end_ms: int | None) -> DataFrame:
+def select_between(frame: DataFrame, start_ms: int | None, end_ms: int | None) -> DataFrame:
     """Return the messages from the first stored in a time range to the last, by offset.
 
-    By offset, since a clock that was set back would else look like a hole.
+    By offset, because a clock that was set back would otherwise look like a gap.
     """
     if start_ms is None and end_ms is None:
         return frame
@@ -47,8 +47,8 @@ def between(frame: DataFrame, start_ms: int | None, end_ms: int | None) -> DataF
     return joined.filter("queueOffset BETWEEN low AND high").drop("low", "high")
 
 
-def overview(frame: DataFrame) -> Row:
-    """Return how many messages there are, of how many bytes, from when to when."""
+def summarize(frame: DataFrame) -> Row:
+    """Return the number, the bytes, and the first and last store time of messages."""
     row = frame.agg(
         f.count("*").alias("messages"),
         f.sum("bytes").alias("bytes"),
@@ -59,8 +59,8 @@ def overview(frame: DataFrame) -> Row:
     return row
 
 
-def queue_checks(frame: DataFrame) -> tuple[list[QueueFacts], list[Finding]]:
-    """Look for holes, repeats and disorder in each queue, and for damaged bodies."""
+def check_queues(frame: DataFrame) -> tuple[list[QueueFacts], list[Finding]]:
+    """Look for gaps, duplicates and disorder in each queue, and for damaged bodies."""
     in_queue = Window.partitionBy(*QUEUE).orderBy("queueOffset", "storedMs")
     before = f.lag("queueOffset").over(in_queue)
     steps = frame.select(
@@ -85,36 +85,36 @@ def queue_checks(frame: DataFrame) -> tuple[list[QueueFacts], list[Finding]]:
         f.count_if(~f.col("isSound")).alias("damaged"),
     )
     found = rows.orderBy(*QUEUE).collect()
-    # Only what is odd is looked at a second time, for examples.
+    # Only findings are read a second time, for examples.
     odd = steps.filter(
         "hole > 0 OR isRepeat OR NOT isSound OR isStoredEarlier OR isBornEarlier"
     ).persist()
     try:
-        hole = f.format_string("%d missing before %s", "hole", place())
+        hole = f.format_string("%d missing before %s", "hole", place_text())
         earlier = "than the message before it in its queue"
         findings = [
-            fault("holes", _sum(found, "holes"), "a queue offset without a message",
+            make_fault("holes", _sum(found, "holes"), "a queue offset without a message",
                    odd.filter("hole > 0"), hole),
-            fault("repeats", _sum(found, "repeats"), "a queue offset with two messages",
-                   odd.filter("isRepeat"), place()),
-            fault("damaged", _sum(found, "damaged"), "a body that fails its CRC",
-                   odd.filter(~f.col("isSound")), place()),
-            note("disorder", _sum(found, "disorder"), f"stored earlier {earlier}",
-                  odd.filter("isStoredEarlier"), place()),
-            note("overtaken", _sum(found, "overtaken"), f"born earlier {earlier}",
-                  odd.filter("isBornEarlier"), place()),
+            make_fault("repeats", _sum(found, "repeats"), "a queue offset with two messages",
+                   odd.filter("isRepeat"), place_text()),
+            make_fault("damaged", _sum(found, "damaged"), "a body that fails its CRC",
+                   odd.filter(~f.col("isSound")), place_text()),
+            make_note("disorder", _sum(found, "disorder"), f"stored earlier {earlier}",
+                  odd.filter("isStoredEarlier"), place_text()),
+            make_note("overtaken", _sum(found, "overtaken"), f"born earlier {earlier}",
+                  odd.filter("isBornEarlier"), place_text()),
         ]  # fmt: skip
     finally:
         odd.unpersist()
     return [_facts(row) for row in found], findings
 
 
-def progress(
+def add_progress(
     queues: list[QueueFacts],
     have: dict[QueueKey, Bounds],
     committed: dict[QueueKey, int | None],
 ) -> tuple[list[QueueFacts], list[Finding]]:
-    """Add where a group stands, and look for what was deleted before it got there."""
+    """Add the offsets of a group, and look for messages deleted before it consumed them."""
     told, waiting, lost = [], 0, []
     lost_count = 0
     for key, bound in have.items():
@@ -135,16 +135,16 @@ def progress(
     ]  # fmt: skip
 
 
-def late(frame: DataFrame, late_ms: int) -> Finding:
-    """Look for messages that were stored long after they were born."""
+def find_late(frame: DataFrame, late_ms: int) -> Finding:
+    """Look for messages that were stored long after their born time."""
     rows = frame.filter(f.col("storedMs") - f.col("bornMs") > late_ms)
-    text = f.format_string("%s: %d ms", place(), f.col("storedMs") - f.col("bornMs"))
+    text = f.format_string("%s: %d ms", place_text(), f.col("storedMs") - f.col("bornMs"))
     meaning = f"stored more than {late_ms} ms after it was born"
-    return note("late", rows.count(), meaning, rows, text)
+    return make_note("late", rows.count(), meaning, rows, text)
 
 
-def latency(name: str, frame: DataFrame, start: str, end: str) -> Latency | None:
-    """Return how long it took from one time to another; None if that never happened."""
+def measure_latency(name: str, frame: DataFrame, start: str, end: str) -> Latency | None:
+    """Return the durations between two times; None if there are none."""
     ms = f.greatest(f.col(end) - f.col(start), f.lit(0))
     times = frame.filter(f.col(start).isNotNull() & f.col(end).isNotNull()).select(ms.alias("ms"))
     bucket = f.when(f.col("ms") < 1, 0).otherwise(f.floor(f.log2("ms")) + 1).cast("int")
@@ -153,7 +153,7 @@ def latency(name: str, frame: DataFrame, start: str, end: str) -> Latency | None
     }
     if not counts:
         return None
-    # Not exact ones: these would keep every duration that there is.
+    # Approximate, because exact ones would keep every duration.
     shares = f.array(*map(f.lit, (0.5, 0.95, 0.99)))
     row = times.agg(f.percentile_approx("ms", shares, _ACCURACY), f.max("ms")).first()
     assert row is not None
@@ -162,8 +162,8 @@ def latency(name: str, frame: DataFrame, start: str, end: str) -> Latency | None
     return Latency(name, sum(buckets), median, p95, p99, row[1], buckets)
 
 
-def hot_keys(frame: DataFrame) -> tuple[Hot, ...]:
-    """Return the keys that most messages have, if any key has two."""
+def find_hot_keys(frame: DataFrame) -> tuple[Hot, ...]:
+    """Return the most frequent keys, if any key occurs twice."""
     keys = frame.filter("keys IS NOT NULL").select(f.explode(f.split("keys", " ")).alias("key"))
     rows = keys.groupBy("key").count().filter("count > 1").orderBy(f.desc("count"), "key")
     return tuple(Hot(row.key, row["count"]) for row in rows.limit(_HOT_MAX).collect())

@@ -1,4 +1,4 @@
-"""``rocketpost pipeline audit``."""
+"""The command ``rocketpost pipeline audit``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rocketpost.spark.pipelines.audit import KEYS, UNIQUE_KEY, AuditConfig
 from rocketpost.spark.pipelines.audit import audit as audit_all
 from rocketpost.spark.pipelines.audit.page import page
 from rocketpost.spark.pipelines.audit.report import AuditReport, PlannedQueue
-from rocketpost.spark.pipelines.audit.sources import check, is_file, planned, stores
+from rocketpost.spark.pipelines.audit.sources import check_sources, is_file, list_stores, plan_audit
 from rocketpost.spark.pipelines.audit.table import queue_table
 from rocketpost.spark.pipelines.command import (
     Run,
@@ -91,9 +91,9 @@ def audit(
     )
     if config.produced and is_file(config.produced):
         run.check_path("--produced", config.produced)
-    for path in stores(config):
+    for path in list_stores(config):
         check_readable("--store", path)
-    check(config)
+    check_sources(config)
     if run.dry_run:
         _say_plan(run, config)
         return
@@ -106,10 +106,10 @@ def audit(
 
 
 def _say_plan(run: Run, config: AuditConfig) -> None:
-    """Say what would be read, in words and for programs."""
+    """Print what would be read, for people and for programs."""
     against = f" against {config.produced}" if config.produced else ""
     run.say(f"would audit {', '.join(config.topics)} in the {config.source}{against}", markup=False)
-    queues = planned(config)
+    queues = plan_audit(config)
     for queue in queues or ():
         run.say(_planned_queue(queue, config.group), markup=False)
     run.conclude(

@@ -1,4 +1,4 @@
-"""What an audit is asked for."""
+"""Settings of an audit."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ KEYS: Final = "keys"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditConfig:
-    """What is audited, and against what.
+    """Settings of an audit.
 
     Attributes:
-        topics: Whose messages.
-        name_servers: Where their brokers are known; needed for groups and traces as well.
-        lake: Audit what was archived here instead of what brokers have.
-        store: Audit this store directory instead.
-        identified_by: ``uniqKey`` or ``keys``: by what a message is known elsewhere.
-        produced: A CSV, JSON or Parquet file, or a table, of what must be stored.
+        topics: The topics.
+        name_servers: Name servers of the brokers; also needed for groups and traces.
+        lake: A lake to audit instead of brokers.
+        store: A store directory to audit instead of brokers.
+        identified_by: ``uniqKey`` or ``keys``: the identity of messages elsewhere.
+        produced: A CSV, JSON or Parquet file, or a table, of messages that must be stored.
         produced_column: Its column with the ids.
-        group: Whose progress counts as consumed.
-        trace_topic: Where producers and consumers wrote what they did.
-        start_ms: Stored then or later.
+        group: The group whose progress is checked.
+        trace_topic: The topic with traces of producers and consumers.
+        start_ms: The earliest store time.
         end_ms: Stored before.
         late_ms: Over how many milliseconds a message is late.
     """
@@ -59,18 +59,18 @@ class AuditConfig:
 
     @property
     def source(self) -> str:
-        """What is audited, in words."""
+        """The audited source as text."""
         if self.lake:
             return f"lake {self.lake}"
         return f"store {self.store}" if self.store else f"brokers of {self.name_servers}"
 
     def source_options(self) -> SourceOptions:
-        """Return how brokers are asked."""
+        """Return the options for reading from brokers."""
         return SourceOptions(
             name_servers=self.name_servers,
             topic=",".join(self.topics),
             group=self.group,
-            read_decoded=False,  # the CRC is that of the bytes as they were sent
+            read_decoded=False,  # the CRC covers the bytes as they were sent
             starting_timestamp=self.start_ms,
             ending_timestamp=self.end_ms,
         )

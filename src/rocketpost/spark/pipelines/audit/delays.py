@@ -1,4 +1,4 @@
-"""Messages that brokers keep until they are due: sent, and not in their topics yet."""
+"""Delayed and timed messages: sent, but not yet in their topics."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _COLUMNS: Final = (
     "properties map<string,string>"
 )
 _DELIVERY_MS: Final = 10_000
-"""How long brokers may take to deliver what is due: they look in turns, and may be busy."""
+"""The time that brokers may need to deliver a due message."""
 
 
 class _Brokers(ClientGroup):
-    """A blocking line to brokers, for their settings."""
+    """Blocking requests to brokers for their settings."""
 
     def __init__(self, name_servers: str) -> None:
         keys = environment_credentials()
@@ -38,7 +38,7 @@ class _Brokers(ClientGroup):
         super().__init__(self._admin)
 
     def delays_ms(self, broker: str) -> tuple[int, ...]:
-        """Return how long each delay level waits, the first one first."""
+        """Return the delays of the delay levels, in order."""
         return self._thread.call(self._delays_ms(broker))
 
     async def _delays_ms(self, broker: str) -> tuple[int, ...]:
@@ -47,29 +47,29 @@ class _Brokers(ClientGroup):
         return parse_delay_levels((await self._admin.brokers.config(address))[_LEVELS])
 
 
-def delayed(spark: SparkSession, config: AuditConfig, at_ms: int) -> DataFrame | None:
-    """Return what was not due at a time, nor much before: id. None if no broker can be asked."""
+def read_not_due(spark: SparkSession, config: AuditConfig, at_ms: int) -> DataFrame | None:
+    """Return the ids of messages not due at a time or shortly before; None without brokers."""
     if not config.name_servers:
         return None
-    sources = {topic: _source(config, topic) for topic in (SCHEDULE_TOPIC, TIMER_TOPIC)}
-    brokers = {topic: _brokers(source) for topic, source in sources.items()}
+    sources = {topic: _source_options(config, topic) for topic in (SCHEDULE_TOPIC, TIMER_TOPIC)}
+    brokers = {topic: _list_brokers(source) for topic, source in sources.items()}
     kept = [topic for topic in sources if brokers[topic]]
     if not kept:
         return None
-    levels = _levels(spark, config, brokers[SCHEDULE_TOPIC])
-    frames = [_waiting(spark, sources[topic], levels) for topic in kept]
+    levels = _make_level_table(spark, config, brokers[SCHEDULE_TOPIC])
+    frames = [_read_waiting(spark, sources[topic], levels) for topic in kept]
     frame = frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
     is_ours = f.col("properties")[names.REAL_TOPIC].isin(*config.topics)
     due = frame.filter(is_ours & (f.col("dueMs") > at_ms - _DELIVERY_MS))
     return due.select(f.col(config.identified_by).alias("id"))
 
 
-def _source(config: AuditConfig, topic: str) -> SourceOptions:
+def _source_options(config: AuditConfig, topic: str) -> SourceOptions:
     return SourceOptions(name_servers=config.name_servers, topic=topic)
 
 
-def _brokers(source: SourceOptions) -> frozenset[str]:
-    """Return the brokers that have a topic; none if they keep no such messages."""
+def _list_brokers(source: SourceOptions) -> frozenset[str]:
+    """Return the brokers that have a topic; empty if there are no such messages."""
     try:
         with BrokerSession(source) as broker_session:
             return frozenset(queue.broker for queue in broker_session.queues())
@@ -77,8 +77,10 @@ def _brokers(source: SourceOptions) -> frozenset[str]:
         return frozenset()
 
 
-def _levels(spark: SparkSession, config: AuditConfig, brokers: frozenset[str]) -> DataFrame:
-    """Return how long the levels of brokers wait: brokerName, level, delayMs."""
+def _make_level_table(
+    spark: SparkSession, config: AuditConfig, brokers: frozenset[str]
+) -> DataFrame:
+    """Return the delays of all brokers: brokerName, level, delayMs."""
     rows: list[tuple[str, int, int]] = []
     with _Brokers(config.name_servers) as line:
         for broker in sorted(brokers):
@@ -87,8 +89,8 @@ def _levels(spark: SparkSession, config: AuditConfig, brokers: frozenset[str]) -
     return spark.createDataFrame(rows, "brokerName string, level int, delayMs bigint")
 
 
-def _waiting(spark: SparkSession, source: SourceOptions, levels: DataFrame) -> DataFrame:
-    """Return what a topic keeps: uniqKey, keys, properties, dueMs."""
+def _read_waiting(spark: SparkSession, source: SourceOptions, levels: DataFrame) -> DataFrame:
+    """Return the waiting messages of a topic: uniqKey, keys, properties, dueMs."""
     reader = spark.read.format("rocketmq").schema(_COLUMNS).options(**source.given())
     given = f.col("properties")
     rows = reader.load().withColumn("level", given[names.DELAY_LEVEL].try_cast("int"))

@@ -1,4 +1,4 @@
-"""How findings are made of frames: how many rows there are, and some of them in words."""
+"""Findings made from frames: the number of rows, and some examples as text."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ QUEUE: Final = ("topic", "broker", "queueId")
 """The columns that name a queue."""
 
 
-def place() -> Column:
-    """Return where a message is, in words."""
+def place_text() -> Column:
+    """Return the queue and offset of a message as text."""
     return f.concat_ws("/", *QUEUE, "queueOffset")
 
 
-def fault(name: str, count: int, meaning: str, rows: DataFrame, text: Column) -> Finding:
-    """Return what makes an audit fail; ``text`` tells of one of the rows."""
-    return Finding(name, count, True, meaning, _some(rows, text) if count else ())
+def make_fault(name: str, count: int, meaning: str, rows: DataFrame, text: Column) -> Finding:
+    """Return a finding that makes an audit fail; ``text`` describes a row."""
+    return Finding(name, count, True, meaning, _pick_examples(rows, text) if count else ())
 
 
-def note(name: str, count: int, meaning: str, rows: DataFrame, text: Column) -> Finding:
-    """Return what is worth knowing, and no fault."""
-    return Finding(name, count, False, meaning, _some(rows, text) if count else ())
+def make_note(name: str, count: int, meaning: str, rows: DataFrame, text: Column) -> Finding:
+    """Return a finding that is not a fault."""
+    return Finding(name, count, False, meaning, _pick_examples(rows, text) if count else ())
 
 
-def _some(rows: DataFrame, text: Column) -> tuple[str, ...]:
+def _pick_examples(rows: DataFrame, text: Column) -> tuple[str, ...]:
     return tuple(row[0] for row in rows.select(text).limit(EXAMPLES_MAX).collect())

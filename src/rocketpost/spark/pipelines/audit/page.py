@@ -1,4 +1,4 @@
-"""The report of an audit as a page."""
+"""HTML page of the report of an audit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rocketpost.spark.pipelines.page import (
     bars,
     document,
     duration,
-    nothing,
+    placeholder,
     share,
     table,
     timeline_bars,
@@ -56,7 +56,7 @@ def _finding_row(finding: Finding) -> tuple[str, ...]:
 
 def _queue_table(report: AuditReport) -> str:
     if not report.queues:
-        return nothing("no queue holds a message")
+        return placeholder("no queue holds a message")
     most = max((queue.messages for queue in report.queues), default=1)
     has_group = any(queue.lag is not None for queue in report.queues)
     rows = []
@@ -89,7 +89,7 @@ def _queue_table(report: AuditReport) -> str:
 
 def _latencies(latencies: Sequence[Latency]) -> str:
     if not latencies:
-        return nothing("nothing was timed")
+        return placeholder("nothing was timed")
     rows = [
         (
             escape(each.name),
@@ -104,7 +104,7 @@ def _latencies(latencies: Sequence[Latency]) -> str:
 
 def _hot_keys(report: AuditReport) -> str:
     if not report.hot_keys:
-        return nothing("no key has two messages")
+        return placeholder("no key has two messages")
     rows = [(f"<code>{escape(hot.key)}</code>", f"{hot.messages:,}") for hot in report.hot_keys]
     return table(("key", "#messages"), rows)
 

@@ -1,8 +1,8 @@
-"""Stored messages against what others say of them: producers, their tables, and consumers.
+"""Comparison of stored messages with tables of produced messages, and with traces.
 
-Messages are compared by ``id``. If that is their keys and the user has a table of what was
-produced, each key is an id: a message with two of them is there for both. Without a table nobody
-says which of its keys is an id, so all of them together are one.
+Messages are compared by ``id``. If the ids are keys and the user has a table of produced messages,
+each key is an id: a message with two keys counts for both. Without a table it is unknown which key
+is an id, so all keys together are one.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from rocketpost.model.properties import KEY_SEPARATOR
-from rocketpost.spark.pipelines.audit.findings import QUEUE, fault, note, place
+from rocketpost.spark.pipelines.audit.findings import QUEUE, make_fault, make_note, place_text
 from rocketpost.spark.pipelines.audit.report import Finding, QueueFacts
 
 
 class Produced(NamedTuple):
-    """What must be stored.
+    """The messages that must be stored.
 
     Attributes:
         frame: One row with an ``id`` for each message.
-        name: What that is, in words.
+        name: The name of the source.
         by_each_key: Whether ids are keys, of which a message may have several.
     """
 
@@ -32,73 +32,73 @@ class Produced(NamedTuple):
     by_each_key: bool = False
 
     def ids(self, frame: DataFrame) -> DataFrame:
-        """Return rows by their ids: none for those without, several for those with several."""
+        """Return a row for each id of each row; none for rows without ids."""
         named = frame.filter("id != ''")
         if not self.by_each_key:
             return named
         return named.withColumn("id", f.explode(f.split("id", KEY_SEPARATOR))).filter("id != ''")
 
 
-def id_checks(
+def check_ids(
     frame: DataFrame, identified_by: str, produced: Produced | None = None
 ) -> list[Finding]:
     """Look for ids that several messages have, and for messages without one.
 
     Args:
         frame: Stored messages.
-        identified_by: By what they are known, in words.
-        produced: If each key is an id: which of them are, and how many messages of each there are.
+        identified_by: The name of the ids.
+        produced: If each key is an id: the ids, and the number of messages of each.
     """
     if produced is not None and produced.by_each_key:
         times = produced.ids(produced.frame).groupBy("id").agg(f.count("*").alias("times"))
-        groups = _several(produced.ids(frame)).join(times, "id")
+        groups = _find_shared_ids(produced.ids(frame)).join(times, "id")
     else:
-        groups = _several(frame.filter("id IS NOT NULL")).withColumn("times", f.lit(1))
+        groups = _find_shared_ids(frame.filter("id IS NOT NULL")).withColumn("times", f.lit(1))
     groups = groups.filter("places > times").persist()
     try:
         extra = groups.agg(f.coalesce(f.sum(f.col("places") - f.col("times")), f.lit(0))).first()
         assert extra is not None
         twice = f.format_string("%s: %d times, at %s and %s", "id", "places", "one", "other")
         text = f"one more message of the same {identified_by}"
-        doubled = fault("duplicated", extra[0], text, groups, twice)
+        doubled = make_fault("duplicated", extra[0], text, groups, twice)
     finally:
         groups.unpersist()
     nameless = frame.filter("id IS NULL")
     count = nameless.count()
     text = f"a message without {identified_by}, which cannot be reconciled"
-    return [doubled, note("nameless", count, text, nameless, place())]
+    return [doubled, make_note("nameless", count, text, nameless, place_text())]
 
 
-def _several(named: DataFrame) -> DataFrame:
+def _find_shared_ids(named: DataFrame) -> DataFrame:
     """Return the ids that messages at several places have: id, places, one, other."""
     spot = f.xxhash64(*QUEUE, "queueOffset")
-    # Nearly all ids have one place, and numbers tell that for less than texts do.
+    # Nearly all ids have one message, and numbers are cheaper to compare than texts.
     several = named.groupBy("id").agg(f.min(spot).alias("low"), f.max(spot).alias("high"))
     return (
         named.join(several.filter("low != high").select("id"), "id", "left_semi")
         .groupBy("id")
         .agg(
             f.count_distinct(*QUEUE, "queueOffset").alias("places"),
-            f.min(place()).alias("one"),
-            f.max(place()).alias("other"),
+            f.min(place_text()).alias("one"),
+            f.max(place_text()).alias("other"),
         )
     )
 
 
-def reconciled(
+def compare_produced(
     frame: DataFrame,
     produced: Produced,
     *,
     everywhere: DataFrame | None = None,
     not_due: Callable[[], DataFrame | None] = lambda: None,
 ) -> list[Finding]:
-    """Compare what is stored with what was produced; what was produced without an id cannot be.
+    """Compare stored with produced messages; produced messages without an id are skipped.
 
     Args:
         frame: Stored messages, maybe only those of some time.
-        produced: What must be stored.
-        everywhere: All stored messages, if ``frame`` has only some: what is there is not missing.
-        not_due: Returns what brokers keep until it is due; asked only if something is missing.
+        produced: The messages that must be stored.
+        everywhere: All stored messages, if ``frame`` has only some: they are not missing.
+        not_due: Returns messages that are not due; called only if something is missing.
     """
     wanted = produced.ids(produced.frame.select("id")).select("id").distinct()
     have = frame.select("id", *QUEUE, "queueOffset").filter("id IS NOT NULL")
@@ -115,38 +115,40 @@ def reconciled(
         missing = missing.join(waiting, "id", "left_anti").persist()
         steps += [later, missing]
         text = f"in {produced.name}, and kept by a broker until it is due"
-        findings = [note("notDue", later.count(), text, later, f.col("id"))]
+        findings = [make_note("notDue", later.count(), text, later, f.col("id"))]
     text = f"in {produced.name}, but not stored"
     try:
         return [
-            fault("missing", missing.count(), text, missing, f.col("id")),
+            make_fault("missing", missing.count(), text, missing, f.col("id")),
             *findings,
-            _unexpected(have, wanted, produced),
+            _find_unexpected(have, wanted, produced),
         ]
     finally:
         for step in reversed(steps):
             step.unpersist()
 
 
-def _unexpected(have: DataFrame, wanted: DataFrame, produced: Produced) -> Finding:
-    """Look for messages none of whose ids was produced."""
+def _find_unexpected(have: DataFrame, wanted: DataFrame, produced: Produced) -> Finding:
+    """Look for messages of which no id was produced."""
     if produced.by_each_key:
         known = produced.ids(have).join(wanted, "id", "left_semi")
         strange = have.join(known, [*QUEUE, "queueOffset"], "left_anti")
     else:
         strange = have.join(wanted, "id", "left_anti")
-    where = f.format_string("%s at %s", "id", place())
+    where = f.format_string("%s at %s", "id", place_text())
     text = f"stored, but not in {produced.name}"
-    return note("unexpected", strange.count(), text, strange, where)
+    return make_note("unexpected", strange.count(), text, strange, where)
 
 
-def handling(frame: DataFrame, done: DataFrame, queues: list[QueueFacts] | None) -> list[Finding]:
-    """Compare what is stored with what consumers said they handled.
+def compare_handled(
+    frame: DataFrame, done: DataFrame, queues: list[QueueFacts] | None
+) -> list[Finding]:
+    """Compare stored messages with those that consumers report as handled.
 
     Args:
         frame: Stored messages.
-        done: What was handled: id, by.
-        queues: With the progress of a group: only what lies behind it must have been handled.
+        done: Handled messages: id, by.
+        queues: The progress of a group: only earlier messages must have been handled.
     """
     have = frame.filter("id IS NOT NULL")
     behind = have
@@ -159,18 +161,18 @@ def handling(frame: DataFrame, done: DataFrame, queues: list[QueueFacts] | None)
         behind = passed.drop("committed")
     skipped = behind.join(done, "id", "left_anti").persist()
     times = done.groupBy("id", "by").count().filter("count > 1")
-    # A message that is stored twice is handled twice: that is not the consumer's doing.
+    # A message that is stored twice is handled twice: that is not a fault of the consumer.
     once = have.groupBy("id").agg(f.count("*").alias("stored"))
     repeated = times.join(once, "id").filter("count > stored").persist()
-    where = f.format_string("%s at %s", "id", place())
+    where = f.format_string("%s at %s", "id", place_text())
     again = f.format_string("%s: %d times by %s", "id", "count", "by")
     text = "passed by the group, but no trace says that it was handled"
     if queues is None:
         text = "stored, but no trace says that it was handled"
     try:
         return [
-            fault("unhandled", skipped.count(), text, skipped, where),
-            fault("handledAgain", repeated.count(), "handled well more often than stored",
+            make_fault("unhandled", skipped.count(), text, skipped, where),
+            make_fault("handledAgain", repeated.count(), "handled well more often than stored",
                   repeated, again),
         ]  # fmt: skip
     finally:

@@ -1,4 +1,4 @@
-"""What an audit found, as values: for tables, for JSON and for the page."""
+"""Values of the report of an audit, for tables, JSON and the page. Pure."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class Finding(msgspec.Struct, frozen=True, rename="camel"):
     """One question of the audit, and its answer.
 
     Attributes:
-        name: What was looked for, such as ``missing``.
-        count: How many were found.
-        is_fault: Whether one of them makes the audit fail.
-        meaning: What one of them is, in words.
-        examples: Some of them.
+        name: The name of the check, such as ``missing``.
+        count: The number of findings.
+        is_fault: Whether a finding makes the audit fail.
+        meaning: A description of a finding.
+        examples: Some findings.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Finding(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class QueueFacts(msgspec.Struct, frozen=True, rename="camel"):
-    """What one queue holds, and how far a group is in it."""
+    """The content of one queue, and the progress of a group in it."""
 
     topic: str
     broker: str
@@ -52,12 +52,12 @@ class QueueFacts(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def name(self) -> str:
-        """The queue in words."""
+        """The queue as text."""
         return f"{self.topic}/{self.broker}/{self.queue_id}"
 
 
 class PlannedQueue(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What an audit would read of one queue, and where the group stands."""
+    """The range of one queue that an audit would read, and the offset of the group."""
 
     topic: str
     broker: str
@@ -69,7 +69,7 @@ class PlannedQueue(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Latency(msgspec.Struct, frozen=True, rename="camel"):
-    """How long something took, in milliseconds.
+    """Durations in milliseconds.
 
     ``buckets`` counts by powers of two: below 1 ms, below 2, below 4, and so on.
     """
@@ -115,7 +115,7 @@ class AuditReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         """Return the answer to one question.
 
         Raises:
-            KeyError: It was not asked.
+            KeyError: The check was not made.
         """
         for each in self.findings:
             if each.name == name:

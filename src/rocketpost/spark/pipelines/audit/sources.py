@@ -1,4 +1,4 @@
-"""What an audit reads: stored messages, the user's table, brokers, and what they keep for later."""
+"""Sources of an audit: stored messages, the user's table, and brokers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rocketpost.spark.lake.lake import check_topics
 from rocketpost.spark.log.end import find_layout
 from rocketpost.spark.log.options import LogOptions
 from rocketpost.spark.log.store_state import read_state
-from rocketpost.spark.pipelines.archive import archived, opened
+from rocketpost.spark.pipelines.archive import archived, open_archive
 from rocketpost.spark.pipelines.audit import checks
 from rocketpost.spark.pipelines.audit.config import AuditConfig
 from rocketpost.spark.pipelines.audit.report import PlannedQueue
@@ -35,27 +35,27 @@ _READ: Final = (
 )
 
 
-def check(config: AuditConfig) -> None:
-    """Refuse what can be seen to make no sense before Spark starts.
+def check_sources(config: AuditConfig) -> None:
+    """Check the sources before Spark starts.
 
     Raises:
-        ConfigError: A lake or a store has nothing of a topic, or no broker knows the group.
+        ConfigError: A lake or a store lacks a topic, or no broker knows the group.
         StoreError: A lake or a store cannot be read.
-        ClientError: Brokers cannot be asked.
+        ClientError: Brokers do not answer.
     """
     if config.lake:
-        opened(config.lake, config.topics)
+        open_archive(config.lake, config.topics)
     elif config.store:
         check_store(config)
     if config.group:
-        bounds(config)
+        read_bounds(config)
 
 
-def stored(spark: SparkSession, config: AuditConfig) -> DataFrame:
-    """Return the stored messages as the checks want them; no bodies.
+def read_stored(spark: SparkSession, config: AuditConfig) -> DataFrame:
+    """Return the stored messages in the form for checks, without bodies.
 
     Raises:
-        ConfigError: A lake or a store has nothing of a topic.
+        ConfigError: A lake or a store lacks a topic.
     """
     if config.lake:
         frame = archived(spark, config.lake, config.topics)
@@ -71,7 +71,7 @@ def stored(spark: SparkSession, config: AuditConfig) -> DataFrame:
     is_sound = (f.crc32("body").bitwiseAND(f.lit(CRC_MASK)) == f.col("bodyCrc")) | (
         f.length("body") == 0
     )
-    if config.lake:  # its bodies are unpacked, and their CRC is not
+    if config.lake:  # bodies are decompressed, but the CRC is of compressed ones
         is_sound = is_sound | (f.col("sysFlag").bitwiseAND(f.lit(COMPRESSED)) != 0)
     slim = frame.select(
         "topic",
@@ -86,31 +86,31 @@ def stored(spark: SparkSession, config: AuditConfig) -> DataFrame:
         is_sound.alias("isSound"),
     )
     is_live = not (config.lake or config.store)
-    return slim if is_live else checks.between(slim, config.start_ms, config.end_ms)
+    return slim if is_live else checks.select_between(slim, config.start_ms, config.end_ms)
 
 
 def check_store(config: AuditConfig) -> None:
-    """Refuse topics that no store has; a log without any other file cannot say.
+    """Check that the stores have all topics, unless there is only a log without other files.
 
     Raises:
-        ConfigError: One is in none of them.
+        ConfigError: A topic is in no store.
     """
-    states = [read_state(find_layout(path)) for path in stores(config)]
+    states = [read_state(find_layout(path)) for path in list_stores(config)]
     known = {topic for state in states for topic in state.topics}
     if known:
         check_topics(config.topics, known, where=config.source)
 
 
-def stores(config: AuditConfig) -> list[str]:
+def list_stores(config: AuditConfig) -> list[str]:
     """Return the store directories to audit."""
     return LogOptions(path=config.store).paths if config.store else []
 
 
-def produced(spark: SparkSession, config: AuditConfig) -> DataFrame:
+def read_produced(spark: SparkSession, config: AuditConfig) -> DataFrame:
     """Return the ids of the user's table, in the column ``id``.
 
     Raises:
-        ConfigError: It is not clear which column has them.
+        ConfigError: It is not clear which column has the ids.
     """
     name = config.produced.lower()
     if not is_file(name):
@@ -132,22 +132,22 @@ def produced(spark: SparkSession, config: AuditConfig) -> DataFrame:
 
 
 def is_file(produced: str) -> bool:
-    """Return whether what was produced is in files, not in a table that Spark knows."""
+    """Return whether produced messages are in files, not in a table of Spark."""
     return "/" in produced or produced.lower().endswith((".csv", ".json", ".jsonl", ".parquet"))
 
 
-def bounds(config: AuditConfig) -> tuple[dict[QueueKey, Bounds], dict[QueueKey, int | None]]:
-    """Return what brokers have of the topics, and where the group stands.
+def read_bounds(config: AuditConfig) -> tuple[dict[QueueKey, Bounds], dict[QueueKey, int | None]]:
+    """Return the bounds of queues at brokers, and the offsets of the group.
 
     Raises:
         ConfigError: No broker knows the group.
-        ClientError: Brokers cannot be asked.
+        ClientError: Brokers do not answer.
     """
     with BrokerSession(config.source_options()) as broker_session:
         queues = broker_session.queues()
         have = broker_session.bounds(queues)
         committed = broker_session.group_offsets(queues) if config.group else {}
-        # Brokers say 0 of a young queue to every group, also to one that does not exist.
+        # Brokers answer 0 for a new queue to every group, even to one that does not exist.
         if config.group and not any(committed.values()):
             _check_group(broker_session, config, queues)
     return have, committed
@@ -156,16 +156,16 @@ def bounds(config: AuditConfig) -> tuple[dict[QueueKey, Bounds], dict[QueueKey, 
 def _check_group(
     broker_session: BrokerSession, config: AuditConfig, queues: list[QueueKey]
 ) -> None:
-    """Refuse a group that nobody knows: every message would seem to wait for it.
+    """Check that brokers know the group; all messages would seem to wait for an unknown one.
 
     Raises:
-        ConfigError: It is one.
+        ConfigError: No broker knows the group.
     """
     try:
         consuming = broker_session.consuming_groups(config.topics)
         if config.group in consuming or config.group in broker_session.known_groups(queues):
             return
-    except Fault as fault:  # such as one that tells it to administrators only
+    except Fault as fault:  # for example a broker that restricts this to administrators
         logger.debug("a broker does not tell its groups: fault=%s", fault)
         return
     users = [group for group in consuming if not is_system_group(group)]
@@ -175,19 +175,19 @@ def _check_group(
     raise ConfigError(f"no broker knows the group {config.group}; {hint}")
 
 
-def planned(config: AuditConfig) -> list[PlannedQueue] | None:
-    """Return what would be read of each queue; None of a store, which only reading it would tell.
+def plan_audit(config: AuditConfig) -> list[PlannedQueue] | None:
+    """Return the range of each queue; None for a store, whose ranges are unknown before reading.
 
     Raises:
-        ConfigError: A lake has nothing of a topic, or no broker knows the group.
-        ClientError: Brokers cannot be asked.
+        ConfigError: A lake lacks a topic, or no broker knows the group.
+        ClientError: Brokers do not answer.
     """
     if config.store:
         return None
     is_asked = config.group or not config.lake
-    have, committed = bounds(config) if is_asked else ({}, {})
+    have, committed = read_bounds(config) if is_asked else ({}, {})
     if config.lake:
-        ranges = opened(config.lake, config.topics)[1].ranges.values()
+        ranges = open_archive(config.lake, config.topics)[1].ranges.values()
         have = {
             piece.queue: Bounds(piece.start, piece.end)
             for piece in sorted(ranges)
@@ -206,11 +206,11 @@ def planned(config: AuditConfig) -> list[PlannedQueue] | None:
     ]
 
 
-def everywhere(spark: SparkSession, config: AuditConfig) -> DataFrame | None:
-    """Return what is stored at any time; None if that is what is audited.
+def read_all_times(spark: SparkSession, config: AuditConfig) -> DataFrame | None:
+    """Return messages of all times; None if all times are audited.
 
-    What was sent within the times of an audit may be stored a moment after them.
+    Messages sent within the times of an audit may be stored a moment after them.
     """
     if config.start_ms is None and config.end_ms is None:
         return None
-    return stored(spark, dataclasses.replace(config, start_ms=None, end_ms=None))
+    return read_stored(spark, dataclasses.replace(config, start_ms=None, end_ms=None))

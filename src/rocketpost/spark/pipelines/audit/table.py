@@ -1,7 +1,7 @@
-"""The queues of an audit as a table that fits a terminal.
+"""Table of the queues of an audit that fits a terminal.
 
-A number is shown whole or not at all: a cut one would be another number. So columns that say
-nothing are left out, and where there is no room for the others, those that matter least.
+A number is shown completely or not at all, because a truncated one would be another number. So
+columns without information are left out, and if there is still no room, the least important ones.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from rich.table import Table
 from rocketpost.spark.pipelines.audit.report import AuditReport, QueueFacts
 
 _NAME_WIDTH: Final = 20
-"""A longer name is broken over lines before a column is left out."""
+"""A longer name is wrapped before a column is left out."""
 _BORDER: Final = 3
 _DISPENSABLE: Final = ("bytes", "offsets", "messages")
-"""What is left out first comes first."""
+"""Columns that may be left out, the least important first."""
 _UNITS: Final = ("KB", "MB", "GB", "TB")
 
 
 def queue_table(report: AuditReport, *, width: int) -> Table:
-    """Return what each queue holds, in so many columns of a terminal at most."""
+    """Return a table of queues that fits a terminal of some width."""
     is_one = len({queue.topic for queue in report.queues}) == 1
     names = [
         f"{queue.broker}/{queue.queue_id}" if is_one else queue.name for queue in report.queues
@@ -49,7 +49,7 @@ def queue_table(report: AuditReport, *, width: int) -> Table:
 
 
 def _numbers(queues: Sequence[QueueFacts]) -> dict[str, list[str]]:
-    """Return the columns beside the name; of those that count faults only what counts some."""
+    """Return the columns after the name; columns of faults only if there are any."""
     columns = {
         "messages": [f"{queue.messages:,}" for queue in queues],
         "bytes": [size_text(queue.stored_bytes) for queue in queues],
@@ -65,13 +65,13 @@ def _numbers(queues: Sequence[QueueFacts]) -> dict[str, list[str]]:
 
 
 def _width(numbers: dict[str, list[str]]) -> int:
-    """Return how wide a table is, but for the text in its first column."""
+    """Return the width of a table without the text in its first column."""
     widths = [max(map(len, (name, *cells))) for name, cells in numbers.items()]
     return sum(widths) + _BORDER * (len(widths) + 1) + 1
 
 
 def size_text(count: int) -> str:
-    """Return a number of bytes in words, to three digits."""
+    """Return a number of bytes as text, with three digits."""
     if count < 1000:
         return f"{count} B"
     size, units = count / 1000, iter(_UNITS)

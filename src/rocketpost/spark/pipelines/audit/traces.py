@@ -1,4 +1,4 @@
-"""The records of a trace topic as a table: what producers and consumers said about messages."""
+"""Records of a trace topic as a table: events reported by producers and consumers."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _Fields = tuple[str, int, str, str, str, str, int, bool, str, bool]
 _COMMITTED: Final = "COMMIT_MESSAGE"
 
 
-def traces(spark: SparkSession, name_servers: str, trace_topic: str) -> DataFrame:
-    """Return the records of a trace topic, one in a row; what cannot be read is left out."""
-    decoded = f.udf(fields_of, _SCHEMA, useArrow=False)
+def read_traces(spark: SparkSession, name_servers: str, trace_topic: str) -> DataFrame:
+    """Return the records of a trace topic, one per row; unreadable ones are left out."""
+    decoded = f.udf(list_fields, _SCHEMA, useArrow=False)
     source = SourceOptions(name_servers=name_servers, topic=trace_topic)
     reader = spark.read.format("rocketmq").schema("body binary")
     for key, value in source.given().items():
@@ -36,10 +36,10 @@ def traces(spark: SparkSession, name_servers: str, trace_topic: str) -> DataFram
     return reader.load().select(f.inline(decoded("body")))
 
 
-def sent(records: DataFrame, topics: tuple[str, ...]) -> DataFrame:
-    """Return the messages that producers said were sent: uniqKey, keys, timeMs, costMs.
+def select_sent(records: DataFrame, topics: tuple[str, ...]) -> DataFrame:
+    """Return the messages that producers report as sent: uniqKey, keys, timeMs, costMs.
 
-    A half message is sent when its transaction was committed; one that was recalled is not.
+    A half message counts as sent if its transaction was committed; a recalled message does not.
     """
     ours = records.filter(f.col("success") & f.col("topic").isin(*topics))
     pubs = ours.filter("kind = 'Pub'").select("uniqKey", "keys", "timeMs", "costMs", "isHalf")
@@ -50,14 +50,14 @@ def sent(records: DataFrame, topics: tuple[str, ...]) -> DataFrame:
     return whole.unionByName(halves).join(recalled, "uniqKey", "left_anti").drop("isHalf")
 
 
-def handled(records: DataFrame, group: str | None) -> DataFrame:
-    """Return what consumers handled well: uniqKey, keys, doneMs, costMs, one row a handling."""
+def select_handled(records: DataFrame, group: str | None) -> DataFrame:
+    """Return successful handlings of messages: uniqKey, keys, doneMs, costMs."""
     begun = records.filter("kind = 'SubBefore'").select(
         "requestId", "uniqKey", f.col("group").alias("begunBy"), f.col("timeMs").alias("begunMs")
     )
-    # Clients may send a trace twice; every handling has a request of its own.
+    # Clients may send a trace twice; every handling has its own request id.
     after = records.filter("kind = 'SubAfter' AND success").drop("topic", "kind").distinct()
-    # Old clients say who and when only before they handle a message.
+    # Old clients report group and time only before they handle a message.
     both = after.join(begun.distinct(), ["requestId", "uniqKey"], "left")
     done = (
         both.withColumn(
@@ -74,8 +74,8 @@ def handled(records: DataFrame, group: str | None) -> DataFrame:
     return done.filter(f.col("by") == group) if group else done
 
 
-def fields_of(body: bytes | None) -> list[_Fields]:
-    """Return the records of one trace message, as the rows of the table have them."""
+def list_fields(body: bytes | None) -> list[_Fields]:
+    """Return the records of one trace message as rows of the table."""
     rows: list[_Fields] = []
     for trace in decode_traces(bytes(body or b"").decode(errors="replace")):
         match trace:

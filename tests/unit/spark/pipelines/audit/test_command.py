@@ -43,7 +43,7 @@ def test_a_dry_run_tells_programs_what_it_tells_people(
 ) -> None:
     have = {A: Bounds(3, 9), B: Bounds(7, 7), C: Bounds(0, 1)}
     at: dict[QueueKey, int | None] = {A: 5, B: None, C: 0}
-    told = "rocketpost.spark.pipelines.audit.sources.bounds"
+    told = "rocketpost.spark.pipelines.audit.sources.read_bounds"
     monkeypatch.setattr(told, lambda config: (have, at if config.group else {}))
     words, plan = planned(tmp_path, "-n", "x:1", "-g", "billing")
     assert words == [

@@ -9,7 +9,7 @@ import pytest
 from rocketpost.codec.faults import NoPermission
 from rocketpost.errors import ConfigError
 from rocketpost.spark.pipelines.audit.config import AuditConfig
-from rocketpost.spark.pipelines.audit.sources import bounds
+from rocketpost.spark.pipelines.audit.sources import read_bounds
 from rocketpost.spark.source.plan import Bounds, QueueKey
 
 QUEUES = [QueueKey("Orders", "a", 0), QueueKey("Orders", "a", 1)]
@@ -67,23 +67,23 @@ def test_a_group_that_nobody_knows_is_refused_and_those_that_consume_are_named(
     brokers: type[FakeLink],
 ) -> None:
     with pytest.raises(ConfigError) as refused:
-        bounds(config("biling"))
+        read_bounds(config("biling"))
     assert str(refused.value) == (
         "no broker knows the group biling; those that consume Orders are billing"
     )
     brokers.consumers = frozenset(("TOOLS_CONSUMER",))
     with pytest.raises(ConfigError, match="no group consumes Orders yet; leave it out"):
-        bounds(config("biling"))
+        read_bounds(config("biling"))
 
 
 @pytest.mark.parametrize("group", ["billing", "fresh", "deleted"])
 def test_a_group_that_consumed_or_that_a_broker_knows_is_taken(
     brokers: type[FakeLink], group: str
 ) -> None:
-    have, committed = bounds(config(group))
+    have, committed = read_bounds(config(group))
     assert list(have) == list(committed) == QUEUES
 
 
 def test_a_group_is_taken_where_brokers_do_not_tell_their_groups(brokers: type[FakeLink]) -> None:
     brokers.table = NoPermission("for administrators only")
-    assert bounds(config("biling"))[1] == {QUEUES[0]: 0, QUEUES[1]: None}
+    assert read_bounds(config("biling"))[1] == {QUEUES[0]: 0, QUEUES[1]: None}

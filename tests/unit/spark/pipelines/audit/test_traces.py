@@ -11,7 +11,7 @@ from rocketpost.codec.trace import (
     SubBefore,
     encode_traces,
 )
-from rocketpost.spark.pipelines.audit.traces import fields_of
+from rocketpost.spark.pipelines.audit.traces import list_fields
 
 
 def test_records_become_rows_and_what_is_none_is_left_out() -> None:
@@ -27,7 +27,7 @@ def test_records_become_rows_and_what_is_none_is_left_out() -> None:
             SubAfter(request_id="q", message_id="A", cost_ms=7, success=False, time_ms=9),
         ]
     )
-    assert fields_of(b"nonsense\x02" + text.encode()) == [
+    assert list_fields(b"nonsense\x02" + text.encode()) == [
         ("Pub", 5, "g", "T", "A", "k", 3, True, "", False),
         ("Pub", 5, "g", "T", "B", "", 0, True, "", True),
         ("EndTransaction", 5, "g", "T", "B", "", 0, True, "", False),
@@ -36,4 +36,4 @@ def test_records_become_rows_and_what_is_none_is_left_out() -> None:
         ("SubBefore", 5, "g", "", "A", "", 0, True, "q", False),
         ("SubAfter", 9, "", "", "A", "", 7, False, "q", False),
     ]
-    assert fields_of(None) == []
+    assert list_fields(None) == []

@@ -1,4 +1,4 @@
-"""``rocketpost pipeline replay`` and ``rocketpost pipeline dead-letters``."""
+"""The commands ``rocketpost pipeline replay`` and ``rocketpost pipeline dead-letters``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rocketpost.spark.pipelines.command import (
 )
 from rocketpost.spark.pipelines.copying import CopyConfig
 from rocketpost.spark.pipelines.dead_letter_page import page
-from rocketpost.spark.pipelines.dead_letter_report import LetterReport, Redriven
+from rocketpost.spark.pipelines.dead_letter_report import LetterReport, RedriveReport
 from rocketpost.spark.pipelines.dead_letters import REDRIVES_MAX, Choice, DeadLetters
 from rocketpost.spark.pipelines.page import utc
 from rocketpost.spark.pipelines.replay import ReplayReport
@@ -77,19 +77,19 @@ def replay(
     """Send messages again, from a lake or a time range: in order, at a rate, each once."""
     config = CopyConfig(
         name_servers=name_server,
-        name=_named(name, run.dry_run),
+        name=_check_name(name, run.dry_run),
         topic=to,
         rate=rate,
         tasks=tasks,
         keep_order=not any_order,
     )
     selection = Selection(
-        topics=_listed(topic, ","),
+        topics=_split_list(topic, ","),
         name_servers="" if lake else name_server,
         lake=lake or "",
         start_ms=since,
         end_ms=until,
-        tags=_listed(tags or "", "||"),
+        tags=_split_list(tags or "", "||"),
         keys=key,
         offsets=parse_offsets(offsets) if offsets else None,
     )
@@ -106,7 +106,7 @@ def replay(
         )
     if run.dry_run:
         run.say(_queues(report))
-    run.say(_replayed(report, run.dry_run))
+    run.say(_show_replay(report, run.dry_run))
     run.conclude(msgspec.to_builtins(report))
     if not run.dry_run and report.stored < report.messages:
         raise ClientError(run.stopped)
@@ -156,7 +156,7 @@ def dead_letters(
     if needless and not redrive:
         raise ConfigError(f"only --redrive has a use for {', '.join(needless)}")
     if redrive:
-        named = _named(name, run.dry_run)
+        named = _check_name(name, run.dry_run)
         config = CopyConfig(name_servers=name_server, name=named, topic=to, rate=rate)
         run.can_go_on = True
     sent = None
@@ -176,23 +176,23 @@ def dead_letters(
         html_file.write_text(page(report), encoding="utf-8")
     _say_letters(run, report)
     if sent is not None:
-        run.say(_redriven(sent, run.dry_run), markup=False)
+        run.say(_show_redrive(sent, run.dry_run), markup=False)
     run.conclude(msgspec.to_builtins(report) | {"redriven": sent and msgspec.to_builtins(sent)})
     if sent is not None and not run.dry_run and sent.stored < sent.letters:
         raise ClientError(run.stopped)
 
 
-def _named(name: str | None, dry_run: bool) -> str:
+def _check_name(name: str | None, dry_run: bool) -> str:
     if not name and not dry_run:
         raise ConfigError("--name is required: a run that is started again continues under it")
     return name or _NO_NAME
 
 
-def _listed(text: str, separator: str) -> tuple[str, ...]:
+def _split_list(text: str, separator: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(separator) if part.strip())
 
 
-def _replayed(report: ReplayReport, dry_run: bool) -> str:
+def _show_replay(report: ReplayReport, dry_run: bool) -> str:
     if report.first_ms is None or report.last_ms is None:
         return "no message is selected"
     text = (
@@ -204,7 +204,7 @@ def _replayed(report: ReplayReport, dry_run: bool) -> str:
     return text + (f", {report.before:,} had been sent before" if report.before else "")
 
 
-def _redriven(sent: Redriven, dry_run: bool) -> str:
+def _show_redrive(sent: RedriveReport, dry_run: bool) -> str:
     left = max(0, (sent.letters if dry_run else sent.stored) - sent.before)
     text = f"{left:,} dead letters " + ("would be sent again" if dry_run else "sent again")
     text += "" if dry_run else f" as {sent.name}"
@@ -239,7 +239,7 @@ def _say_letters(run: Run, report: LetterReport) -> None:
 
 
 def _causes(report: LetterReport) -> Table:
-    """Return a table of causes, with a bar for how many each has."""
+    """Return a table of causes, with a bar for the number of each."""
     table = Table(title=f"{report.letters:,} dead letters by cause")
     _add_columns(table, "cause", "from topic", "last (UTC)", "example")
     most = report.causes[0].letters
