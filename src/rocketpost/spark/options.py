@@ -163,7 +163,7 @@ class SourceOptions(RowOptions):
 
     def _check_bounds(self) -> None:
         """Check the options about starting and ending offsets."""
-        given = self.given()
+        given = self.given_values()
         for several in (_BEGINNINGS, _ENDINGS):
             if len(both := [key for key in several if key in given]) > 1:
                 raise ConfigError(f"only one of {' and '.join(both)} can be given")
@@ -186,7 +186,7 @@ class SourceOptions(RowOptions):
 
     def _check_dependencies(self) -> None:
         """Check that no option lacks another one that it depends on."""
-        given = self.given()
+        given = self.given_values()
         if self.starting_offsets == "group" and not self.group:
             raise ConfigError("startingOffsets=group needs the option group")
         if self.commit_offsets and not self.group:
@@ -210,7 +210,7 @@ class SourceOptions(RowOptions):
         Raises:
             ConfigError: An option is only for streams.
         """
-        for key in self.given():
+        for key in self.given_values():
             if key in _FOR_STREAMS:
                 raise ConfigError(f"{key} is for streams: a batch reads all there is at once")
         if self.starting_offsets == "latest":
@@ -222,7 +222,7 @@ class SourceOptions(RowOptions):
         Raises:
             ConfigError: An option is only for batches.
         """
-        for key in self.given():
+        for key in self.given_values():
             if key in _ENDINGS:
                 raise ConfigError(f"a stream has no end: {key} is for batches")
         if self.takes_filters:
@@ -261,7 +261,7 @@ class SourceOptions(RowOptions):
         """The time that a batch may wait for enough messages."""
         return parse_duration("maxTriggerDelay", self.trigger_delay)
 
-    def given(self) -> dict[str, str]:
+    def given_values(self) -> dict[str, str]:
         """Return the options that differ from their defaults, as texts for Spark."""
         return {
             key: format_value(getattr(self, field.name))
@@ -352,7 +352,7 @@ def refuse_bounds(options: SourceOptions, why: str) -> None:
     Raises:
         ConfigError: Such an option was given.
     """
-    for key in options.given():
+    for key in options.given_values():
         if key.startswith(("starting", "ending")):
             raise ConfigError(f"{key} cannot be used here: {why}")
 

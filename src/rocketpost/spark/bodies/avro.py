@@ -98,11 +98,11 @@ class AvroCodec(TypedCodec):
         """
         write = _import_fastavro().schemaless_writer
         schema = _parse_schema(self.schema)
-        listed = _AvroWriter(schema).record(schema, given, where)
+        lister = _AvroWriter(schema).record(schema, given, where)
 
         def encode(structs: pa.StructArray) -> list[bytes]:
             bodies, out = [], io.BytesIO()
-            for value in listed(structs):
+            for value in lister(structs):
                 out.seek(0)
                 write(out, schema, value)
                 out.truncate()
@@ -188,8 +188,8 @@ class _AvroWriter:
             return listers.refuse_nulls(self._one(schema, given, where), where)
         rest = [each for each in schema if each != "null"]
         is_one = len(rest) == 1
-        listed = self._one(rest[0], given, where) if is_one else _list_wider(rest, given, where)
-        return listed if "null" in schema else listers.refuse_nulls(listed, where)
+        lister = self._one(rest[0], given, where) if is_one else _list_wider(rest, given, where)
+        return lister if "null" in schema else listers.refuse_nulls(lister, where)
 
     def record(self, schema: Any, given: StructType, where: str) -> Lister:
         """Return the lister of structs as dictionaries."""
@@ -246,10 +246,10 @@ def _list_wider(schemas: list[Any], given: DataType, where: str) -> Lister:
     """Return the lister of numbers of two widths, tagged so that none becomes a float."""
     wanted = _AvroTypes().of(schemas, where)
     check_fits(given, wanted, where)
-    listed = listers.cast_and_list(arrow_type(wanted), where)
+    lister = listers.cast_and_list(arrow_type(wanted), where)
     if not isinstance(wanted, DoubleType):
-        return listed
-    return listers.skip_nulls(lambda array: [("double", value) for value in listed(array)])
+        return lister
+    return listers.skip_nulls(lambda array: [("double", value) for value in lister(array)])
 
 
 def _leaf(schema: Any) -> Lister:

@@ -118,9 +118,9 @@ class JsonCodec(StructCodec):
             ConfigError: A type has no form in JSON.
         """
         _annotation(given, where)
-        listed = _make_lister(given, where)
+        lister = _make_lister(given, where)
         encode = msgspec.json.Encoder(decimal_format="number").encode
-        return lambda structs: list(map(encode, listed(structs)))
+        return lambda structs: list(map(encode, lister(structs)))
 
 
 def _parse_schema(schema: str) -> StructType:
@@ -197,21 +197,21 @@ def _check_writable(kind: StructType, where: str) -> None:
 
 
 def _list_finite(where: str) -> Lister:
-    def listed(array: pa.Array) -> list[Any]:
+    def list_slots(array: pa.Array) -> list[Any]:
         if pc.all(pc.is_finite(array)).as_py() is False:
             raise ValueError(f"{where} is infinite or no number, which JSON cannot say")
         return listers.list_values(array)
 
-    return listed
+    return list_slots
 
 
 def _list_times(where: str, unit: str, zone: str) -> Lister:
     low, end = (np.datetime64(each, "ms").astype(f"M8[{unit}]") for each in _YEARS_MS)
 
-    def listed(array: pa.Array) -> list[Any]:
+    def list_slots(array: pa.Array) -> list[Any]:
         times = listers.list_stored_numbers(array).view(f"M8[{unit}]")
         if len(times) and not (low <= times.min() and times.max() < end):
             raise ValueError(f"{where} lies outside the years 1 to 9999")
         return [text + zone for text in np.datetime_as_string(times).tolist()]
 
-    return listed
+    return list_slots

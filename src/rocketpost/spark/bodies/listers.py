@@ -28,36 +28,36 @@ def list_values(array: pa.Array) -> list[Any]:
 def cast_and_list(kind: pa.DataType, where: str, of: Lister = list_values) -> Lister:
     """Return a lister of leaves that casts to another type, or raises if a value does not fit."""
 
-    def listed(array: pa.Array) -> list[Any]:
+    def list_slots(array: pa.Array) -> list[Any]:
         try:
             return of(array if array.type == kind else array.cast(kind))
         except pa.ArrowInvalid as error:
             raise ValueError(f"{where}: {error}") from None
 
-    return listed
+    return list_slots
 
 
 def skip_nulls(of: Lister) -> Lister:
     """Return a lister that gives another lister only the slots that are not null."""
 
-    def listed(array: pa.Array) -> list[Any]:
+    def list_slots(array: pa.Array) -> list[Any]:
         if not array.null_count:
             return of(array)
         found = iter(of(array.drop_null()))
         return [next(found) if there else None for there in array.is_valid().to_pylist()]
 
-    return listed
+    return list_slots
 
 
 def refuse_nulls(of: Lister, where: str) -> Lister:
     """Return a lister that raises for nulls."""
 
-    def listed(array: pa.Array) -> list[Any]:
+    def list_slots(array: pa.Array) -> list[Any]:
         if array.null_count:
             raise ValueError(f"{where} is null, which its schema does not allow")
         return of(array)
 
-    return listed
+    return list_slots
 
 
 def list_structs(make: Make, parts: Sequence[Lister]) -> Lister:
@@ -68,27 +68,27 @@ def list_structs(make: Make, parts: Sequence[Lister]) -> Lister:
         parts: The lister of each field.
     """
 
-    def listed(array: pa.Array) -> list[Any]:
+    def list_slots(array: pa.Array) -> list[Any]:
         return list(make(*(part(array.field(at)) for at, part in enumerate(parts))))
 
-    return skip_nulls(listed)
+    return skip_nulls(list_slots)
 
 
 def list_arrays(of: Lister) -> Lister:
     """Return a lister of arrays."""
 
-    def listed(array: pa.Array) -> list[Any]:
+    def list_slots(array: pa.Array) -> list[Any]:
         offsets, start, length = _offsets(array)
         values = of(array.values.slice(start, length))
         return [values[a:b] for a, b in itertools.pairwise(offsets)]
 
-    return skip_nulls(listed)
+    return skip_nulls(list_slots)
 
 
 def list_maps(of_key: Lister, of_value: Lister) -> Lister:
     """Return a lister of maps, as dictionaries."""
 
-    def listed(array: pa.Array) -> list[Any]:
+    def list_slots(array: pa.Array) -> list[Any]:
         offsets, start, length = _offsets(array)
         keys = of_key(array.keys.slice(start, length))
         values = of_value(array.items.slice(start, length))
@@ -96,7 +96,7 @@ def list_maps(of_key: Lister, of_value: Lister) -> Lister:
             dict(zip(keys[a:b], values[a:b], strict=True)) for a, b in itertools.pairwise(offsets)
         ]
 
-    return skip_nulls(listed)
+    return skip_nulls(list_slots)
 
 
 def list_stored_numbers(array: pa.Array) -> npt.NDArray[np.int64]:

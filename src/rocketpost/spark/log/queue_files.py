@@ -71,7 +71,7 @@ class QueueFiles:
             found[found["size"] == _FILLER_SIZE] = 0
         return found
 
-    def found(self, offsets: Ints) -> Entries:
+    def find_entries(self, offsets: Ints) -> Entries:
         """Return the entries of some offsets, which may be any numbers."""
         every = np.zeros(len(offsets), ENTRY)
         if not self._starts:

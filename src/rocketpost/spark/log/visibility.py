@@ -148,7 +148,7 @@ class Visibility:
         offsets = fields.long("queueOffset")[members]
         queue = self._queue(topic, queue_id)
         _, *limits = self._make_limits(topic, queue)
-        return are_visible(queue.found(offsets), offsets, positions, *limits)
+        return are_visible(queue.find_entries(offsets), offsets, positions, *limits)
 
     def _read_entries(self, topic: str, queue_id: int, low: int, end: int) -> bytes:
         """Return entries of a queue, from those read ahead or from the file."""

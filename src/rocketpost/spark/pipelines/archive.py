@@ -337,7 +337,7 @@ def _read_ranges(spark: SparkSession, source: SourceOptions, pieces: list[Range]
     )
     # NOT NULL columns would become required columns in files.
     reader = spark.read.format("rocketmq").schema(columns.ddl(COLUMNS))
-    for key, value in exact.given().items():
+    for key, value in exact.given_values().items():
         reader = reader.option(key, value)
     return reader.load()
 

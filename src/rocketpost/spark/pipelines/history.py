@@ -61,7 +61,7 @@ def history(
             {piece.queue: piece.start for piece in pieces},
             {piece.queue: piece.end for piece in pieces},
         )
-        live = spark.read.format("rocketmq").options(**exact.given()).load()
+        live = spark.read.format("rocketmq").options(**exact.given_values()).load()
         frame = frame.unionByName(live.select(*names))
     if as_of_ms is None:
         return frame

@@ -108,7 +108,7 @@ def select(spark: SparkSession, selection: Selection) -> SelectedMessages:
         every = archived(spark, selection.lake, selection.topics)
         frame = every.filter(_condition(selection))
         return SelectedMessages(frame, frame)
-    given = fix_selection(selection).given()
+    given = fix_selection(selection).given_values()
     condition = _condition(selection)
     live = spark.read.format("rocketmq").options(**given).load().filter(condition)
     slim = spark.read.format("rocketmq").schema(_NARROW).options(**given).load()

@@ -31,7 +31,7 @@ def test_entries_by_offset_over_files_and_beyond(tmp_path: Path) -> None:
     assert entries["size"].tolist() == [0] * 5 + [91] * 5 + [92, 0]
     assert queue.entries(12, 15)["position"].tolist() == [101, 102, 103]
     assert queue.entries(9, 13)["size"].tolist() == [0, 0, 91, 91]
-    found = queue.found(np.array([16, -(2**62), 12, 2**62, 15], np.int64))
+    found = queue.find_entries(np.array([16, -(2**62), 12, 2**62, 15], np.int64))
     assert found["position"].tolist() == [200, 0, 101, 0, 104]
 
 
@@ -41,7 +41,7 @@ def test_a_queue_without_entries(tmp_path: Path) -> None:
     queue = QueueFiles(str(tmp_path))
     assert queue.has_files
     assert queue.newest == -1
-    assert QueueFiles(str(tmp_path / "none")).found(np.array([1]))["size"].tolist() == [0]
+    assert QueueFiles(str(tmp_path / "none")).find_entries(np.array([1]))["size"].tolist() == [0]
 
 
 def test_a_file_that_expired_meanwhile_has_nothing(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def _make_level_table(
 
 def _read_waiting(spark: SparkSession, source: SourceOptions, levels: DataFrame) -> DataFrame:
     """Return the waiting messages of a topic: uniqKey, keys, properties, dueMs."""
-    reader = spark.read.format("rocketmq").schema(_COLUMNS).options(**source.given())
+    reader = spark.read.format("rocketmq").schema(_COLUMNS).options(**source.given_values())
     given = f.col("properties")
     rows = reader.load().withColumn("level", given[names.DELAY_LEVEL].try_cast("int"))
     known = rows.join(f.broadcast(levels), ["brokerName", "level"], "left")

@@ -65,7 +65,7 @@ def read_stored(spark: SparkSession, config: AuditConfig) -> DataFrame:
         frame = reader.option("topic", ",".join(config.topics)).load(config.store)
     else:
         live = spark.read.format("rocketmq").schema(_READ)
-        for key, value in config.source_options().given().items():
+        for key, value in config.source_options().given_values().items():
             live = live.option(key, value)
         frame = live.load()
     is_sound = (f.crc32("body").bitwiseAND(f.lit(CRC_MASK)) == f.col("bodyCrc")) | (

@@ -31,7 +31,7 @@ def read_traces(spark: SparkSession, name_servers: str, trace_topic: str) -> Dat
     decoded = f.udf(list_fields, _SCHEMA, useArrow=False)
     source = SourceOptions(name_servers=name_servers, topic=trace_topic)
     reader = spark.read.format("rocketmq").schema("body binary")
-    for key, value in source.given().items():
+    for key, value in source.given_values().items():
         reader = reader.option(key, value)
     return reader.load().select(f.inline(decoded("body")))
 
