@@ -105,7 +105,7 @@ def test_a_delta_reader_reads_what_spark_has_archived(topics: Topics, tmp_path: 
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-@pytest.mark.parametrize("moment", ["written", "commit"])
+@pytest.mark.parametrize("moment", ["list_files", "commit"])
 def test_a_run_that_dies_leaves_nothing_that_counts(
     topics: Topics, tmp_path: Path, kind: str, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
