@@ -23,7 +23,7 @@ from rocketpost.client.name_servers import (
 from rocketpost.client.outages import Outages
 from rocketpost.client.patience import patiently
 from rocketpost.client.route_cache import RouteCache
-from rocketpost.client.tasks import Tasks, repeat
+from rocketpost.client.tasks import BackgroundTasks, repeat
 from rocketpost.codec.bodies.client import (
     ConsumerData,
     Heartbeat,
@@ -93,7 +93,7 @@ class Session:
         self.routes = RouteCache(
             self._ask, auto_create_queues=auto_create_queues, auto_create_topic=auto_create_topic
         )
-        self.tasks = Tasks()
+        self.tasks = BackgroundTasks()
         self.outages = Outages()
         self.broker_versions: dict[str, int] = {}
         self._handlers: dict[int, tuple[RequestHandler, Takes | None]] = {}

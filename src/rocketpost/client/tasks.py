@@ -12,7 +12,7 @@ from rocketpost.errors import RocketpostError
 logger = logging.getLogger(__name__)
 
 
-class Tasks:
+class BackgroundTasks:
     """The running tasks of one owner. Belongs to the event loop.
 
     A ``TaskGroup`` must be left by the task that entered it, but any task may start or stop a

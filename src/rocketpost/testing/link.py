@@ -47,7 +47,7 @@ class SendPart(NamedTuple):
     properties: dict[str, str]
 
 
-class PullAnswer(NamedTuple):
+class PulledRecords(NamedTuple):
     """The result of a pull."""
 
     code: int
@@ -128,7 +128,7 @@ class BrokerLink:
 
     async def pull(
         self, topic: str, queue_id: int, offset: int, *, count_max: int = 32, hold_ms: int = 0
-    ) -> PullAnswer:
+    ) -> PulledRecords:
         """Read a queue from ``offset`` on.
 
         Raises:
@@ -149,7 +149,7 @@ class BrokerLink:
         if answer.code not in _PULL_CODES:
             answer.raise_for_code()
         next_offset = answer.read(PullResponse).next_begin_offset
-        return PullAnswer(answer.code, next_offset, decode_records(answer.body))
+        return PulledRecords(answer.code, next_offset, decode_records(answer.body))
 
     async def read(self, topic: str, queue_id: int, first: int, end: int) -> list[Record]:
         """Return the readable messages in [``first``, ``end``) of a queue."""
@@ -268,4 +268,4 @@ _PULL_CODES: Final = frozenset(
     }
 )
 
-__all__ = ["BrokerLink", "Fault", "PullAnswer", "SendPart"]
+__all__ = ["BrokerLink", "Fault", "PulledRecords", "SendPart"]

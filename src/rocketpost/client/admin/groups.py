@@ -21,7 +21,7 @@ from rocketpost.codec.bodies.client import (
     ConsumerConnections,
     ProducerConnections,
     ProducerInfo,
-    ProducerTable,
+    ProducerTableBody,
 )
 from rocketpost.codec.bodies.group import (
     GroupTableBody,
@@ -44,7 +44,7 @@ from rocketpost.codec.faults import ConsumerNotOnline, GroupNotExist
 from rocketpost.codec.headers.client import (
     ConsumerGroupRequest,
     ProducerGroupRequest,
-    RunningInfo,
+    RunningInfoRequest,
 )
 from rocketpost.codec.headers.group import DeleteGroup, GroupRequest
 from rocketpost.codec.headers.offset import (
@@ -239,13 +239,13 @@ class GroupAdmin:
     async def producers(self, address: str) -> dict[str, list[ProducerInfo]]:
         """Return the producers connected to a broker, by group."""
         response = await self._session.call(address, RequestCode.GET_ALL_PRODUCER_INFO)
-        return decode_body(response.body, ProducerTable).data
+        return decode_body(response.body, ProducerTableBody).data
 
     async def running_info(
         self, address: str, group: str, client_id: str, *, stacks: bool = False
     ) -> bytes:
         """Return a consumer's report about itself as JSON text, optionally with its stacks."""
-        header = RunningInfo(consumer_group=group, client_id=client_id, jstack_enable=stacks)
+        header = RunningInfoRequest(consumer_group=group, client_id=client_id, jstack_enable=stacks)
         response = await self._session.call(
             address, RequestCode.GET_CONSUMER_RUNNING_INFO, header, timeout=_RELAY_SECONDS
         )

@@ -21,7 +21,7 @@ from rocketpost.client.consumer.push.handlers import Consumption
 from rocketpost.client.consumer.queue_locks import ConsumerLocks
 from rocketpost.client.session import Session
 from rocketpost.client.tally import Tally
-from rocketpost.client.tasks import Tasks
+from rocketpost.client.tasks import BackgroundTasks
 from rocketpost.codec.faults import FlowControl, SubscriptionNotExist, SubscriptionNotLatest
 from rocketpost.errors import RocketpostError
 from rocketpost.model.group import Subscription
@@ -83,8 +83,8 @@ class AssignedQueues:
         self._locked = orderly and self._shared
         self._fetcher = Fetcher(session, group)
         self._offsets = OffsetCalls(session)
-        self._tasks = Tasks()
-        self._handovers = Tasks()
+        self._tasks = BackgroundTasks()
+        self._handovers = BackgroundTasks()
         self._owned: dict[MessageQueue, tuple[OwnedQueue, asyncio.Task[None]]] = {}
         self._leaving: dict[asyncio.Task[None], OwnedQueue] = {}
         self._tallies: dict[str, Tally] = {}

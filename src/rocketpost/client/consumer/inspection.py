@@ -30,7 +30,7 @@ from rocketpost.codec.bodies.offset import encode_client_offsets
 from rocketpost.codec.bodies.topic import queue_key
 from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.command import Command
-from rocketpost.codec.headers.client import ConsumeDirectly, RunningInfo
+from rocketpost.codec.headers.client import ConsumeDirectly, RunningInfoRequest
 from rocketpost.codec.headers.offset import ConsumerStatus
 from rocketpost.codec.lenient_json import encode, members
 from rocketpost.codec.record import decode_record
@@ -108,7 +108,7 @@ class Inspection:
         session.on(
             RequestCode.GET_CONSUMER_RUNNING_INFO,
             self._running_info,
-            takes=lambda command: command.read(RunningInfo).consumer_group == group,
+            takes=lambda command: command.read(RunningInfoRequest).consumer_group == group,
         )
         session.on(
             RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
@@ -122,7 +122,7 @@ class Inspection:
         )
 
     def _running_info(self, connection: Connection, command: Command) -> Answer:
-        asked = command.read(RunningInfo)
+        asked = command.read(RunningInfoRequest)
         if asked.consumer_group != self._group:
             return self._stranger(asked.consumer_group)
         queues = members(

@@ -33,7 +33,7 @@ from rocketpost.client.heartbeat_watchdog import HeartbeatWatchdog
 from rocketpost.client.lifecycle import Lifecycle
 from rocketpost.client.message import ReceivedMessage
 from rocketpost.client.session import Session
-from rocketpost.client.tasks import Tasks
+from rocketpost.client.tasks import BackgroundTasks
 from rocketpost.codec.bodies.client import CONSUME_TYPES, ConsumerData
 from rocketpost.errors import ClientError, ConfigError
 from rocketpost.model.group import SUBSCRIBE_ALL, Subscription
@@ -97,8 +97,8 @@ class LitePullConsumer(Lifecycle):
         self._subscriptions: dict[str, Subscription] = {}
         self._assigned: dict[str, Subscription] = {}
         self._session: Session | None = None
-        self._background = Tasks()
-        self._commits = Tasks()
+        self._background = BackgroundTasks()
+        self._commits = BackgroundTasks()
         self._commit_due = 0.0
 
     # Queues.

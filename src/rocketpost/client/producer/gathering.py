@@ -16,7 +16,7 @@ from rocketpost.client.config import ProducerConfig
 from rocketpost.client.message import Message, SendResult, check_message
 from rocketpost.client.producer.batching import PackedBatch, split_result
 from rocketpost.client.producer.flight import OutgoingSend
-from rocketpost.client.tasks import Tasks
+from rocketpost.client.tasks import BackgroundTasks
 from rocketpost.codec.batch import ENTRY_BYTES_MIN, BatchItem
 from rocketpost.errors import RocketpostError
 from rocketpost.model.names import RETRY_PREFIX
@@ -75,7 +75,7 @@ class AutoBatcher:
         self._groups: dict[_Key, _Group] = {}
         self._held = 0
         self._under_way: set[asyncio.Future[SendResult]] = set()
-        self._tasks = Tasks()
+        self._tasks = BackgroundTasks()
         self._loop = asyncio.get_running_loop()
 
     def takes(self, message: Message) -> bool:

@@ -122,7 +122,7 @@ class ProducerInfo(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     version: int = 0
 
 
-class ProducerTable(msgspec.Struct):
+class ProducerTableBody(msgspec.Struct):
     """Answer to GET_ALL_PRODUCER_INFO: producers by group."""
 
     data: dict[str, list[ProducerInfo]] = {}

@@ -38,7 +38,7 @@ class ProducerGroupRequest(msgspec.Struct, rename="camel", kw_only=True):
     producer_group: str
 
 
-class RunningInfo(msgspec.Struct, rename="camel", kw_only=True):
+class RunningInfoRequest(msgspec.Struct, rename="camel", kw_only=True):
     """GET_CONSUMER_RUNNING_INFO (307)."""
 
     consumer_group: str

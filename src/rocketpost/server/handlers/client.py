@@ -29,7 +29,7 @@ from rocketpost.codec.bodies.client import (
     LockResponse,
     ProducerConnections,
     ProducerInfo,
-    ProducerTable,
+    ProducerTableBody,
     decode_client_config_check,
     decode_heartbeat,
     decode_lock_request,
@@ -49,7 +49,7 @@ from rocketpost.codec.headers.client import (
     ConsumerGroupRequest,
     HeartbeatResponse,
     ProducerGroupRequest,
-    RunningInfo,
+    RunningInfoRequest,
     Unregister,
 )
 from rocketpost.codec.record import Record, parse_message_id
@@ -153,7 +153,7 @@ class ClientHandlers:
             sliced(RequestCode.UNLOCK_BATCH_MQ, NO_HEADER, LOCKS, self.unlock),
             waiting(
                 RequestCode.GET_CONSUMER_RUNNING_INFO,
-                RunningInfo,
+                RunningInfoRequest,
                 of_group(GET, field="consumer_group"),
                 self.running_info,
                 Kind.CLIENTS,
@@ -314,7 +314,7 @@ class ClientHandlers:
             ]
             if len(data) % _AT_A_STEP == 0:
                 yield
-        return json_reply(ProducerTable(data))
+        return json_reply(ProducerTableBody(data))
 
     # Locks of orderly groups.
 
@@ -345,7 +345,7 @@ class ClientHandlers:
     # Passed on to a client.
 
     async def running_info(
-        self, connection: Connection, command: Command, header: RunningInfo
+        self, connection: Connection, command: Command, header: RunningInfoRequest
     ) -> Reply:
         """Ask a consumer how it is doing; its answer goes back unread."""
         target = self._online(header.consumer_group, header.client_id)

@@ -12,7 +12,7 @@ from rocketpost.codec.bodies.client import (
     LockResponse,
     ProducerData,
     ProducerInfo,
-    ProducerTable,
+    ProducerTableBody,
     decode_client_config_check,
     decode_heartbeat,
     decode_lock_request,
@@ -147,7 +147,7 @@ def test_answers_are_javas_texts() -> None:
     info = ProducerInfo(
         client_id="id", language="JAVA", last_update_timestamp=1, remote_ip="10.0.0.3", version=479
     )
-    assert msgspec.json.encode(ProducerTable({"P": [info]})) == (
+    assert msgspec.json.encode(ProducerTableBody({"P": [info]})) == (
         b'{"data":{"P":[{"clientId":"id","language":"JAVA","lastUpdateTimestamp":1,'
         b'"remoteIP":"10.0.0.3","version":479}]}}'
     )

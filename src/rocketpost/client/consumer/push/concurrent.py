@@ -19,7 +19,7 @@ from rocketpost.client.consumer.owned_queue import OwnedQueue
 from rocketpost.client.consumer.push.handlers import Call, Handlers, HandlerSpec, holding_text
 from rocketpost.client.consumer.push.retry import Retry, SendBack, why_of
 from rocketpost.client.message import ReceivedMessage
-from rocketpost.client.tasks import Tasks
+from rocketpost.client.tasks import BackgroundTasks
 from rocketpost.model.failure import ConsumeFailure, failure_of
 from rocketpost.model.names import RETRY_PREFIX
 
@@ -48,7 +48,7 @@ class ConcurrentConsumption:
         self._handlers = handlers
         self._send_back = send_back
         self._config = config
-        self._returns = Tasks()
+        self._returns = BackgroundTasks()
         self._loop = asyncio.get_running_loop()
         self._timers: set[asyncio.TimerHandle] = set()
         self._running: dict[tuple[OwnedQueue, int], tuple[Call, ReceivedMessage]] = {}

@@ -49,7 +49,7 @@ from rocketpost.client.lifecycle import Lifecycle
 from rocketpost.client.producer.sender import Sender
 from rocketpost.client.session import Session
 from rocketpost.client.signals import watch_signals_on_loop
-from rocketpost.client.tasks import Tasks, repeat
+from rocketpost.client.tasks import BackgroundTasks, repeat
 from rocketpost.client.tracing import Tracer
 from rocketpost.codec.bodies.client import ClientConfigCheck
 from rocketpost.codec.codes import RequestCode
@@ -116,7 +116,7 @@ class PushConsumer(Lifecycle):
         self._offset_store = check_store(offset_store)
         self._subscriptions = Subscriptions(group, config)
         self._session: Session | None = None
-        self._background = Tasks()
+        self._background = BackgroundTasks()
         self._runners: set[asyncio.Event] = set()
 
     @property

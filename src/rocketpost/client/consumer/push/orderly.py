@@ -24,7 +24,7 @@ from rocketpost.client.consumer.owned_queue import OwnedQueue
 from rocketpost.client.consumer.push.handlers import Call, Consumed, Handlers, holding_text
 from rocketpost.client.consumer.push.retry import DEAD_LETTER, Retry, SendBack, why_of
 from rocketpost.client.message import ReceivedMessage
-from rocketpost.client.tasks import Tasks
+from rocketpost.client.tasks import BackgroundTasks
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ class OrderlyConsumption:
         self._send_back = send_back
         self._config = config
         self._lines: dict[OwnedQueue, _Line] = {}
-        self._tasks = Tasks()
+        self._tasks = BackgroundTasks()
         self._stopped = False
 
     def submit(self, owned: OwnedQueue, messages: Sequence[ReceivedMessage]) -> None:

@@ -23,7 +23,7 @@ from rocketpost.client.consumer.pop_calls import PopCalls, PoppedMessage, PopQue
 from rocketpost.client.consumer.push.handlers import Call, Handlers, HandlerSpec
 from rocketpost.client.consumer.push.retry import DEAD_LETTER, RETRY_MAX_DEFAULT, Retry, SendBack
 from rocketpost.client.session import Session
-from rocketpost.client.tasks import Tasks
+from rocketpost.client.tasks import BackgroundTasks
 from rocketpost.codec.faults import FlowControl, NoMessage
 from rocketpost.errors import RocketpostError
 from rocketpost.model.group import Subscription
@@ -132,8 +132,8 @@ class PopConsumption:
         self._calls = PopCalls(session, group)
         self._sources: dict[MessageQueue, _Source] = {}
         self._stopping = False
-        self._fetching = Tasks()
-        self._settling = Tasks()
+        self._fetching = BackgroundTasks()
+        self._settling = BackgroundTasks()
         self._hands: set[_Hand] = set()
 
     @property
