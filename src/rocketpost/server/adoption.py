@@ -1,8 +1,9 @@
-"""Topics that a send made just before a crash, which the saved table does not know.
+"""Restores topics that were created just before a crash and are missing in the saved table.
 
-The messages are there and acknowledged, so the topic is taken back: where it has queues, and where
-a message waits to be delivered or committed to it. A topic that was deleted while something waits
-for it is not: the table was saved after that, and only what was stored later than the table counts.
+Their messages are stored and acknowledged, so the topics must exist. A topic is restored if it has
+queues, or if a message waits to be delivered or committed to it. A topic that was deleted while
+messages waited for it is not restored: the table was saved after the deletion, and only messages
+stored later than the table count.
 """
 
 from __future__ import annotations

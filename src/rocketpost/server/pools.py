@@ -1,7 +1,8 @@
-"""Pools of tasks, by what they wait for, so that those who wait for one thing block no others.
+"""Pools of waiting tasks, one for each kind of thing that tasks wait for.
 
-Each pool bounds its tasks and the bytes of their requests. One connection never gets more of a pool
-than is still free in it: whoever takes all he can get leaves half to the others.
+A full pool does not affect the others. Each pool bounds its tasks and the bytes of their requests.
+A connection never gets more of a pool than is still free, so one that takes all it can get leaves
+half of the pool to others.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Idempotent producers: what they have stored is saved now and then, and shown to who asks."""
+"""Snapshots of the state of idempotent producers, saved regularly, and requests that show it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Sends: what is admitted and how it is stored, and the context that a leader's features share."""
+"""The feature that serves sends, and makes the context that a leader's features share.
+
+It assembles the checks of ``broker.send``, the log writer and the request handler.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Moves timed messages out of segments that are about to be deleted: the part that waits.
+"""Moves timed messages out of segments that are about to be deleted.
 
-``broker.timer.moving`` decides what moves. The slots are moved one after the other, each while the
-timer stands still; between them it goes on.
+``broker.timer.moving`` decides which messages move; this module stores the copies and waits for
+that. It moves one slot after another. The timer pauses while a slot is moved, and goes on between
+two slots.
 """
 
 from __future__ import annotations

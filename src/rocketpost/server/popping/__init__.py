@@ -1,1 +1,1 @@
-"""Popping as the server does it: who waits, what is stored, what comes again."""
+"""Popping in the server: held pops, the storing of changes, and the revival of messages."""

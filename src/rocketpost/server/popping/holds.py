@@ -1,13 +1,13 @@
-"""Pops that found nothing wait here for a message of their topic, or for their time.
+"""The table of held pops: pops that found nothing and wait for a message or their time limit.
 
-Unlike pulls, which all see the same message, pops of a group share: an arrival is offered to the
-oldest one first and to the next only while there is more. Those that wait looked at every queue
-before, so they are told which ones have something new, and look at no others. However many wait,
-they are offered it in slices, and others are served in between.
+All held pulls of a queue get the same message, but the pops of a group share messages: an arrival
+is offered to the oldest pop first, and to the next one only while messages are left. A held pop has
+looked at every queue already, so it looks again only at queues with new messages. Many pops are
+woken in slices, and other requests are served in between.
 
-``server.long_polling`` says who resumes whom when a message arrives: pops look again in the next
-iteration of the loop, after the pulls, since what they take is appended to the log, and the log may
-be at work when an arrival is told.
+The docstring of ``server.long_polling`` explains the order in which held requests are resumed. Pops
+look again in the next iteration of the loop, after the pulls. They cannot do so at once: a pop
+appends to the log, and the store reports arrivals while a commit may still be under way.
 """
 
 from __future__ import annotations
