@@ -139,7 +139,7 @@ def test_a_hole_between_lake_and_brokers_is_told(
     for path in Path(pair.cluster.directory).glob("**/commitlog/*"):
         os.utime(path, (1, 1))
     result = CliRunner().invoke(
-        mqadmin, ["deleteExpiredCommitLog"], env={"NAMESRV_ADDR": pair.cluster.addresses}
+        mqadmin, ["deleteExpiredCommitLog", "--yes"], env={"NAMESRV_ADDR": pair.cluster.addresses}
     )
     assert result.exit_code == 0, result.output
     live = seen(pair.read("Holed"))
