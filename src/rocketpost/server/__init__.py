@@ -1,1 +1,1 @@
-"""Processes: the only place that reads configuration, binds ports and wires parts."""
+"""Server processes: the only package that reads configuration, binds ports and wires parts."""

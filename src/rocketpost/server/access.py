@@ -1,8 +1,8 @@
 """Access rules: the rights that each request needs, as RocketMQ's access control names them.
 
-A rule says which resource a request touches, where the request names it, and which actions are
-needed there (any one of them suffices). A request needs every rule of its route. The rules are
-data: nothing is refused by them yet; :meth:`Access.needs` is what authorisation will ask.
+A rule names the resource that a request touches, the part of the request that names it, and the
+actions of which one must be allowed. A request must meet every rule of its route. The rules are
+only data so far: no request is refused. Authorisation will call :meth:`Access.needs`.
 
 - A topic that is a group's retry topic counts as that group; publishing to it needs Sub.
 - A name that is required but missing stands for every topic or group, which few users may touch.
@@ -12,7 +12,7 @@ data: nothing is refused by them yet; :meth:`Access.needs` is what authorisation
   the request claims; a message that waits (half, delayed, timed) as one of the topic it is for.
 
 The rules are RocketMQ's (5.3 and later). ``strict`` marks those that are ours because RocketMQ has
-none: they need a right on the cluster, or on everything that the answer tells of.
+none: they need a right on the cluster, or on everything that the answer describes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ OWN: Final = ""
 
 
 class Action(Enum):
-    """What a request does with a resource; the values are RocketMQ's words."""
+    """Action of a request on a resource; the values are RocketMQ's words."""
 
     PUB = "Pub"
     SUB = "Sub"
@@ -72,7 +72,7 @@ Find = Callable[[Command, Any], Iterable[Need]]
 
 
 class Rule(NamedTuple):
-    """One rule: how the rights to one resource are found in a request."""
+    """A rule that finds the rights to one resource in a request."""
 
     text: str
     """The rule in words, for the table of routes."""
@@ -87,7 +87,7 @@ class Access:
 
     rules: tuple[Rule, ...]
     is_strict: bool = False
-    """Whether RocketMQ has no rule for these requests, and this one is ours."""
+    """Whether this rule is ours, because RocketMQ has none for these requests."""
 
     def needs(self, command: Command, header: object) -> list[Need]:
         """Return every right that a request needs, each once.
@@ -97,7 +97,7 @@ class Access:
             header: Its decoded header, None if the route has none.
 
         Raises:
-            Fault: What names topics, groups or messages cannot be read.
+            Fault: The topics, groups or messages that the request names cannot be read.
         """
         needs = (need for rule in self.rules for need in rule.find(command, header))
         return list(dict.fromkeys(needs))
@@ -116,12 +116,12 @@ def strict(access: Access) -> Access:
 
 
 def of_cluster(*actions: Action) -> Access:
-    """The request touches this server's cluster."""
+    """Return the rule for a request that touches this server's cluster."""
     return _always(f"Cluster {_words(actions)}", Need(Resource.CLUSTER, OWN, actions))
 
 
 def of_named_cluster(*actions: Action) -> Access:
-    """The request touches the cluster that it names, or every cluster if it names none."""
+    """Return the rule for a request on the cluster that it names, or on every cluster if none."""
 
     def find(command: Command, header: Any) -> list[Need]:
         return [Need(Resource.CLUSTER, header.cluster_name or EVERY, actions)]
@@ -130,17 +130,17 @@ def of_named_cluster(*actions: Action) -> Access:
 
 
 def of_every_topic(*actions: Action) -> Access:
-    """The request touches all topics at once."""
+    """Return the rule for a request that touches all topics at once."""
     return _always(f"Topic:* {_words(actions)}", Need(Resource.TOPIC, EVERY, actions))
 
 
 def of_every_group(*actions: Action) -> Access:
-    """The request touches all groups at once."""
+    """Return the rule for a request that touches all groups at once."""
     return _always(f"Group:* {_words(actions)}", Need(Resource.GROUP, EVERY, actions))
 
 
 def of_topic(*actions: Action, field: str = "topic") -> Access:
-    """The request touches the topic in a header field, or every topic if it names none."""
+    """Return the rule for a request on the topic in a header field, or on every topic if none."""
 
     def find(command: Command, header: object) -> list[Need]:
         return [topic_need(getattr(header, field), actions)]
@@ -149,9 +149,9 @@ def of_topic(*actions: Action, field: str = "topic") -> Access:
 
 
 def of_group(*actions: Action, field: str = "group", optional: bool = False) -> Access:
-    """The request touches the group in a header field.
+    """Return the rule for a request that touches the group in a header field.
 
-    A request that names none touches no group if that is ``optional``, else every group.
+    If the field is empty, the request touches no group if ``optional``, else every group.
     """
 
     def find(command: Command, header: object) -> Iterator[Need]:
@@ -163,7 +163,7 @@ def of_group(*actions: Action, field: str = "group", optional: bool = False) -> 
 
 
 def of_consumer(*actions: Action) -> Access:
-    """The request is about a consumer group and a topic that it pops or commits: needs both."""
+    """Return the rule for a request on a consumer group and a topic that it pops or commits."""
 
     def find(command: Command, header: Any) -> list[Need]:
         return consumer_needs(header.topic, header.consumer_group, actions)
@@ -174,7 +174,7 @@ def of_consumer(*actions: Action) -> Access:
 
 
 def of_message(*actions: Action, field: str) -> Access:
-    """The request touches the stored message at the position in a header field."""
+    """Return the rule for a request on the stored message at the position in a header field."""
 
     def find(command: Command, header: object) -> list[Need]:
         return [Need(Resource.MESSAGE, str(getattr(header, field)), actions)]
@@ -183,7 +183,7 @@ def of_message(*actions: Action, field: str) -> Access:
 
 
 def of_message_id(*actions: Action, field: str = "msg_id") -> Access:
-    """The request touches the stored message whose offset message id is in a header field."""
+    """Return the rule for a request on the stored message whose id is in a header field."""
 
     def find(command: Command, header: object) -> list[Need]:
         try:
@@ -213,8 +213,8 @@ def group_need(name: str | None, actions: tuple[Action, ...]) -> Need:
 def consumer_needs(topic_name: str, group_name: str, actions: tuple[Action, ...]) -> list[Need]:
     """Return the rights to a group and to a topic that it consumes.
 
-    The older retry topic of popping, ``%RETRY%group_topic``, could be another group's as well. It
-    counts as the named group and the topic, so that nobody reads what neither of them allows.
+    The older retry topic of popping, ``%RETRY%group_topic``, could also belong to another group. It
+    counts as the named group and the topic, so that nobody reads messages without a right to both.
     """
     of_group = group_need(group_name, actions)
     popped = f"{retry_topic(group_name)}_"

@@ -1,7 +1,7 @@
-"""Acknowledgement rules: what must be true of a message before anybody may count on it.
+"""Acknowledgement rules: the conditions that a message must meet before it is acknowledged.
 
-Each rule knows the position before which every message meets it. A message is visible to consumers,
-and its sender is answered, when it meets all rules that are in force. :func:`rules_for` is the only
+Each rule has a position, before which every message meets the rule. When a message meets all rules
+in force, it is visible to consumers and its sender gets an answer. :func:`rules_for` is the only
 place that turns a flush mode into rules.
 
     ASYNC_FLUSH   Written            survives the death of this process
@@ -17,18 +17,18 @@ from rocketpost.store.config import FlushMode
 
 
 class Log(Protocol):
-    """The commit log, as far as rules need it."""
+    """The part of the commit log that the rules use."""
 
     @property
     def written_position(self) -> Position:
-        """Everything before is in the files."""
+        """End of the bytes that are in the files."""
 
     @property
     def durable_position(self) -> Position:
-        """Everything before is on disk."""
+        """End of the bytes that are on disk."""
 
     def request_flush(self) -> None:
-        """Ask for what is written to be made durable soon."""
+        """Ask for a flush of the written bytes soon."""
 
 
 class AcknowledgementRule:
@@ -43,18 +43,18 @@ class AcknowledgementRule:
         """Every message that ends at or before it meets the rule."""
 
     def start(self) -> None:
-        """Take the position from the log, when a term begins."""
+        """Read the position from the log at the beginning of a term."""
         raise NotImplementedError
 
     def pursue(self) -> None:
-        """Start to bring what was just written to meet the rule; called after each commit."""
+        """Start the work that makes new messages meet the rule; called after each commit."""
 
 
 class Written(AcknowledgementRule):
     """The bytes are in the log's files, perhaps only in the page cache."""
 
     def start(self) -> None:
-        """Begin where the log is written."""
+        """Begin at the log's written position."""
         self.position = self._log.written_position
 
 
@@ -62,7 +62,7 @@ class Flushed(AcknowledgementRule):
     """The bytes are on disk."""
 
     def start(self) -> None:
-        """Begin where the log is durable."""
+        """Begin at the log's durable position."""
         self.position = self._log.durable_position
 
     def pursue(self) -> None:

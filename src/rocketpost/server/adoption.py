@@ -1,6 +1,6 @@
 """Restores topics that were created just before a crash and are missing in the saved table.
 
-Their messages are stored and acknowledged, so the topics must exist. A topic is restored if it has
+Their messages were stored and acknowledged, so the topics must exist. A topic is restored if it has
 queues, or if a message waits to be delivered or committed to it. A topic that was deleted while
 messages waited for it is not restored: the table was saved after the deletion, and only messages
 stored later than the table count.
@@ -18,22 +18,22 @@ from rocketpost.store.message_store import MessageStore
 from rocketpost.store.queue.consume_queue import ConsumeQueue
 
 UNSAVED_MS_MAX: Final = 60_000
-"""The table is saved at once; so long that may take at most, be the disk ever so slow."""
+"""The longest time that saving the table may take; a save begins at once."""
 _QUEUE_DIGITS_MAX: Final = 6
 
 
 def adopt_topics(
     store: MessageStore, topics: TopicTable, *, queue_nums: int, saved_ms: int, is_old: bool = False
 ) -> None:
-    """Take back the topics of messages that are stored.
+    """Restore the topics of stored messages.
 
     Args:
-        store: Where the messages are; timed ones are the timer's business.
+        store: The message store. The timer restores the topics of timed messages.
         topics: The table as it was saved.
-        queue_nums: How many queues a topic has at least: clients may know of more queues than those
+        queue_nums: The least number of queues of a topic: clients may know more queues than those
             that got a message.
-        saved_ms: When the table was changed last before it was saved; 0 if it is new or lost.
-        is_old: Whether changes that were saved may be missing in it, or it is lost.
+        saved_ms: Time of the last change in the saved table; 0 if the table is new or lost.
+        is_old: Whether the table is lost, or may lack changes that were saved.
     """
     counts: dict[str, int] = {}
     for queue in store.queues:
@@ -54,7 +54,7 @@ def adopt_topics(
 def _destinations(
     store: MessageStore, queue: ConsumeQueue, since_ms: int
 ) -> Iterator[tuple[str, int]]:
-    """Yield where the newest messages of a queue are to go, back to a time."""
+    """Yield the destinations of the messages in a queue since a time, newest first."""
     for offset in range(int(queue.end) - 1, int(queue.first) - 1, -1):
         entry = queue.entry(offset)
         record = store.record_of(queue, offset, *entry[:2]) if entry is not None else None

@@ -31,7 +31,7 @@ from rocketpost.server.handlers.replies import read_body
 
 
 def _heartbeat(command: Command, header: object) -> Iterator[Need]:
-    # Producers only say that they are there; each of their sends is judged by itself.
+    # A producer's heartbeat needs no right: each of its sends is checked.
     for consumer in read_body(command, decode_heartbeat).consumer_data_set:
         yield group_need(consumer.group_name, (SUB,))
         for subscription in consumer.subscription_data_set:

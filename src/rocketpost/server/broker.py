@@ -1,7 +1,7 @@
 """The broker process: binds the ports, opens the store, begins a term, stops in order.
 
-The state that it keeps is opened by ``server.startup``; what it does with it is a term of office
-(``server.term``).
+``server.startup`` opens the state that the process keeps. A term of office (``server.term``) does
+the work of a leader or a follower with it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from rocketpost.transport.listener import Listener, room_of_process
 logger = logging.getLogger(__name__)
 
 VIP_STEP: Final = 2
-"""Old Java clients send to the port this much below the broker's."""
+"""Distance of the port for old Java clients below the broker's port."""
 
 _TICK_SECONDS: Final = 1.0
 _EXPIRY_TICKS: Final = 10
@@ -66,7 +66,7 @@ class BrokerServer:
     Args:
         values: Properties by RocketMQ's keys, as a ``broker.conf`` holds them.
         accept_missing: Whether to start although files of the commit log are missing.
-        clock: The clock, if not that of the machine.
+        clock: The clock, if not the machine's clock.
 
     Raises:
         ConfigError: A setting is unknown, malformed or cannot be honoured.
@@ -116,7 +116,7 @@ class BrokerServer:
 
     @property
     def port(self) -> int:
-        """The bound port, which differs from the wished one if that was 0."""
+        """The bound port, which differs from the configured port if that is 0."""
         return self._listener.port
 
     @property
@@ -127,7 +127,7 @@ class BrokerServer:
 
     @property
     def unregistered(self) -> list[str]:
-        """The name servers that do not know of it."""
+        """The name servers that do not know this broker."""
         registered = self._term.registered
         return [address for address in self._name_servers if address not in registered]
 
@@ -142,10 +142,10 @@ class BrokerServer:
         return self._store_config.root
 
     async def start(self) -> None:
-        """Return when requests are served and the name servers know of it.
+        """Return when requests are served and the name servers know this broker.
 
         Raises:
-            ConfigError: An address cannot be bound or is none.
+            ConfigError: An address is invalid or cannot be bound.
             StoreError: The store cannot be opened.
         """
         live, overrides_file = await self._load_settings()
@@ -188,7 +188,7 @@ class BrokerServer:
         await self._change_term(lambda: FollowerTerm.open(self._context, broker_id=broker_id))
 
     async def stop(self) -> None:
-        """Unregister, answer everybody who waits, save everything, close."""
+        """Unregister, answer waiting requests, save everything, close."""
         work, failure = self._work, self._failure
         if work is None or failure is None:
             return
@@ -210,7 +210,7 @@ class BrokerServer:
             failure.set_result("it was stopped")
 
     async def failed(self) -> str:
-        """Return, if ever, why the broker cannot go on."""
+        """Wait until the broker cannot go on, and return the reason."""
         assert self._failure is not None
         return await asyncio.shield(self._failure)
 
@@ -222,7 +222,7 @@ class BrokerServer:
             try:
                 await self._end_term("the broker is changing its role; try again")
             except StoreError as error:
-                # The next term recovers from what was saved before, and from the log.
+                # The next term recovers from the files saved before, and from the log.
                 logger.error("files of the last term are not saved: reason=%s", error)
             between = self._term
             try:
@@ -249,10 +249,10 @@ class BrokerServer:
         """End the term; requests are refused from then on.
 
         Args:
-            reason: Told to those who are refused.
+            reason: The reason in the answer to refused requests.
 
         Raises:
-            StoreError: A file could not be saved; what was saved before still is.
+            StoreError: A file could not be saved; the file saved before is still there.
         """
         term = self._term
         await term.unregister()
@@ -359,12 +359,12 @@ class BrokerServer:
             group.create_task(self._context.persistence.run(), name="persistence")
 
     def _address_server(self) -> AddressServer | None:
-        """Return who is asked for name servers, if it is needed."""
+        """Return the address server to poll for name servers, or None if they are configured."""
         wanted = self._broker.ask_address_server and not self.name_servers
         return AddressServer(self._broker) if wanted else None
 
     async def _follow(self, address_server: AddressServer) -> None:
-        """Register with the name servers that are listed, whenever others are."""
+        """Poll the address server, and register with new name servers when its list changes."""
         while True:
             await asyncio.sleep(self._broker.address_server_poll_ms / 1000)
             listed = await address_server.fetch()
@@ -411,7 +411,7 @@ def _host_name() -> str:
 
 
 def _public_ip(wished: str) -> str:
-    """Return the address that clients are told; records carry it, so a name is resolved here."""
+    """Return the address for clients; a name is resolved, since records hold the address."""
     if not wished:
         return local_ip()
     try:

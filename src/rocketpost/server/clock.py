@@ -1,12 +1,12 @@
 """The broker's clock: the wall clock of this machine, except that it never goes back.
 
-Much of what a broker promises is a duration: how long a popped message is invisible, a delay, the
-life of a lock. Were the wall clock set back by an hour, all of it would take an hour longer. So
-when the wall clock falls behind, this one goes on by the monotonic clock, a tenth slower, until the
-wall clock has caught up: durations get a ninth longer at most, and never shorter. A wall clock that
-is set ahead is followed at once, since times of the day must be kept too.
+Much of what a broker promises is a duration: the invisible time of a popped message, a delay, the
+life of a lock. If the wall clock were set back by an hour, all of it would take an hour longer. So
+when the wall clock falls behind, this one advances by the monotonic clock, a tenth slower, until
+the wall clock has caught up: durations get a ninth longer at most, and never shorter. A wall clock
+that is set ahead is followed at once, since times of day must be kept too.
 
-What users gave as a time of the day is compared with :meth:`BrokerClock.wall_ms`.
+Times of day that users gave are compared with :meth:`BrokerClock.wall_ms`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Final
 logger = logging.getLogger(__name__)
 
 _STEP_NS: Final = 1_000_000_000
-"""A wall clock this far behind was set back; less is the usual correction of its pace."""
+"""A wall clock this far behind was set back; a smaller lag is a normal correction."""
 _SLOWED_PARTS, _ALL_PARTS = 9, 10
 
 
@@ -40,7 +40,7 @@ class BrokerClock:
         self._wall_ns = wall_ns
         self._monotonic_ns = monotonic_ns
         self._now_ns = wall_ns()
-        self._read_ns: int | None = None  # of the monotonic clock, while this one is ahead
+        self._read_ns: int | None = None  # last monotonic time, while ahead of the wall clock
         self._is_told = False
         self._going_on = threading.Lock()
 
@@ -48,14 +48,14 @@ class BrokerClock:
         """Return the time now in milliseconds since the epoch."""
         wall_ns = self._wall_ns()
         if self._read_ns is None and wall_ns >= self._now_ns:
-            self._now_ns = wall_ns  # nearly always, so nothing else is read
+            self._now_ns = wall_ns  # the usual case: no second clock is read
         else:
             with self._going_on:
                 self._go_on(wall_ns)
         return self._now_ns // 1_000_000
 
     def _go_on(self, wall_ns: int) -> None:
-        """Let time pass while the wall clock is behind."""
+        """Advance the time by the monotonic clock while the wall clock is behind."""
         read_ns = self._monotonic_ns()
         if self._read_ns is None:
             self._is_told = False
@@ -70,5 +70,5 @@ class BrokerClock:
             logger.warning("the clock of the machine was set back: by_ms=%s", behind_ms)
 
     def wall_ms(self) -> int:
-        """Return the time of the day, as far as this machine knows it."""
+        """Return the wall clock's time in milliseconds since the epoch."""
         return self._wall_ns() // 1_000_000

@@ -36,10 +36,10 @@ class Writer(Protocol):
     """Stores the broker's own messages as safely as it stores those of clients."""
 
     def put(self, drafts: Sequence[Draft], /) -> asyncio.Future[list[Appended]]:
-        """Store messages; the result tells which were stored: all, or the first of them.
+        """Store messages. The result lists the stored ones: all, or the first few.
 
         Raises:
-            StoreError: Not even the first can be stored now.
+            StoreError: No message can be stored now.
         """
         ...
 
@@ -59,12 +59,12 @@ class BrokerContext:
         store: The messages.
         tables: The tables under ``config/``.
         persistence: Saves the tables.
-        repairs: What was wrong with the tables at the start, and what was done about it.
+        repairs: The faults found in the tables at the start, and their repairs.
         membership: The connected clients.
         locks: The queues that consumers have locked.
         filters: The filters of consumer groups.
         stats: The counters.
-        turns: Where work for many waits for its turn.
+        turns: The queue of work that is done in slices.
         name_servers: Returns the addresses of the name servers.
     """
 
@@ -100,11 +100,11 @@ class BrokerContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderContext(BrokerContext):
-    """A broker's state together with what the features of one leader's term share.
+    """A broker's state, and the objects that the features of one leader's term share.
 
     Args:
         writer: Stores messages.
-        sends: Decides what is stored of a send.
+        sends: Checks sends and prepares their messages.
         dedup: Knows which messages are duplicates.
         halves: Admits the first halves of transactions.
         timed: Admits timed messages.

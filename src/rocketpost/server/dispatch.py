@@ -1,7 +1,7 @@
 """The dispatcher: finds a request's route, decodes its header, calls the handler, answers.
 
-Every request of every connection passes :meth:`Dispatcher.handle`. That is the one place for what
-concerns all of them.
+Every request of every connection passes through :meth:`Dispatcher.handle`. It is the place for
+whatever concerns all requests.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from rocketpost.transport.connection import Buffer, Connection
 logger = logging.getLogger(__name__)
 
 REMARK_LENGTH_MAX: Final = 4096
-"""A refusal may quote what it refuses, which may be megabytes."""
+"""Longest remark of a refusal: it may quote a request of megabytes."""
 
 _DONE: Final = object()
 _NO_FIELDS: Final = msgspec.Raw(b"")
@@ -54,7 +54,7 @@ class Dispatcher:
     def use(self, routes: Iterable[Route]) -> None:
         """Serve these routes from now on, and no others.
 
-        Requests that a former route began to serve are finished by its handler.
+        A request that an earlier route began to serve is finished by that route's handler.
         """
         table: dict[int, Route] = {}
         for route in routes:
@@ -81,7 +81,7 @@ class Dispatcher:
 
         Authorisation, counters and timers belong between decoding and the handler: there the
         request's route (``self._routes[command.code]``), header and connection are all known, and
-        ``route.access.needs(command, header)`` tells what it touches.
+        ``route.access.needs(command, header)`` returns the rights that it needs.
         """
         entry = self._entries.get(command.code)
         if entry is None:
@@ -90,7 +90,7 @@ class Dispatcher:
             answer(connection, command, reply)
             return
         if command.flag & ONEWAY and command.code in ANSWER_ONLY:
-            return  # it would be computed for nobody
+            return  # a oneway request gets no answer
         header_type, start = entry
         try:
             header = None if header_type is None else command.read(header_type)
@@ -147,7 +147,7 @@ class Dispatcher:
         pool.check(connection, size)
         pool.start(connection, size, _run(handler, connection, command, header))
         if pool.is_dear:
-            # Its first steps run outside the budget of the connection, so they are not let pile up.
+            # Its first steps run outside the budget of the connection, so they must not pile up.
             connection.end_turn()
 
 
@@ -177,20 +177,20 @@ def _steps(
 
 
 def answer(connection: Connection, command: Command, reply: Reply) -> None:
-    """Send ``reply`` to ``command``, unless that wants none.
+    """Send ``reply`` to ``command``, unless it wants no response.
 
-    Back-pressure counts the requests of a peer that are not answered yet. This takes ``command``
-    off that count; a request that was parked is off it already: see :func:`answer_parked`.
+    Back-pressure counts the requests of a peer that are not answered yet. This removes ``command``
+    from that count. For a parked request, which is no longer counted, see :func:`answer_parked`.
     """
     if not command.flag & ONEWAY:
         connection.answer(*_encode(connection, command, reply))
 
 
 def park(connection: Connection, command: Command) -> None:
-    """Let a request wait long: it does not count as unanswered, and keeps only its opaque number.
+    """Stop counting a request as unanswered, and keep only its opaque number.
 
-    A held pull may wait for a minute, and its peer may go on meanwhile. ``server.long_polling`` and
-    ``server.popping.holds`` bound how many wait.
+    A held pull may wait for a minute, and its peer may send more requests meanwhile.
+    ``server.long_polling`` and ``server.popping.holds`` limit the number that wait.
     """
     connection.no_answer()
     command.body = b""
@@ -201,7 +201,7 @@ def park(connection: Connection, command: Command) -> None:
 
 
 def answer_parked(connection: Connection, command: Command, reply: Reply) -> None:
-    """Send ``reply`` to a command that :func:`park` took off the count of unanswered requests."""
+    """Send ``reply`` to a command that :func:`park` removed from the unanswered requests."""
     connection.send(*_encode(connection, command, reply))
 
 
@@ -217,7 +217,7 @@ def _encode(connection: Connection, command: Command, reply: Reply) -> list[Buff
             body_bytes=sum(map(len, buffers)),
         )
     except LocalProtocolError as error:
-        # It had to be answered all the same: the peer counts on it, and so does back-pressure.
+        # Answer anyway: the peer waits for it, and back-pressure counts it.
         logger.warning(
             "answer does not fit: peer=%s code=%s reason=%s",
             connection.peer_text,
@@ -229,7 +229,7 @@ def _encode(connection: Connection, command: Command, reply: Reply) -> list[Buff
 
 
 def refusal(connection: Connection, command: Command, error: Exception) -> Reply:
-    """Turn what a handler raised into a response; our own mistakes are logged in full."""
+    """Turn a handler's exception into a response; an unexpected one is logged in full."""
     if isinstance(error, Fault):
         return Reply(int(error.code), remark=_cut(error.remark))
     if isinstance(error, RocketpostError):

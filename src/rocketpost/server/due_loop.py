@@ -1,8 +1,8 @@
-"""A loop that does what is due and sleeps until more is: the one for everything that waits.
+"""A loop that does the work that is due, then sleeps until more is due.
 
-A step does what is due now and tells when to go on. The loop looks at the clock every few seconds
-while it sleeps, since that may be set. A step that fails is tried again after a pause: one bad
-message must not take the broker down, now and after every restart.
+A step does the work that is due now and returns when to call it again. The loop reads the clock
+every few seconds while it sleeps, because the clock may be set. A failed step is tried again after
+a pause: one bad message must not stop the broker, now and after every restart.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from rocketpost.errors import RocketpostError
 logger = logging.getLogger(__name__)
 
 CLOCK_LOOK_SECONDS: Final = 5.0
-"""The longest sleep while something is to become due."""
+"""The longest sleep while work is scheduled."""
 RETRY_SECONDS: Final = 1.0
 
 
 class Next(Enum):
-    """When a step is called again, if not after a number of milliseconds."""
+    """Time of the next step, if it is not a number of milliseconds."""
 
     AT_ONCE = "at once"
     WHEN_WOKEN = "when woken"
 
 
 Step = Callable[[], Awaitable[int | Next]]
-"""Does what is due; returns after how many milliseconds to go on, or a :class:`Next`.
+"""Does the work that is due; returns the milliseconds until the next step, or a :class:`Next`.
 
-A step that returns ``AT_ONCE`` has waited for something, so that others are served in between.
+A step that returns ``AT_ONCE`` has waited for something, so that other tasks run in between.
 """
 
 
 class DueLoop:
-    """Repeats a step until cancelled. Owned by the loop of events.
+    """Repeats a step until cancelled. Owned by the event loop.
 
     Args:
-        step: Does what is due.
-        failure: What is logged of a failed step, such as "delayed messages stay".
-        on_failure: Called after a step that failed in a way that nobody expects.
-        retry_seconds_max: The longest pause after failures; it doubles up to that.
+        step: Does the work that is due.
+        failure: Text to log when a step fails, such as "delayed messages stay".
+        on_failure: Called after a step that failed with an unexpected exception.
+        retry_seconds_max: The longest pause after failures; the pause doubles up to it.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class DueLoop:
         self._retry_seconds_max = retry_seconds_max
         self._woken = asyncio.Event()
         self.is_idle = False
-        """Whether it sleeps until it is woken, because nothing is to become due."""
+        """Whether it sleeps until it is woken, because nothing is scheduled."""
 
     @property
     def is_woken(self) -> bool:
@@ -69,7 +69,7 @@ class DueLoop:
         return self._woken.is_set()
 
     def wake(self) -> None:
-        """End the sleep, this one or the next."""
+        """End the current sleep, or else the next one."""
         self._woken.set()
 
     async def run(self) -> None:

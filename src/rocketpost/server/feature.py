@@ -1,8 +1,8 @@
 """The interface of a feature, and a set of features that is driven as one.
 
-A feature is one thing that a broker does during a term: it has requests that it serves, work that
-it does in the background, and events that it is told of. It overrides only the methods that concern
-it. Constructing one touches no file and starts no task; :meth:`Feature.open` recovers its state.
+A feature is one thing that a broker does during a term: it serves requests, works in the
+background, and handles events. It overrides only the methods that concern it. Constructing one
+touches no file and starts no task; :meth:`Feature.open` recovers its state.
 """
 
 from __future__ import annotations
@@ -42,47 +42,47 @@ class Feature:
         """Work in the background until cancelled, which happens at the end of the term."""
 
     def arrived(self, messages: list[Arrival]) -> None:
-        """Take note of messages that became visible."""
+        """Handle messages that became visible."""
 
     def connection_lost(self, connection: Connection) -> None:
-        """Take note of a client that is gone."""
+        """Handle the loss of a client's connection."""
 
     def offset_reset(self, topic: str, queue_id: int) -> None:
-        """Take note that an administrator set the progress of a group."""
+        """Handle a group's offset that an administrator set."""
         self.offset_moved_back(topic, queue_id)
 
     def offset_moved_back(self, topic: str, queue_id: int) -> None:
-        """Take note that a group was given an earlier offset, or its first one."""
+        """Handle a group's offset that moved back, or its first offset."""
 
     def configure(self, broker: BrokerConfig, store: StoreConfig) -> None:
-        """Apply settings that may change while the broker runs; called once before as well."""
+        """Apply settings; called when a term opens and when settings change."""
 
     async def name_servers_changed(self, addresses: Sequence[str]) -> None:
         """Use these name servers from now on."""
 
     def oldest_needed_position(self) -> Position | None:
-        """Return where the oldest message lies that is to be delivered and cannot be moved."""
+        """Return the position of the oldest message that is needed and cannot be moved."""
         return None
 
     async def move_messages_before(self, position: int) -> None:
-        """Move what is still needed away from before a position: that is about to be deleted.
+        """Move the messages still needed before a position: the log before it will be deleted.
 
         Raises:
-            StoreError: It could not be moved, so it must not be deleted.
+            StoreError: They could not be moved, so they must not be deleted.
         """
 
     def runtime_values(self) -> dict[str, str]:
-        """Return the values that tools show of this feature."""
+        """Return this feature's values for tools."""
         return {}
 
     def close(self) -> None:
-        """Answer everybody who still waits; background work has ended, messages are on disk."""
+        """Answer waiting requests; background work has ended, messages are on disk."""
 
     async def save(self) -> None:
-        """Save what this feature keeps in files, for the last time in this term.
+        """Save this feature's files for the last time in this term.
 
         Raises:
-            StoreError: It could not be saved; what was saved before still is.
+            StoreError: A file could not be saved; the file saved before is still there.
         """
 
 
@@ -99,7 +99,7 @@ class FeatureSet:
     def add(self, *features: Feature) -> None:
         """Add features; all calls reach them in this order."""
         self._features += features
-        # Called for every batch of sends, so those who would ignore it are left out.
+        # Called for every batch of sends, so features that would ignore it are left out.
         self._arrived += [
             feature.arrived for feature in features if type(feature).arrived is not Feature.arrived
         ]
@@ -113,7 +113,7 @@ class FeatureSet:
         """Recover the state of every feature.
 
         Raises:
-            StoreError: That of one cannot be read.
+            StoreError: The state of a feature cannot be read.
         """
         for feature in self._features:
             await feature.open()
@@ -134,17 +134,17 @@ class FeatureSet:
             arrived(messages)
 
     def connection_lost(self, connection: Connection) -> None:
-        """Tell every feature of a client that is gone."""
+        """Tell every feature of a client's lost connection."""
         for feature in self._features:
             feature.connection_lost(connection)
 
     def offset_reset(self, topic: str, queue_id: int) -> None:
-        """Tell every feature that an administrator set the progress of a group."""
+        """Tell every feature that an administrator set a group's offset."""
         for feature in self._features:
             feature.offset_reset(topic, queue_id)
 
     def offset_moved_back(self, topic: str, queue_id: int) -> None:
-        """Tell every feature that a group was given an earlier offset, or its first one."""
+        """Tell every feature of a group's offset that moved back, or its first offset."""
         for feature in self._features:
             feature.offset_moved_back(topic, queue_id)
 
@@ -159,36 +159,36 @@ class FeatureSet:
             await feature.name_servers_changed(addresses)
 
     def oldest_needed_position(self) -> Position | None:
-        """Return where the oldest message lies that must not be deleted."""
+        """Return the position of the oldest message that must not be deleted."""
         found = (feature.oldest_needed_position() for feature in self._features)
         return min((position for position in found if position is not None), default=None)
 
     async def move_messages_before(self, position: int) -> None:
-        """Have every feature move what it still needs away from before a position.
+        """Have every feature move the messages that it still needs before a position.
 
         Raises:
-            StoreError: Not all could be moved.
+            StoreError: Some messages could not be moved.
         """
         for feature in self._features:
             await feature.move_messages_before(position)
 
     def runtime_values(self) -> dict[str, str]:
-        """Return the values that tools show of all features."""
+        """Return the values of all features for tools."""
         values: dict[str, str] = {}
         for feature in self._features:
             values |= feature.runtime_values()
         return values
 
     def close(self) -> None:
-        """Answer everybody who still waits."""
+        """Answer waiting requests."""
         for feature in self._features:
             feature.close()
 
     async def save(self) -> None:
-        """Save the files of every feature, whichever fails; the last added is saved first.
+        """Save the files of every feature, even if one fails; the last added is saved first.
 
         Raises:
-            StoreError: A file could not be saved; what was saved before still is.
+            StoreError: A file could not be saved; the file saved before is still there.
         """
         async with contextlib.AsyncExitStack() as stack:
             for feature in self._features:

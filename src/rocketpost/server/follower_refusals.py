@@ -1,9 +1,9 @@
 """The requests that a follower refuses, with the codes of a RocketMQ slave.
 
-RocketMQ's slave refuses sends at the door (SYSTEM_BUSY), what goes through its store with
+RocketMQ's slave refuses sends with SYSTEM_BUSY, other requests that write to its store with
 SERVICE_NOT_AVAILABLE, transactions and recalls with SLAVE_NOT_AVAILABLE, and resets with
-SYSTEM_ERROR. It accepts changes of topics and groups and forgets them at its next synchronisation;
-we refuse those like resets, because nothing that is acknowledged may be lost.
+SYSTEM_ERROR. It accepts changes of topics and groups and loses them at its next synchronisation.
+We refuse those like resets, because no acknowledged change may be lost.
 """
 
 from __future__ import annotations
@@ -75,13 +75,13 @@ REFUSED: Final[dict[RequestCode, tuple[ResponseCode, str]]] = {
 
 
 def follower_routes(served: Iterable[Route]) -> list[Route]:
-    """Return routes that refuse what a follower must not do, and serve the rest."""
+    """Return routes that refuse the requests for leaders, and serve the others."""
     kept = [route for route in served if route.code not in REFUSED]
     return kept + [_refusing(code, *refusal) for code, refusal in REFUSED.items()]
 
 
 def refusing_routes(routes: Iterable[Route], reason: str) -> list[Route]:
-    """Return routes for the same requests that refuse them all, for the time between two terms."""
+    """Return routes that refuse the same requests, for the time between two terms."""
     return [_refusing(route.code, ResponseCode.SERVICE_NOT_AVAILABLE, reason) for route in routes]
 
 

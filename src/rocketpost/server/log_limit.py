@@ -1,11 +1,10 @@
-"""A bound on repeated log lines, so that no peer can fill the disk with them.
+"""A limit on repeated log lines, so that no peer can fill the disk with them.
 
-A line is a repetition if it has the logger, the level and the template of an earlier one and is
-about the same peer, whatever its values are. Per interval the first ``LINES_A_PEER_MAX`` of them
-are logged, and at most ``LINES_MAX`` about all peers together. The rest is counted: a line at the
-end of the interval says how many were left out and shows the last of them. So no kind of line is
-ever missing altogether, and errors, of which each may name another damaged place, have ten times
-the room.
+A line is a repetition if it has the logger, the level and the template of an earlier one and names
+the same peer, whatever its values are. In each interval the first ``LINES_A_PEER_MAX`` of them are
+logged, and at most ``LINES_MAX`` for all peers together. The others are counted: a line at the end
+of the interval gives their number and shows the last one. So no kind of line is missing altogether.
+Errors, each of which may name another damaged place, have ten times the limit.
 """
 
 from __future__ import annotations
@@ -55,8 +54,8 @@ class LimitRepetition(logging.Filter):
     """Lets the first lines of each kind pass, and counts the others. Thread-safe.
 
     Args:
-        handler: Gets the lines that say how many were left out.
-        clock: Returns seconds; never goes back.
+        handler: Gets the lines that give the number of omitted lines.
+        clock: Returns seconds, which never decrease.
     """
 
     def __init__(
@@ -77,7 +76,7 @@ class LimitRepetition(logging.Filter):
             self.flush()
         template = str(record.msg)
         if not record.args:
-            template = template[:_PLAIN_LENGTH]  # others' libraries put values into the text
+            template = template[:_PLAIN_LENGTH]  # other libraries put values into the text
         kind = _Kind(record.name, record.levelno, template, None)
         factor = ERROR_FACTOR if record.levelno >= logging.ERROR else 1
         with self._lock:
@@ -93,7 +92,7 @@ class LimitRepetition(logging.Filter):
             return False
 
     def flush(self) -> None:
-        """Begin a new interval; log how many lines of the one that ends were left out."""
+        """End the interval: log the number of omitted lines, and begin a new one."""
         with self._lock:
             counts, self._counts = self._counts, {}
             seconds, self._began = self._clock() - self._began, self._clock()
@@ -108,7 +107,7 @@ class LimitRepetition(logging.Filter):
     def _count(self, kind: _Kind) -> _Count:
         count = self._counts.get(kind)
         if count is None:
-            if len(self._counts) >= _KINDS_MAX:  # too many to tell them apart
+            if len(self._counts) >= _KINDS_MAX:  # too many to count each
                 kind = kind._replace(peer=None)
                 kind = kind if kind in self._counts else _OTHERS._replace(level=kind.level)
             count = self._counts.setdefault(kind, _Count())
@@ -116,7 +115,7 @@ class LimitRepetition(logging.Filter):
 
 
 def _peer(template: str, args: object) -> str | None:
-    """Return the host that a line is about, None if it names none."""
+    """Return the host that a line names, None if it names none."""
     at = _peer_index(template)
     if at is None or not isinstance(args, tuple) or at >= len(args):
         return None
@@ -125,6 +124,6 @@ def _peer(template: str, args: object) -> str | None:
 
 @functools.lru_cache(maxsize=1024)
 def _peer_index(template: str) -> int | None:
-    """Return which value of a template is the peer."""
+    """Return the index of the peer among the values of a template, or None."""
     names = [match[1] for match in _VALUE.finditer(template)]
     return next((at for at, name in enumerate(names) if name in ("peer=", "by=")), None)

@@ -1,12 +1,12 @@
-"""The log writer: append, commit, confirm, acknowledge, for everything that enters the log.
+"""The log writer: append, commit, confirm and acknowledge, for every message in the log.
 
-Clients' sends and the broker's own messages take the same way:
+Clients' sends and the broker's own messages take the same path:
 
     append    the store gives a message its position; it is in memory only
-    submit    a pending send says who is told, up to which position, and in which term
-    commit    at the end of the iteration of the event loop, one write for everybody
-    confirm   when all acknowledgement rules are met up to a position, consumers see what is before
-    answer    and the senders of it are told, oldest first
+    submit    a pending send names its submitter, its end position and its term
+    commit    at the end of the event loop's iteration, one write for all sends
+    confirm   once all acknowledgement rules are met up to a position, consumers see messages before
+    answer    and their senders are answered, oldest first
 
 With ``Written`` as the only rule (ASYNC_FLUSH) the last three happen in one call. With ``Flushed``
 (SYNC_FLUSH) sends wait for the ``fdatasync`` that covers them.
@@ -32,26 +32,26 @@ from rocketpost.store.topic_deletion import DroppedQueues
 logger = logging.getLogger(__name__)
 
 NO_TERM: Final = 0
-"""The term of a writer that takes nothing."""
+"""The term of a writer that accepts no messages."""
 
 Stored = asyncio.Future[list[Appended]]
-"""Done when messages of the broker's own are stored as safely as an acknowledged send."""
+"""Done when the broker's own messages are as safe as an acknowledged send."""
 
 _submitter_of = attrgetter("submitter")
 
 
 class Ledger(Protocol):
-    """A table of what is in the log, kept in step with it."""
+    """A table that is kept in step with the log."""
 
     def commit(self) -> None:
-        """Keep what was noted since the last commit: the log is written."""
+        """Keep the entries since the last commit: the log is written."""
 
     def undo(self) -> None:
-        """Forget what was noted since the last commit: it could not be written."""
+        """Drop the entries since the last commit: the log could not be written."""
 
 
 class InternalSend(PendingSend, gc=False):
-    """Messages of the broker's own."""
+    """A send of the broker's own messages."""
 
     times_out: ClassVar[bool] = False
 
@@ -59,26 +59,26 @@ class InternalSend(PendingSend, gc=False):
 
 
 class LogWriter:
-    """The only one who appends and commits to the store. Owned by the loop.
+    """The only object that appends and commits to the store. Owned by the loop.
 
-    Rule 1: whatever is appended is submitted before control returns to the event loop.
+    Rule 1: every appended message is submitted before control returns to the event loop.
     Rule 2: the confirmed position is the least of the rules' positions; it only grows in a term.
-    Rule 3: a send is acknowledged when its end is confirmed, or, if it asked for that, written.
-    Rule 4: the submitter is told exactly one thing about each send, oldest first.
-    Rule 5: no send is acknowledged in another term than the one in which it was taken.
-    Rule 6: after a failed write or flush, nothing that it concerned is acknowledged.
+    Rule 3: a send is acknowledged when its end is confirmed, or, if so requested, written.
+    Rule 4: the submitter gets exactly one call for each send, oldest first.
+    Rule 5: no send is acknowledged in another term than the one in which it was submitted.
+    Rule 6: after a failed write or flush, none of the messages concerned is acknowledged.
 
     Args:
-        rules: What makes a message count; ``Written`` is the first.
-        ledger: What must follow the log at every commit.
-        timeout_ms: How long a send may wait for the rules before it is answered late.
+        rules: The acknowledgement rules; ``Written`` is the first.
+        ledger: The table that must follow the log at every commit.
+        timeout_ms: The time that a send may wait for the rules before it is answered late.
     """
 
     append: Callable[[Draft], Appended]
-    """Gives a message its position; raises ``StoreError`` if it cannot be taken."""
+    """Gives a message its position; raises ``StoreError`` if it cannot be stored."""
 
     append_batch: Callable[[Sequence[Draft]], list[Appended]]
-    """The same for messages that stay together; all of them or none."""
+    """Gives several messages adjacent positions: all of them or none."""
 
     def __init__(
         self,
@@ -102,11 +102,11 @@ class LogWriter:
         self._is_closed = False
         self._last_term = NO_TERM
         self.term = NO_TERM
-        """The term in which messages are taken now."""
+        """The term in which messages are accepted now, or NO_TERM."""
         self.waits = len(rules) > 1
         """Whether sends wait for more than the write."""
         self.confirmed = Position(0)
-        """Every message that ends at or before it counts: it is visible and acknowledged."""
+        """Every message that ends at or before it is visible and acknowledged."""
         self._stop_taking("the broker is starting")
 
     @property
@@ -117,7 +117,7 @@ class LogWriter:
     # Terms.
 
     def begin_term(self, term: int) -> None:
-        """Take messages from now on, and show those that count already.
+        """Begin to accept messages, and show those that meet the rules already.
 
         Args:
             term: The number of the term; later terms have higher ones.
@@ -130,38 +130,38 @@ class LogWriter:
             rule.start()
         self.confirmed = self._least()
         if self.confirmed > self._store.confirmed_position:
-            self._store.confirm(self.confirmed)  # it came to count after the term that took it
+            self._store.confirm(self.confirmed)  # met the rules after its own term
         self.term = self._last_term = term
         self.append = self._store.append
         self.append_batch = self._store.append_batch
 
     def end_term(self, reason: str) -> None:
-        """Take nothing any more; write what was taken, and refuse what does not count by then."""
+        """Stop accepting messages; write the submitted ones, and refuse those still waiting."""
         self.commit()
         self._stop_taking(reason)
         self._refuse(self._waiting.drain(), TermEnded(reason))
 
-    # Taking messages.
+    # Accepting messages.
 
     def submit(self, send: PendingSend) -> None:
-        """Have appended messages written at the end of this iteration, and their sender told."""
+        """Have appended messages written at the end of this iteration, then answered."""
         self._appended.append(send)
         if not self._is_scheduled:
             self._schedule()
 
     def submit_duplicate(self, send: PendingSend) -> None:
-        """Have a sender told of messages that were all appended before, when those count."""
+        """Have a send answered, all of whose messages were appended before."""
         self._duplicates.append(send)
         self._schedule()
 
     def put(self, drafts: Sequence[Draft]) -> Stored:
-        """Store messages of the broker's own, together with the sends of this iteration.
+        """Store the broker's own messages, together with the sends of this iteration.
 
-        The result tells which were stored: all, or the first of them if the store is full then. It
+        The result lists the stored messages: all, or the first few if the store becomes full. It
         fails with a ``StoreError`` if they are not stored, or may not be.
 
         Raises:
-            StoreError: Not even the first can be stored now.
+            StoreError: No message can be stored now.
         """
         assert drafts
         stored = [self.append(drafts[0])]
@@ -177,10 +177,10 @@ class LogWriter:
     # From the write to the answer.
 
     def commit(self) -> None:
-        """Write what was submitted, and answer it or let it wait.
+        """Write the submitted messages, then answer their sends or let them wait.
 
-        Nobody else may commit to the store: if that fails, only the pending sends say whose
-        messages are gone.
+        Nothing else may commit to the store: if that fails, only the pending sends tell whose
+        messages are lost.
         """
         self._is_scheduled = False
         sends, self._appended = self._appended, []
@@ -207,7 +207,7 @@ class LogWriter:
             rule.pursue()
 
     def advance(self, rule: type[AcknowledgementRule], position: Position) -> None:
-        """Note that a rule is met up to a position: show and acknowledge what counts by that.
+        """Record that a rule is met up to a position: show and acknowledge confirmed messages.
 
         A rule that is not in force changes nothing.
         """
@@ -233,7 +233,7 @@ class LogWriter:
     # Endings.
 
     def fail(self, reason: str) -> None:
-        """Refuse everything that waits: it may not be there after a crash."""
+        """Refuse all waiting sends: their messages may be lost in a crash."""
         self._refuse(self._waiting.drain(), StoreBroken(reason))
 
     def fail_from_thread(self, reason: str) -> None:
@@ -241,9 +241,9 @@ class LogWriter:
         self._call_from_thread(self.fail, reason)
 
     def close(self) -> None:
-        """Write what was taken, refuse what still waits, and leave the store alone from now on.
+        """Write submitted messages, refuse waiting sends, and stop using the store.
 
-        The store is closed by a thread next, and must be all its own by then.
+        A thread closes the store next, and nothing else may use it by then.
         """
         self.commit()
         self.fail("the broker is shutting down")
@@ -255,7 +255,7 @@ class LogWriter:
         try:
             self._loop.call_soon_threadsafe(method, *arguments)
         except RuntimeError:
-            # The loop is closed: the process is stopping and nobody waits any more.
+            # The loop is closed: the process is stopping and no send waits.
             logger.debug("report after the loop closed: %s%s", method.__name__, arguments)
 
     def _schedule(self) -> None:
@@ -274,7 +274,7 @@ class LogWriter:
     def _write(self, sends: list[PendingSend]) -> Position:
         end = self._store.commit()
         if self._store.broken:
-            # A flush failed since the append: what was written may not be there after a crash.
+            # A flush failed since the append: the written messages may be lost in a crash.
             raise StoreBroken(self._store.why_not_writable or "the store is broken")
         if sends and sends[-1].end > end:
             raise StoreBroken("messages were taken back behind their senders' backs")
@@ -320,18 +320,18 @@ class LogWriter:
 
 
 def _by_submitter(sends: list[PendingSend]) -> list[tuple[Submitter, list[PendingSend]]]:
-    """Return sends in runs that have the same submitter, in their order."""
-    if len(set(map(_submitter_of, sends))) == 1:  # as nearly always
+    """Split sends into runs with the same submitter, in their order."""
+    if len(set(map(_submitter_of, sends))) == 1:  # nearly always
         return [(sends[0].submitter, sends)]
     return [(submitter, list(run)) for submitter, run in groupby(sends, _submitter_of)]
 
 
 class _InternalSends:
-    """Tells the broker's own parts what became of their messages."""
+    """The submitter of the broker's own messages."""
 
     def acknowledge(self, sends: list[InternalSend]) -> None:
         for send in sends:
-            if not send.done.done():  # who gave up is not told
+            if not send.done.done():  # the caller may have given up
                 send.done.set_result(send.stored)
 
     def answer_late(self, sends: list[InternalSend]) -> None:
@@ -346,14 +346,14 @@ class _InternalSends:
 
 
 class CommitThenDrop:
-    """Commits what was sent before queues are dropped, so that senders learn if that fails."""
+    """Commits earlier sends before queues are dropped, so that senders learn of a failure."""
 
     def __init__(self, writer: LogWriter, store: MessageStore) -> None:
         self._writer = writer
         self._store = store
 
     def drop_queues(self, topic: str) -> DroppedQueues:
-        """Forget the queues of a topic.
+        """Drop the queues of a topic.
 
         Raises:
             StoreError: They cannot be dropped.

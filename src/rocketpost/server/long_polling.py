@@ -1,20 +1,20 @@
-"""Long polling: pulls that found nothing wait here for the next message or their time.
+"""Long polling: pulls that found no message wait here for one, or until their time is over.
 
-Waiting pulls lie under their queue by what they want: everything, some tags, or what an expression
-lets through. An arrival looks at those that want it, and at each distinct expression once, however
-many pulls wait with it; nothing scans. Each pull is run again at most once more: by an arrival that
-it wants, or when its time is over.
+Each queue keeps its waiting pulls by filter: every message, some tags, or an expression. An arrival
+wakes only the pulls that want it, and evaluates each distinct expression once, however many pulls
+wait with it. Nothing scans. A held pull is run again at most once: after an arrival that it wants,
+or when its time is over.
 
-**Who resumes whom when a message arrives.** The store tells of messages that became visible while a
-commit is under way. Nothing is resumed there: this table, and that of pops
-(``server.popping.holds``), only note who is woken, and ask ``transport.turns`` to be called in
-the next iteration of the loop, when the commit is over and its sends are answered. Pulls go first,
-then pops. A hundred thousand may want the same message: each table works for a moment per iteration
-and lets others in between. Of pulls, the connections take turns, so that whoever waits with one
-pull is not behind somebody's thousands; the pulls of one connection are answered in the order in
-which they were woken.
+**Order of resumed pulls.** The store reports messages that became visible during a commit. Nothing
+is resumed at that point: this table, and that of pops (``server.popping.holds``), only record the
+woken requests. They ask ``transport.turns`` to be called in the next iteration of the loop, when
+the commit is over and its sends are answered. Pulls go first, then pops. A hundred thousand pulls
+may want the same message, so each table works for a moment in each iteration and lets other work
+run in between. Connections take turns, so that a connection with one pull does not wait for the
+thousands of another. The pulls of one connection are answered in the order in which they were
+woken.
 
-A waiter is whoever wants the answer of a held pull: a connection, or a caller in this process.
+A waiter is the receiver of the answer to a held pull: a connection, or a caller in this process.
 """
 
 from __future__ import annotations
@@ -34,34 +34,34 @@ from rocketpost.store.draft import Appended
 from rocketpost.transport.turns import BUDGET_SECONDS, Turns
 
 HELD_TAGS_MAX: Final = 1_000_000
-"""Tags, and expressions counted in tags, of all pulls that wait."""
+"""Most tags, and expressions counted as tags, of all waiting pulls."""
 
 Queue = tuple[str, int]
 """Topic and number of a queue."""
 
 
 class HeldLimits(NamedTuple):
-    """Bounds on pulls that wait."""
+    """Limits on waiting pulls."""
 
     count_max: int
     of_one_max: int = 16_384
-    """Pulls that one owner may have waiting."""
+    """Most waiting pulls of one owner."""
 
 
 class Waiter(Protocol):
-    """Whoever wants the answer of a held pull."""
+    """The receiver of the answer to a held pull."""
 
     @property
     def owner(self) -> Hashable:
-        """Whose share of the waiting pulls it counts against: a connection, or another client."""
+        """The connection or other client in whose share of waiting pulls it counts."""
         ...
 
     def resume(self, answer: PullAnswer, /) -> None:
-        """Take the answer."""
+        """Receive the answer."""
         ...
 
     def refuse(self, error: Exception, /) -> None:
-        """Take the reason why there is no answer."""
+        """Receive the reason why there is no answer."""
         ...
 
 
@@ -82,8 +82,8 @@ class Held:
 class _QueuePolls:
     """The pulls that wait for one queue.
 
-    Dictionaries serve as ordered sets: a hundred thousand pulls may wait here, and taking one out
-    must not look at the others.
+    Dictionaries serve as ordered sets: a hundred thousand pulls may wait here, and removing one
+    must not search the others.
     """
 
     __slots__ = ("_by_matcher", "_by_tag", "_count", "_greedy")
@@ -109,7 +109,7 @@ class _QueuePolls:
                 self._by_tag.setdefault(tag, {})[held] = None
 
     def remove(self, held: Held) -> bool:
-        """Take a pull out; return whether it was there."""
+        """Remove a pull; return whether it was there."""
         hold = held.hold
         if hold.matcher is not None:
             found = _discard(self._by_matcher, hold.matcher, held)
@@ -141,7 +141,7 @@ class _QueuePolls:
             spent = 0
             for matcher, waiting in self._by_matcher.items():
                 for record in arrived:
-                    # Too dear from here on: the pulls are run again, and match records themselves.
+                    # Too expensive from here on: run the pulls again, which match records too.
                     wanted, work = matcher.matches(record) if spent <= WORK_MAX else (True, 0)
                     spent += work
                     if wanted:
@@ -154,10 +154,10 @@ class LongPolls:
     """The waiting pulls of a broker. Owned by the loop.
 
     Args:
-        resume: Runs a pull again; it is not held any more by then.
-        view: Returns a record of the log, None if it is gone.
-        limits: Returns the bounds in force.
-        turns: Where those that are to be run again wait for their turn.
+        resume: Runs a pull again; it is no longer held by then.
+        view: Returns a record of the log, None if it was deleted.
+        limits: Returns the limits in force.
+        turns: The queue in which woken pulls wait for their turn.
     """
 
     def __init__(
@@ -180,29 +180,29 @@ class LongPolls:
         self._matchers: dict[Matcher, int] = {}
         self._count = 0
         self.tag_count = 0
-        """Tags, and expressions in their measure, that are waited for: most of the memory."""
+        """Tags, and expressions counted as tags, of all waiting pulls: most of the memory."""
 
     def __len__(self) -> int:
         return self._count
 
     def count_of(self, owner: Hashable) -> int:
-        """Return how many pulls of one owner wait."""
+        """Return the number of waiting pulls of one owner."""
         return len(self._by_owner.get(owner, ()))
 
     def weight_of(self, owner: Hashable) -> int:
-        """Return what the pulls of one owner weigh, by their tags and expressions."""
+        """Return the weight of one owner's pulls: their tags and expressions."""
         return self._weights.get(owner, 0)
 
     def park(self, waiter: Waiter, hold: PullHold) -> Held:
-        """Hold a pull until its queue has something for it, or its time is over.
+        """Hold a pull until its queue has a message for it, or its time is over.
 
         Raises:
-            SystemBusy: Too many wait already.
+            SystemBusy: Too many pulls wait already.
         """
         owner = waiter.owner
         weight = hold.weight
         self._check_room(owner, weight)
-        hold.request.subscription = hold.request.expression_type = None  # may be long; read by now
+        hold.request.subscription = hold.request.expression_type = None  # may be long; unneeded now
         held = Held(waiter, owner, hold, weight)
         held.timer = self._loop.call_later(hold.seconds, self._time_over, held)
         queue = self._by_queue.get(held.queue)
@@ -224,7 +224,7 @@ class LongPolls:
         return held
 
     def arrived(self, messages: Sequence[Appended]) -> None:
-        """Have those pulls run again, soon, that want any of these messages."""
+        """Have the pulls that want one of these messages run again soon."""
         queues = self._by_queue
         if not queues:
             return
@@ -237,19 +237,19 @@ class LongPolls:
             self._wake_wanting(key, fresh)
 
     def wake(self, topic: str, queue_id: int) -> None:
-        """Run every pull on a queue again, soon: its consumers are to go on elsewhere."""
+        """Have every pull on a queue run again soon: its consumers get another offset."""
         queue = self._by_queue.pop((topic, queue_id), None)
         if queue is not None:
             self._line_up(queue.everybody())
 
     def close(self) -> None:
-        """Run every held pull again, now: the broker stops."""
+        """Run every held pull again now: the broker stops."""
         for mine in list(self._by_owner.values()):
             for held in list(mine):
                 self._time_over(held)
 
     def go_on(self) -> None:
-        """Run again what was woken, for a moment; what is left is run in later turns."""
+        """Run woken pulls again for a moment; the others are run in later turns."""
         woken = self._woken
         deadline = monotonic() + BUDGET_SECONDS
         while woken:
@@ -264,14 +264,14 @@ class LongPolls:
                 return
 
     def drop(self, owner: Hashable) -> None:
-        """Forget the pulls of an owner that is gone."""
+        """Drop the pulls of a lost owner."""
         self._woken.pop(owner, None)
         for held in self._by_owner.pop(owner, ()):
             self._forget(held)
             self._remove_from_queue(held)
 
     def cancel(self, held: Held) -> None:
-        """Forget one pull, if it still waits: nobody wants its answer any more."""
+        """Drop one pull, if it still waits, without an answer."""
         self._remove_from_queue(held)
         self._take_out(held)
 
@@ -297,7 +297,7 @@ class LongPolls:
 
         queue = self._by_queue[key]
         woken = queue.wanting({message.tags_code for message in messages}, records)
-        # All out before any runs: one that is parked again meanwhile waits for the next arrival.
+        # Remove all before any runs: a pull that is parked again waits for the next arrival.
         for held in woken:
             queue.remove(held)
         if not queue:
@@ -319,7 +319,7 @@ class LongPolls:
         try:
             held.waiter.resume(self._resume(held.hold))
         except Exception as error:
-            # One pull that fails must not keep the others from their answers.
+            # One failed pull must not stop the answers to the others.
             held.waiter.refuse(error)
 
     def _time_over(self, held: Held) -> None:
@@ -327,7 +327,7 @@ class LongPolls:
         self._release(held)
 
     def _take_out(self, held: Held) -> bool:
-        """Forget a pull; return whether it still waited."""
+        """Remove a pull; return whether it still waited."""
         mine = self._by_owner.get(held.owner)
         if mine is None or held not in mine:
             return False

@@ -1,6 +1,6 @@
 """RocketMQ's own commands: ``mqnamesrv`` and ``mqbroker``.
 
-The broker is imported by its own command alone: without it a name server starts sooner.
+Only ``mqbroker`` imports the broker, so that a name server starts sooner.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _CONFIG_FILE = click.Path(path_type=Path, dir_okay=False)
 @click.version_option(VERSION, "-V", "--version", prog_name="mqnamesrv of Rocketpost")
 def mqnamesrv(file: Path | None, show: bool, ignored: str | None) -> None:
     """Run a name server."""
-    del ignored  # RocketMQ's start scripts pass it to every command alike.
+    del ignored  # RocketMQ's start scripts pass it to every command.
     try:
         values = read_properties(file) if file else {}
         refuse(values, NAMESRV_REFUSED_WHEN)
@@ -124,7 +124,7 @@ def broker_ready(server: BrokerServer) -> str:
 
 
 def _in_force(values: Mapping[str, str], broker: BrokerConfig) -> dict[str, str]:
-    """Return what a broker makes of the settings that its file need not have."""
+    """Return the values that a broker uses for settings that its file may omit."""
     from rocketpost.server.broker import BrokerServer
 
     server = BrokerServer(values)

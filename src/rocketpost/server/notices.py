@@ -1,9 +1,9 @@
-"""Notices to consumer groups: their members changed, so they share the queues anew.
+"""Notices to consumer groups whose members changed, so that they share the queues anew.
 
-Every member is told of every change, so a group that grows by one member after the other would be
-told of it a quadratic number of times. Small groups are told at once. A larger one is told in
-slices, and then not again before a pause that grows with its size; what changes meanwhile is told
-by one notice at its end.
+Every member gets a notice of every change, so the number of notices would be quadratic while a
+group grows one member at a time. A small group is notified at once. A larger one is notified in
+slices, followed by a pause that grows with its size. Changes during the pause share one notice at
+its end.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from rocketpost.transport.connection import Connection
 from rocketpost.transport.turns import SlicedWork, Turns
 
 AT_ONCE_MAX: Final = 32
-"""Members up to which a group is told of every change at once, in less than a millisecond."""
+"""Largest group that is notified of every change at once, in less than a millisecond."""
 PAUSE_SECONDS_PER_MEMBER: Final = 0.0002
-"""A notice takes about 10 us, so that notices take a twentieth of the broker's time at most."""
+"""A notice takes about 10 us, so notices take at most a twentieth of the broker's time."""
 PAUSE_SECONDS_MAX: Final = 5.0
-"""Members look for themselves every 20 s, so a notice that came much later would be none."""
+"""Members check for changes every 20 s, so a much later notice would be useless."""
 _MEMBERS_AT_A_STEP: Final = 16
 
 
 class Notices:
-    """Tells the members of consumer groups that these changed. Owned by the loop.
+    """Notifies the members of consumer groups of changes. Owned by the loop.
 
     Args:
-        notifies: Whether members are told of changes, as the broker's settings say now.
-        turns: Where notices to many members wait for their turn.
+        notifies: Returns whether the broker's settings allow notices.
+        turns: The queue in which notices to many members wait for their turn.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Notices:
         self._changed: dict[str, bool] = {}
 
     def changed(self, groups: Iterable[str]) -> None:
-        """Tell the members of ``groups``, or have them told when their pause is over."""
+        """Notify the members of ``groups``, now or when the group's pause is over."""
         for group in groups:
             if group in self._changed:
                 self._changed[group] = True

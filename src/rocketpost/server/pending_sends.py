@@ -1,7 +1,7 @@
-"""Sends that are in the log and not answered yet, and the queue in which they wait.
+"""Sends that are in the log but not answered yet, and the queue in which they wait.
 
-Group commit: everything that was written while one ``fdatasync`` ran waits for the next, which
-covers all of it. What one commit wrote waits as one group, so a send costs nothing here by itself.
+Group commit: all sends written while one ``fdatasync`` runs wait for the next, which covers them
+all. The sends of one commit wait as one group, so a single send costs nothing here.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ logger = logging.getLogger(__name__)
 
 
 class PendingSend(msgspec.Struct, gc=False):
-    """Messages that are appended and whose sender has not been answered yet.
+    """Appended messages whose sender has not been answered yet.
 
-    Whoever submits sends has a subclass of it, with what the answer needs.
+    Each submitter has its own subclass, with the data for its answers.
     """
 
     times_out: ClassVar[bool] = True
     """Whether the sender is answered after a while even if the rules are not met."""
 
     submitter: Submitter
-    """Who is told what becomes of it."""
+    """The party that answers the sender."""
     stored: list[Appended]
-    """Its messages; of a duplicate, where the originals are."""
+    """Its messages, or the originals of a duplicate."""
     term: int
-    """The term in which it was taken; in no other is it acknowledged."""
+    """The term in which it was submitted, and the only one in which it is acknowledged."""
     acked_before_flush: bool
-    """Whether the sender wants to be answered once it is written, whatever other rules say."""
+    """Whether the sender wants an answer once it is written, whatever the other rules."""
 
     @property
     def end(self) -> Position:
@@ -46,26 +46,26 @@ class PendingSend(msgspec.Struct, gc=False):
 
 
 class Submitter(Protocol):
-    """A party that submits sends to the log writer and answers whoever sent them.
+    """A party that submits sends to the log writer and answers their senders.
 
-    It is told exactly one thing about each send. Lists are never empty, oldest first.
+    It gets exactly one call for each send. Lists are never empty; the oldest is first.
     """
 
     def acknowledge(self, sends: list[Any]) -> None:
         """Answer that they are stored."""
 
     def answer_late(self, sends: list[Any]) -> None:
-        """Answer that they are written, but do not meet the rules in time."""
+        """Answer that they are written, but did not meet the rules in time."""
 
     def refuse(self, sends: list[Any], error: StoreError) -> None:
-        """Answer that they may be lost: they are in the log, but do not meet the rules."""
+        """Answer that they may be lost: they are in the log, but the rules are not met."""
 
     def refuse_unwritten(self, sends: list[Any], error: StoreError) -> None:
         """Answer that they are not stored: the commit failed."""
 
 
 class _Group(msgspec.Struct):
-    """Sends of one commit that wait."""
+    """The waiting sends of one commit."""
 
     end: Position
     """The largest end among them."""
@@ -76,12 +76,12 @@ class _Group(msgspec.Struct):
 class WaitingSends:
     """The queue of written sends that do not meet the rules yet. Owned by the loop.
 
-    Rule 1: sends leave in the order in which they came, except those that time out.
+    Rule 1: sends leave in the order in which they were added, except those that time out.
     Rule 2: no send leaves by :meth:`release` before its end is confirmed.
 
     Args:
-        on_timeout: Called with sends that have waited too long; they wait no more.
-        timeout_ms: How long a send may wait.
+        on_timeout: Called with sends that have waited too long, and are removed.
+        timeout_ms: The time that a send may wait.
     """
 
     def __init__(self, *, on_timeout: Callable[[list[PendingSend]], None], timeout_ms: int) -> None:
@@ -96,11 +96,11 @@ class WaitingSends:
 
     @property
     def client_count(self) -> int:
-        """Number of waiting sends that somebody outside the broker made."""
+        """Number of waiting sends of clients."""
         return sum(send.times_out for group in self._groups for send in group.sends)
 
     def add(self, sends: list[PendingSend], end: Position) -> None:
-        """Let sends wait; ``end`` is the largest of their ends."""
+        """Add sends; ``end`` is the largest of their ends."""
         assert sends
         assert sends[-1].end <= end
         deadline = self._loop.time() + self._timeout
@@ -109,12 +109,12 @@ class WaitingSends:
             self._timer = self._loop.call_at(deadline, self._expire)
 
     def release(self, confirmed: Position) -> list[PendingSend]:
-        """Return the sends that wait no more, now that everything before a position counts."""
+        """Remove and return the sends that end at or before the confirmed position."""
         groups = self._groups
         released: list[PendingSend] = []
         while groups and groups[0].end <= confirmed:
             released += groups.popleft().sends
-        if groups and groups[0].sends[0].end <= confirmed:  # a part of what one commit wrote
+        if groups and groups[0].sends[0].end <= confirmed:  # a part of one commit
             sends = groups[0].sends
             count = next(at for at, send in enumerate(sends) if send.end > confirmed)
             released += sends[:count]
@@ -123,13 +123,13 @@ class WaitingSends:
         return released
 
     def drain(self) -> list[PendingSend]:
-        """Give up on everything that waits, and return it."""
+        """Remove and return all waiting sends."""
         sends = [send for group in self._groups for send in group.sends]
         self._groups.clear()
         return sends
 
     def close(self) -> None:
-        """Stop watching the time."""
+        """Cancel the timer."""
         assert not self._groups
         if self._timer is not None:
             self._timer.cancel()

@@ -1,9 +1,9 @@
-"""Saves the broker's tables: some soon after each change, others every few seconds.
+"""Saves the broker's tables: some soon after each change, others at intervals.
 
-A table counts its changes in ``revision`` and knows its text; the text is taken on the loop and
-written by a thread, one save at a time. Whoever must not answer before a change is on disk awaits
-:meth:`Persistence.save`. Which tables there are, and when each is saved, is declared in
-``server.table_registry``.
+A table counts its changes in ``revision`` and can return its text. The text is taken on the loop
+and written by a thread, one save at a time. A caller that must not answer before a change is on
+disk awaits :meth:`Persistence.save`. ``server.table_registry`` declares the tables, and when each
+of them is saved.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Table(Protocol):
 
 
 class File(Protocol):
-    """Where a table is saved."""
+    """The file of a table."""
 
     def save_blocking(self, data: bytes) -> None:
         """Replace the file."""
@@ -54,25 +54,25 @@ class File(Protocol):
 
 
 class Saved(NamedTuple):
-    """A table, its file, and when it is saved."""
+    """A table, its file, and the times at which it is saved."""
 
     table: Table
     file: File
     at_once: bool = True
-    """Whether a change is saved at once, else with the next round."""
+    """Whether a change is saved at once, not in the next round."""
     interval_s: float = 10.0
     """Time between two rounds of this table."""
     owner: Owner = Owner.BROKER
 
 
 class AfterFlush:
-    """A file that is replaced only when all that its table speaks of is on disk.
+    """A file that is replaced only when all messages that its table covers are on disk.
 
-    Offsets say what is done with, also of the broker's own messages: what a popped message was
-    stored as again must not be taken back by a power cut that leaves the offset behind it.
+    Offsets cover the broker's own messages too: a popped message that was stored again must not be
+    lost in a power cut while the saved offset is already after it.
 
     Args:
-        flush_blocking: Makes everything that is written durable.
+        flush_blocking: Makes all written messages durable.
     """
 
     def __init__(self, file: File, flush_blocking: Callable[[], None]) -> None:
@@ -102,11 +102,11 @@ class Persistence:
         self._wake = asyncio.Event()
         self._changed: set[Owner] = set()
         self._one_at_a_time = asyncio.Lock()
-        # A thread of its own: a save that was under way when we were cancelled stays the first.
+        # Its own thread: a save in progress at a cancellation finishes before the next one.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tables")
 
     def changed(self, name: str = "", *, owner: Owner = Owner.BROKER) -> None:
-        """Save soon what is saved at once of an owner's tables; a table's ``on_change``."""
+        """Have an owner's tables that are saved at once saved soon; a table's ``on_change``."""
         self._changed.add(owner)
         self._wake.set()
 
@@ -118,7 +118,7 @@ class Persistence:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(min(rounds, default=None)):
                     await self._wake.wait()
-            # By the clock: while topics change all the time, the wait never times out.
+            # Compare times: while topics change constantly, the wait never times out.
             now = loop.time()
             due = []
             for at, saved in enumerate(self._tables):
@@ -137,18 +137,18 @@ class Persistence:
                 logger.exception("tables not saved, will be tried again")
 
     async def save(self, owner: Owner = Owner.BROKER) -> None:
-        """Return once everything that changed so far in the tables of an owner is on disk.
+        """Wait until all changes so far in an owner's tables are on disk.
 
         Raises:
-            StoreError: It could not be written; what was saved before still is.
+            StoreError: A table could not be written; its last saved version is still there.
         """
         await self._save([at for at, saved in enumerate(self._tables) if saved.owner is owner])
 
     async def save_urgent(self) -> None:
-        """Return once the broker's tables that are saved at once are on disk; offsets may wait.
+        """Wait until the broker's tables that are saved at once are on disk, not offsets.
 
         Raises:
-            StoreError: It could not be written; what was saved before still is.
+            StoreError: A table could not be written; its last saved version is still there.
         """
         await self._save(
             [
@@ -162,7 +162,7 @@ class Persistence:
         """Save everything and end the thread; :meth:`run` must have been cancelled.
 
         Raises:
-            StoreError: The last save failed; what was saved before still is.
+            StoreError: The last save failed; the versions saved before are still there.
         """
         try:
             await self._save(range(len(self._tables)))
@@ -170,10 +170,10 @@ class Persistence:
             await asyncio.to_thread(self._thread.shutdown)
 
     async def _save(self, numbers: Sequence[int]) -> None:
-        """Save those of some tables that changed.
+        """Save the given tables that have changed.
 
-        After a failure the other tables of the same owner are left for the next time: they may
-        speak of what was not saved.
+        After a failure the other tables of the same owner are left for the next round: they may
+        refer to changes that were not saved.
         """
         loop = asyncio.get_running_loop()
         failures: dict[Owner, StoreError] = {}

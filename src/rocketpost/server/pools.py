@@ -1,8 +1,8 @@
-"""Pools of waiting tasks, one for each kind of thing that tasks wait for.
+"""Pools of waiting tasks, one for each kind of thing that a task waits for.
 
-A full pool does not affect the others. Each pool bounds its tasks and the bytes of their requests.
-A connection never gets more of a pool than is still free, so one that takes all it can get leaves
-half of the pool to others.
+A full pool does not affect the others. Each pool limits its tasks and the bytes of their requests.
+A connection never gets more of a pool than is still free, so a greedy connection leaves half of
+the pool to others.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MIB: Final = 1024 * 1024
 
 
 class Bounds(NamedTuple):
-    """Bounds on the tasks of a pool together."""
+    """Limits on all tasks of a pool together."""
 
     count_max: int
     bytes_max: int
@@ -37,11 +37,11 @@ class Kind(Enum):
 
 
 BOUNDS: Final = {
-    # As many as two connections can have unanswered.
+    # As many as the unanswered requests of two connections.
     Kind.MESSAGES: Bounds(16_384, 64 * MIB),
     Kind.REPLIES: Bounds(16_384, 64 * MIB),
     Kind.ADMIN: Bounds(16_384, 64 * MIB),
-    # Small requests for which somebody waits at a screen, or a client once in a while.
+    # Small requests that people make at a screen, or clients make rarely.
     Kind.ROUTES: Bounds(4096, 16 * MIB),
     Kind.CLIENTS: Bounds(4096, 16 * MIB),
 }
@@ -60,10 +60,10 @@ class Pool:
         self.task_bytes = 0
 
     def check(self, connection: Connection, size: int) -> None:
-        """Refuse a request of so many bytes if there is no room for it.
+        """Check that there is room for a request of ``size`` bytes.
 
         Raises:
-            SystemBusy: Too many wait already, of all or of this connection.
+            SystemBusy: Too many requests wait already, in all or of this connection.
         """
         count_max, bytes_max = self._bounds
         count, used = self._taken.get(connection, (0, 0))
@@ -76,7 +76,7 @@ class Pool:
             )
 
     def start(self, connection: Connection, size: int, work: Coroutine[None, None, None]) -> None:
-        """Run ``work`` for a request of so many bytes."""
+        """Run ``work`` for a request of ``size`` bytes."""
         count, used = self._taken.get(connection, (0, 0))
         self._taken[connection] = count + 1, used + size
         self.task_bytes += size

@@ -1,4 +1,4 @@
-"""The common part of server processes: log, listen to signals, run a loop, stop cleanly."""
+"""The common part of server processes: log, handle signals, run a loop, stop cleanly."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TRACEBACK_LENGTH_MAX = 16_384
 
 
 class Server(Protocol):
-    """Something that starts, says what it is, and stops."""
+    """A server that can be started and stopped."""
 
     async def start(self) -> None:
         """Return when requests are served."""
@@ -35,7 +35,7 @@ class Server(Protocol):
         ...
 
     async def failed(self) -> str:
-        """Return, if ever, why the server cannot go on."""
+        """Wait until the server cannot go on, and return the reason."""
         ...
 
 
@@ -68,7 +68,7 @@ def run(make: Callable[[], S], *, ready: Callable[[S], str]) -> int:
 
 
 class OneLineFormatter(logging.Formatter):
-    """Keeps each record in its line, so that no name or remark of a peer can pass for another.
+    """Keeps each record in one line, so that no name or remark of a peer can fake another.
 
     Control characters are escaped, long messages cut, and the lines of a traceback indented.
     """
@@ -118,7 +118,7 @@ async def _run(make: Callable[[], S], ready: Callable[[S], str]) -> int:
     await server.start()
     reason = None
     try:
-        # A signal that came during the start is obeyed without a word of welcome.
+        # After a signal during the start, stop without printing the ready line.
         if not stopping.is_set():
             reason = await _serve(server, ready, stopping)
     finally:
@@ -132,8 +132,8 @@ async def _run(make: Callable[[], S], ready: Callable[[S], str]) -> int:
 
 async def _serve(server: S, ready: Callable[[S], str], stopping: asyncio.Event) -> str | None:
     """Return at a signal, or with the reason why the server cannot go on."""
-    # What exists now lives as long as the process: the collector need not look at it again, and
-    # short-lived requests should not make it run every few hundred objects.
+    # The objects that exist now live as long as the process: the collector need not visit them
+    # again, and short-lived requests should not make it run every few hundred objects.
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
     print(ready(server), flush=True)

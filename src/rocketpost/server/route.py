@@ -1,15 +1,15 @@
 """Routes: for each request code its header type, its access rule and its handler.
 
-A handler takes the connection, the command and the decoded header, or None where the route has no
+A handler takes the connection, the command and the decoded header, or None if the route has no
 header. There are four kinds of routes:
 
-- ``plain``: a function that returns a :class:`Reply`, or None if it answers later by itself: a
+- ``plain``: a function that returns a :class:`Reply`, or None if it answers later itself: a
   held pull, a send that waits for the disk.
 - ``sliced``: a generator function for work that may take long. It yields about every millisecond,
-  so that others are served in between, and returns like a plain one.
-- ``waiting``: a coroutine function that waits for somebody else. Each request runs as a task;
-  ``server.pools`` bounds how many run and how many bytes of requests they hold.
-- ``either``: a plain function; the requests that it answers with None go on in a coroutine.
+  so that other requests are served in between, and returns like a plain one.
+- ``waiting``: a coroutine function that waits for something else. Each request runs as a task;
+  ``server.pools`` limits the number of tasks and the bytes of their requests.
+- ``either``: a plain function; if it returns None, a coroutine serves the request.
 
 A handler raises a ``Fault`` to refuse. ``server.dispatch`` serves a table of routes.
 """
@@ -30,7 +30,7 @@ H = TypeVar("H")
 
 
 class Reply(NamedTuple):
-    """A response before it is encoded; an empty success unless said otherwise."""
+    """A response before it is encoded; by default an empty success."""
 
     code: int = ResponseCode.SUCCESS
     fields: Mapping[str, str] | None = None
@@ -44,7 +44,7 @@ WaitingHandler = Callable[[Connection, Command, H], Awaitable[Reply]]
 
 
 class How(Enum):
-    """How a handler is run."""
+    """Way in which a handler is run."""
 
     PLAIN = "plain"
     SLICED = "sliced"
@@ -53,7 +53,7 @@ class How(Enum):
 
 
 NO_HEADER: Final = type(None)
-"""Header type of requests whose header fields nobody reads."""
+"""Header type of requests whose header fields are not read."""
 
 
 class Route(NamedTuple):
@@ -65,9 +65,9 @@ class Route(NamedTuple):
     handler: Callable[..., Any]
     how: How = How.PLAIN
     pool: Kind = Kind.ADMIN
-    """What the request waits for, if it waits."""
+    """Pool of the tasks that wait for the same thing, if the request waits."""
     later: WaitingHandler[Any] | None = None
-    """Goes on with what the handler leaves."""
+    """Serves the requests for which the handler returns None."""
 
 
 def plain(code: RequestCode, header: type[H], access: Access, handler: Handler[H]) -> Route:

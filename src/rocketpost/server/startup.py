@@ -1,6 +1,6 @@
 """Opens the state that a broker process keeps from its start to its stop.
 
-Lost tables are repaired here: topics that the log knows and the tables do not are taken back.
+Lost tables are repaired here: topics in the log that the tables lack are restored.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ async def open_context(
     turns: Turns,
     name_servers: Callable[[], Sequence[str]],
 ) -> BrokerContext:
-    """Load the tables of an open store, repair them, and return everything together.
+    """Load the tables of an open store, repair them, and return the broker's state.
 
     Raises:
         StoreError: A table and its backup are lost, and the broker must not start without it.
@@ -91,7 +91,7 @@ def apply_settings(context: BrokerContext) -> None:
 
 
 def _repair_tables(tables: Tables, store: MessageStore, config: BrokerConfig) -> tuple[str, ...]:
-    """Add what tables lack; return what was wrong with them, and what was done about it."""
+    """Add missing entries to the tables; return the faults found, and their repairs."""
     repairs = list(tables.registry.repairs)
     if tables.registry.is_bare and store.end_position > 0:
         repairs.append(_NO_TABLES)
@@ -110,5 +110,5 @@ def _repair_tables(tables: Tables, store: MessageStore, config: BrokerConfig) ->
 
 
 def _local_day(ms: int) -> int:
-    """Return the number of the day where the broker runs."""
+    """Return the number of the day in the broker's time zone."""
     return datetime.fromtimestamp(ms / 1000).toordinal()

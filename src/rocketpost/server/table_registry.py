@@ -1,10 +1,10 @@
 """The registry of tables: every JSON file of a broker under ``config/``, declared once.
 
-A declaration says how the table is made and read, when it is saved, who owns it, and what is lost
-with it. A start opens every table that is declared here; ``server.persistence`` saves them while
-the broker runs and for the last time when it stops.
+A declaration states how the table is created and loaded, when it is saved, its owner, and the
+effect of losing it. A start opens every table that is declared here. ``server.persistence`` saves
+them while the broker runs, and for the last time when it stops.
 
-Not tables, so not here: ``producerState.json``, a snapshot that speaks up to a position of the log
+Not tables, so not here: ``producerState.json``, a snapshot up to a position of the log
 (``features.dedup``), ``timercheck`` (``store.timer``) and ``droppedTopics.json`` (``store.queue``).
 """
 
@@ -43,7 +43,7 @@ class When(Enum):
 
 
 class TableContext(NamedTuple):
-    """Facts of the broker that its tables are made with."""
+    """Facts about the broker for the construction of its tables."""
 
     cluster: str
     broker: str
@@ -57,7 +57,7 @@ class StoredTable(Table, Protocol):
     """A table that can be saved and read back."""
 
     def load(self, data: bytes) -> None:
-        """Take over what a file says."""
+        """Load the table from the text of its file."""
         ...
 
 
@@ -72,10 +72,10 @@ class TableSpec(Generic[T]):
     """Name of the file under ``config/``."""
     owner: Owner
     make: Callable[[TableContext], T] | None
-    """Makes an empty table; None if it is opened before the store is."""
+    """Creates an empty table; None if the table is opened before the store."""
     when: When = When.AT_ONCE
     interval_ms: Callable[[BrokerConfig], int] = lambda _: 10_000
-    """Returns how often the table is looked at; one that is saved at once is tried again then."""
+    """Returns the interval of saves, or of retries for a table that is saved at once."""
     without: str | None = None
     """Consequence of starting without the table if it is lost; None if a start must be refused."""
 
@@ -173,16 +173,16 @@ class TableRegistry:
     """The open tables of a broker. Owned by the loop, once they are open.
 
     Args:
-        layout: Where the files are.
+        layout: The paths of the files.
     """
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._open: dict[TableSpec[Any], OpenTable] = {}
         self.is_bare = False
-        """Whether there was no trace of tables: at the first start, or if all of them are lost."""
+        """Whether no table was found: at the first start, or if all of them are lost."""
         self.repairs: tuple[str, ...] = ()
-        """Problems found when the tables were opened, and what was done about them."""
+        """Problems found when the tables were opened, and their repairs."""
 
     def open_blocking(self, context: TableContext) -> None:
         """Load every table from its file.
@@ -201,7 +201,7 @@ class TableRegistry:
         self.repairs = tuple(file.repair for file in files.values() if file.repair)
 
     def add(self, spec: TableSpec[T], table: T, file: File) -> None:
-        """Have an open table saved to ``file``."""
+        """Register an open table, to be saved to ``file``."""
         assert spec in SPECS
         assert spec not in self._open
         self._open[spec] = OpenTable(spec, table, file)
@@ -216,11 +216,11 @@ class TableRegistry:
     def persistence(
         self, config: BrokerConfig, *, flush_blocking: Callable[[], None]
     ) -> Persistence:
-        """Return what saves the open tables.
+        """Return the object that saves the open tables.
 
         Args:
             config: The settings with the intervals.
-            flush_blocking: Makes every message durable that is written.
+            flush_blocking: Makes all written messages durable.
         """
         return Persistence([_saved(each, config, flush_blocking) for each in self])
 

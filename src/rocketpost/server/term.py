@@ -1,9 +1,8 @@
-"""Terms of office: what a broker does in one role, opened and closed as a whole.
+"""Terms of office: the work of a broker in one role, opened and closed as a whole.
 
-The process keeps its listeners, store and tables. What it does as a leader or as a follower is
-built from them when a term opens: handlers, background tasks, the registration. Closing the term
-answers everybody who waits, ends every task, saves every file, and leaves the store open for the
-next term.
+The process keeps its listeners, store and tables. The parts of a leader or a follower are built
+from them when a term opens: handlers, background tasks, the registration. Closing the term answers
+waiting requests, ends every task, saves every file, and leaves the store open for the next term.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class Term:
         self.features = FeatureSet()
         self._work: asyncio.Task[None] | None = None
         self.lost: list[Connection] = []
-        """Clients that are gone and that no feature was told of."""
+        """Lost connections that no feature was told of."""
 
     @property
     def registered(self) -> frozenset[str]:
@@ -71,7 +70,7 @@ class Term:
         return self.features.routes()
 
     def begin(self) -> asyncio.Task[None]:
-        """Start the background work; it ends by itself only when a feature fails."""
+        """Start the background work; it ends early only if a feature fails."""
         self._work = asyncio.create_task(self.features.run(), name=type(self).__name__)
         return self._work
 
@@ -82,22 +81,22 @@ class Term:
         """Unregister from the name servers."""
 
     def connection_lost(self, connection: Connection) -> None:
-        """Remember a client that is gone, for the next term."""
+        """Record a lost connection for the next term."""
         self.lost.append(connection)
 
     def durable_from_thread(self, position: Position) -> None:
-        """Take note, from the flusher's thread, that bytes before ``position`` are on disk."""
+        """Handle the report of the flusher's thread that bytes before ``position`` are on disk."""
 
     def broken_from_thread(self, reason: str) -> None:
-        """Take note, from the flusher's thread, that the log cannot be made durable any more."""
+        """Handle the report of the flusher's thread that the log cannot be made durable."""
 
     async def close(self, reason: str) -> None:
-        """End the background work and answer everybody who waits.
+        """End the background work and answer waiting requests.
 
-        Requests must not reach the features any more.
+        No more requests may reach the features.
 
         Args:
-            reason: Told to those who are refused.
+            reason: The reason in the answer to refused requests.
         """
         if self._work is not None:
             self._work.cancel()
@@ -106,15 +105,15 @@ class Term:
         self.features.close()
 
     async def save(self) -> None:
-        """Save the files of every feature, after everything that they speak of.
+        """Save the files of every feature, after the messages that they cover.
 
         Raises:
-            StoreError: A file could not be saved; what was saved before still is.
+            StoreError: A file could not be saved; the file saved before is still there.
         """
         await self.features.save()
 
     async def _settle(self, reason: str) -> None:
-        """Finish what can be finished before everybody who still waits is answered."""
+        """Finish what can be finished before the other waiting requests are answered."""
 
 
 class _OfficeTerm(Term):
@@ -137,7 +136,7 @@ class _OfficeTerm(Term):
         return self.registration.registered
 
     def connection_lost(self, connection: Connection) -> None:
-        """Tell every feature of a client that is gone."""
+        """Tell every feature of a lost connection."""
         self.features.connection_lost(connection)
 
     async def register(self) -> None:
@@ -149,10 +148,10 @@ class _OfficeTerm(Term):
         await self.registration.end()
 
     async def save(self) -> None:
-        """Save the files of every feature, after everything that they speak of.
+        """Save the files of every feature, after the messages that they cover.
 
         Raises:
-            StoreError: A file could not be saved; what was saved before still is.
+            StoreError: A file could not be saved; the file saved before is still there.
         """
         try:
             await asyncio.to_thread(self.context.store.save_blocking)
@@ -181,12 +180,12 @@ class _OfficeTerm(Term):
 
 
 class LeaderTerm(_OfficeTerm):
-    """The term of a leader, which serves everything. Owned by the loop.
+    """The term of a leader, which serves all requests. Owned by the loop.
 
     Args:
         context: The state of the broker.
         number: The number of the term; later terms have higher ones.
-        known: What is stored already.
+        known: The knowledge of stored messages, for deduplication.
         timers: The timer's files, if the broker has a timer.
         adopts_waiting: Whether topics of timed messages may be missing in the table.
     """
@@ -239,9 +238,9 @@ class LeaderTerm(_OfficeTerm):
         self.features.add(
             ExpiryFeature.of(context),
             cleaning,
-            # After those that may keep messages from being deleted: it reports what is deleted.
+            # After the features that may keep messages from deletion: it reports deleted ones.
             RetentionHoldsFeature(holds=holds, saved=context.persistence.save),
-            # The last to close: others may store something when they do.
+            # The last to close: others may store messages when they close.
             self._sends,
         )
 
@@ -254,7 +253,7 @@ class LeaderTerm(_OfficeTerm):
         is_first: bool = False,
         is_foreign: bool = False,
     ) -> Self:
-        """Recover what a leader must know.
+        """Recover the state of a leader, and open its features.
 
         Args:
             context: The state of the broker.
@@ -303,7 +302,7 @@ class LeaderTerm(_OfficeTerm):
         self._sends.broken_from_thread(reason)
 
     async def _settle(self, reason: str) -> None:
-        """Give sends that wait the disk once more, so that a planned end refuses nothing."""
+        """Flush once more for the waiting sends, so that a planned end refuses none."""
         await super()._settle(reason)
         await self._announcing.close()
         self._sends.writer.commit()
@@ -322,9 +321,9 @@ class LeaderTerm(_OfficeTerm):
             self._announcing.add(topic)
 
     async def _save_and_register(self) -> None:
-        """Return once new topics survive a crash and the name servers know them.
+        """Wait until new topics are saved and the name servers know them.
 
-        A message that waits for its time names its topic, and no queue of that topic shows it yet.
+        A delayed message names its topic, but no queue of that topic has it yet.
         """
         try:
             await self.context.persistence.save_urgent()
@@ -334,9 +333,9 @@ class LeaderTerm(_OfficeTerm):
 
 
 class FollowerTerm(_OfficeTerm):
-    """The term of a follower, which serves reads and refuses everything else. Owned by the loop.
+    """The term of a follower, which serves reads and refuses other requests. Owned by the loop.
 
-    It deletes nothing: which messages are still needed is known to the leader's features alone.
+    It deletes nothing: only the leader's features know which messages are still needed.
 
     Args:
         context: The state of the broker.
@@ -364,7 +363,7 @@ class FollowerTerm(_OfficeTerm):
 
     @classmethod
     async def open(cls, context: BrokerContext, *, broker_id: int) -> Self:
-        """Prepare to serve reads.
+        """Open the features of a follower.
 
         Raises:
             StoreError: The files of a feature cannot be read.
@@ -374,9 +373,9 @@ class FollowerTerm(_OfficeTerm):
         return term
 
     def routes(self) -> list[Route]:
-        """Return the routes of all requests: reads are served, everything else is refused."""
+        """Return the routes of all requests: reads are served, others are refused."""
         return follower_routes(self.features.routes())
 
 
 async def _nothing_to_clean() -> None:
-    """Delete nothing; the requests that ask for it are refused."""
+    """Delete nothing; requests to delete are refused."""

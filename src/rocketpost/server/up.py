@@ -32,14 +32,14 @@ class SingleNode:
     """A name server and a broker that share an event loop.
 
     Args:
-        data: Where messages and settings are kept.
-        host: The address to listen on, which clients are told as well. If it stands for all
-            addresses, they are told the one that this host uses to speak to others.
-        namesrv_port: 0 for a free one.
-        broker_port: 0 for a free one.
-        sync_flush: Acknowledge only what is on disk; None leaves it to ``settings``.
-        settings: Properties of the broker by RocketMQ's keys; sizes of files that they do not say
-            are those of the store that is there, else small ones.
+        data: The directory of messages and settings.
+        host: The address to listen on, which clients get as well. If it stands for all
+            addresses, they get the one that this host uses for outgoing connections.
+        namesrv_port: The name server's port; 0 for a free one.
+        broker_port: The broker's port; 0 for a free one.
+        sync_flush: Whether to acknowledge only messages on disk; None leaves it to ``settings``.
+        settings: Properties of the broker by RocketMQ's keys; missing sizes of files are those of
+            an existing store, else small ones.
         accept_missing: Whether to start although files of the commit log are missing.
     """
 
@@ -72,7 +72,7 @@ class SingleNode:
 
     @property
     def address(self) -> str:
-        """The name server's address, as clients take it."""
+        """The name server's address, as clients use it."""
         return f"{self._public}:{self.name_server.port}"
 
     async def start(self) -> None:
@@ -121,7 +121,7 @@ class SingleNode:
         await self.name_server.stop()
 
     async def failed(self) -> str:
-        """Return, if ever, why the broker cannot go on."""
+        """Wait until the broker cannot go on, and return the reason."""
         assert self.broker is not None
         return await self.broker.failed()
 
@@ -159,10 +159,10 @@ def run_up(
 
 
 def settings_of(config: Path | None, segment_size: str | None) -> dict[str, str]:
-    """Return the broker's properties by a file and an option; notes go to standard error.
+    """Return the broker's properties from a file and an option; print notes to stderr.
 
     Raises:
-        ConfigError: The file, or something in it, cannot be used.
+        ConfigError: The file or one of its settings cannot be used.
     """
     given = {} if config is None else with_new_spellings(without_blanks(read_properties(config)))
     for note in [*file_notes(given, config), *setting_notes(given)]:
@@ -182,5 +182,5 @@ def _ready(node: SingleNode) -> str:
 
 
 def _with_option(error: ConfigError, option: str) -> ConfigError:
-    """Speak of the option of ``rocketpost up`` where the servers speak of their file's key."""
+    """Name the option of ``rocketpost up`` where a server's error names its file's key."""
     return ConfigError(str(error).replace("Set listenPort to", f"Set {option} to"))

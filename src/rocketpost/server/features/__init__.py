@@ -1,1 +1,1 @@
-"""What a broker does beyond taking and handing out messages, a module each."""
+"""The features of a broker, one module each."""

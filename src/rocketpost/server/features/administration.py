@@ -24,10 +24,10 @@ from rocketpost.store.topic_deletion import DroppedQueues
 
 
 class QueueDropper(Protocol):
-    """Forgets the queues of topics."""
+    """An object that drops the queues of topics."""
 
     def drop_queues(self, topic: str) -> DroppedQueues:
-        """Forget the queues of a topic.
+        """Drop the queues of a topic.
 
         Raises:
             StoreError: They cannot be dropped.
@@ -40,9 +40,9 @@ class AdministrationFeature(Feature):
 
     Args:
         context: The state of the broker.
-        features: Told of offsets that are set, and asked for their values.
-        dropper: Forgets the queues of topics that are deleted.
-        clean: Deletes what has expired, now.
+        features: Notified of changed offsets, and asked for their values.
+        dropper: Drops the queues of deleted topics.
+        clean: Deletes expired files now.
         wait_registered: Returns once the name servers know the topics.
     """
 

@@ -1,4 +1,4 @@
-"""Broker-side assignment: its requests, and the routes it needs."""
+"""Broker-side assignment of queues: its requests, and the routes that it needs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rocketpost.store.config import StoreConfig
 
 
 class AssignmentFeature(Feature):
-    """Everything about assignment. Owned by the loop."""
+    """Serves assignments. Owned by the loop."""
 
     def __init__(self, context: BrokerContext) -> None:
         tables = context.tables
@@ -37,7 +37,7 @@ class AssignmentFeature(Feature):
         )
 
     async def open(self) -> None:
-        """Save the modes when they change."""
+        """Have the modes saved when they change."""
         self._modes.on_change = partial(self._persistence.changed, owner=Owner.REQUEST_MODES)
 
     def routes(self) -> Sequence[Route]:
@@ -53,7 +53,7 @@ class AssignmentFeature(Feature):
         await self._routes.run()
 
     def configure(self, broker: BrokerConfig, store: StoreConfig) -> None:
-        """Take what holds where nobody set a mode."""
+        """Set the default mode, and how routes are polled."""
         self._modes.rules = ModeRules(broker.default_request_mode.name, broker.default_pop_share)
         self._service.shares_out = broker.server_load_balancer
         self._routes.poll_seconds = broker.load_balance_poll_ms / 1000

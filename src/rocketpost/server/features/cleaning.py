@@ -1,4 +1,4 @@
-"""Retention: segments that have expired are deleted, after what is needed of them was moved."""
+"""Retention: deletes expired segments, after the messages still needed were moved out of them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ logger = logging.getLogger(__name__)
 
 
 class CleaningFeature(Feature):
-    """Deletes what has expired. Owned by the loop.
+    """Deletes expired files. Owned by the loop.
 
     Args:
         context: The state of the broker.
-        features: Asked what they still need, and told to move it.
+        features: Asked for the messages that they still need, and to move them.
         holds: The groups that keep messages from being deleted.
     """
 
@@ -42,11 +42,11 @@ class CleaningFeature(Feature):
             await self._clean(is_asked=False)
 
     async def clean_now(self) -> int:
-        """Delete what has expired, at whatever hour; return how many files were deleted."""
+        """Delete expired files at any hour; return the number of deleted files."""
         return await self._clean(is_asked=True)
 
     def runtime_values(self) -> dict[str, str]:
-        """Return how full the disk is, and what keeps segments from being deleted."""
+        """Return the disk usage, and the reason why segments are kept."""
         return {
             "diskUsedRatio": f"{self._store.cleaning.disk_ratio:.4f}",
             "segmentsKeptReason": self._store.cleaning.why_kept or "",
@@ -55,7 +55,7 @@ class CleaningFeature(Feature):
     async def _clean(self, *, is_asked: bool) -> int:
         cleaning = self._store.cleaning
         async with self._one_at_a_time:
-            now_ms = self._context.clock.wall_ms()  # as the times of files are
+            now_ms = self._context.clock.wall_ms()  # like the times of files
             hour = datetime.fromtimestamp(now_ms / 1000).hour
             try:
                 plan = await asyncio.to_thread(
@@ -76,7 +76,7 @@ class CleaningFeature(Feature):
                 return 0
 
     async def _move_needed(self, plan: CleanPlan) -> CleanPlan:
-        """Have what is needed moved out of the segments of a plan; return what may go now."""
+        """Have needed messages moved out of a plan's segments; return what may be deleted."""
         segment_bytes = self._context.store_config.segment_bytes
         try:
             if plan.gone:
@@ -94,5 +94,5 @@ class CleaningFeature(Feature):
 
     async def _move_before(self, position: int) -> None:
         await self._features.move_messages_before(position)
-        # What was moved or delivered must not be taken back by a power cut: the rest is deleted.
+        # A power cut must not undo the moves: the originals are about to be deleted.
         await asyncio.to_thread(self._store.flush_blocking)

@@ -1,4 +1,4 @@
-"""Clients: their heartbeats and locks, the notices to groups, and those that fell silent."""
+"""Clients: their heartbeats and locks, notices to groups, and the expiry of silent clients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _EXPIRY_SECONDS_MAX: Final = 10
 
 
 class ClientFeature(Feature):
-    """Serves clients that come, stay and go. Owned by the loop."""
+    """Serves clients and notices when they leave. Owned by the loop."""
 
     def __init__(self, context: BrokerContext) -> None:
         self._member_expiry_ms = context.broker_config.member_expiry_ms
@@ -39,18 +39,18 @@ class ClientFeature(Feature):
         )
 
     def routes(self) -> Sequence[Route]:
-        """Return the routes of clients and of those who ask about them."""
+        """Return the routes of clients, and of requests about clients."""
         return self._handlers.routes()
 
     async def run(self) -> None:
-        """Forget silent clients; the sooner they expire, the more often."""
+        """Remove silent clients; check more often if they expire sooner."""
         seconds = min(_EXPIRY_SECONDS_MAX, max(1, self._member_expiry_ms // 12_000))
         while True:
             await asyncio.sleep(seconds)
             self.expire()
 
     def expire(self) -> None:
-        """Forget clients that fell silent and locks that ran out."""
+        """Remove silent clients and expired locks."""
         self._handlers.expire()
 
     def connection_lost(self, connection: Connection) -> None:

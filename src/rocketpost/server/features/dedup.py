@@ -27,10 +27,10 @@ from rocketpost.transport.connection import Connection
 logger = logging.getLogger(__name__)
 
 SHOWN_MAX: Final = 1000
-"""So many producers are shown at once."""
+"""Most producers in one answer."""
 RUNS_SHOWN_MAX: Final = 100_000
 _MOVE_BYTES: Final = 64 * 1024 * 1024
-"""A snapshot is renewed when a start would have to read so much of the log, changed or not."""
+"""A snapshot is saved again when a start would have to read this much of the log."""
 
 
 class DedupFeature(Feature):
@@ -38,8 +38,8 @@ class DedupFeature(Feature):
 
     Args:
         context: The state of the broker and its leader.
-        file: Where the snapshot goes.
-        repair: Why the whole log had to be read at the start, if so, and what is lost by it.
+        file: The file of the snapshot.
+        repair: Why the state was rebuilt from the log at the start, and what was lost; or empty.
     """
 
     def __init__(self, context: LeaderContext, *, file: File, repair: str) -> None:
@@ -55,7 +55,7 @@ class DedupFeature(Feature):
         self._saving = asyncio.Lock()
 
     def routes(self) -> Sequence[Route]:
-        """Return the route of questions about producers."""
+        """Return the route of requests about producers."""
         return [
             plain(
                 RequestCode.GET_PRODUCER_STATES,
@@ -66,7 +66,7 @@ class DedupFeature(Feature):
         ]
 
     async def run(self) -> None:
-        """Forget who is silent, and save the rest."""
+        """Remove silent producers, and save the others, at regular intervals."""
         while True:
             await asyncio.sleep(self._interval_s)
             self._producers.expire(self._clock.now_ms())
@@ -78,12 +78,12 @@ class DedupFeature(Feature):
                 logger.error("producers not saved, will be tried again: reason=%s", error)
 
     def configure(self, broker: BrokerConfig, store: StoreConfig) -> None:
-        """Take the bounds."""
+        """Set the limits."""
         self._producers.limits = producer_limits(broker)
         self._keys.configure(default_seconds=broker.dedup_seconds, keys_max=broker.dedup_keys_max)
 
     def runtime_values(self) -> dict[str, str]:
-        """Return counts."""
+        """Return the counters of producers and keys."""
         return {
             "idempotentProducers": str(len(self._producers)),
             "idempotentProducersForgotten": str(self._producers.forgotten),
@@ -94,7 +94,7 @@ class DedupFeature(Feature):
         }
 
     def show(self, connection: Connection, command: Command, header: GetProducerStates) -> Reply:
-        """Return what is known of one producer, or of those that sent last."""
+        """Return the state of one producer, or of those that sent last."""
         count_max = min(max(1, header.count_max), SHOWN_MAX)
         states = list(islice(self._producers.states(header.producer_id), count_max))
         runs_left = RUNS_SHOWN_MAX
@@ -105,10 +105,10 @@ class DedupFeature(Feature):
         return json_reply(ProducerStates(producers=states, total=len(self._producers)))
 
     async def save(self) -> None:
-        """Save a snapshot that speaks for all that is written now.
+        """Save a snapshot that covers every message written by now.
 
         Raises:
-            StoreError: It could not be saved; what was saved before still is.
+            StoreError: It could not be saved; the snapshot saved before is still there.
         """
         async with self._saving:
             self._writer.commit()
@@ -121,7 +121,7 @@ class DedupFeature(Feature):
             self._saved_revision, self._saved_position = revision, position
 
     def _save_blocking(self, data: bytes) -> None:
-        # It must not speak of messages that a power cut can still take back.
+        # A snapshot must not cover messages that a power cut can still undo.
         self._store.flush_blocking()
         self._file.save_blocking(data)
 

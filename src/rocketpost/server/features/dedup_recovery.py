@@ -1,10 +1,10 @@
 """A broker's knowledge of duplicates at its start: from a snapshot, the log and the queues.
 
-A snapshot is trusted only if it fits the log: it must not speak of more than is there, and the
-message that it names must be where it says. Else, or if it is damaged or missing, the whole log is
-read, and where that no longer reaches back, the log of the broker and its status say so. What
-Apache's broker stored in between is read like everything after the snapshot. A store that Apache's
-brokers alone have written has no numbered messages, so it is not read.
+A snapshot is trusted only if it fits the log: it must not end after the log, and the message that
+it names must be at its position. If it does not fit, is damaged or is missing, the whole log is
+read. If old segments are gone by then, the broker's log and its status say so. Messages that
+Apache's broker stored in between are read like all others after the snapshot. A store that only
+Apache's brokers have written has no numbered messages, so it is not read.
 """
 
 from __future__ import annotations
@@ -60,15 +60,15 @@ def recover_blocking(
     limits: ProducerLimits | None = None,
     files: FileSystem | None = None,
 ) -> Known:
-    """Find out what is stored already. Before the loop uses the store.
+    """Recover the knowledge of stored messages. Call this before the loop uses the store.
 
     Args:
-        store: Where it is stored.
-        topics: Which topics look at unique keys.
-        config: How much is remembered, and of unique keys by default.
-        clock: Says which unique keys count still.
-        is_foreign: Whether all of it was stored by RocketMQ (``store.heritage``).
-        limits: How much is remembered of producers, if not what ``config`` says.
+        store: The message store.
+        topics: The topics, some of which check unique keys.
+        config: The limits, and the default window of unique keys.
+        clock: The clock that decides which unique keys are still valid.
+        is_foreign: Whether RocketMQ stored all messages (``store.heritage``).
+        limits: The limits of the producer table, if not those in ``config``.
         files: The file system, if not the real one.
 
     Raises:
@@ -88,7 +88,7 @@ def recover_blocking(
 
 
 def producer_limits(config: BrokerConfig) -> ProducerLimits:
-    """Return the limits that the settings ask for."""
+    """Return the limits in the settings."""
     return ProducerLimits(
         producers_max=config.idempotent_producers_max,
         idle_ms_max=config.idempotent_idle_seconds * 1000,
@@ -117,7 +117,7 @@ def snapshot_file(
 def _load_blocking(
     store: MessageStore, file: TableFile[ProducerTable], limits: ProducerLimits, *, is_foreign: bool
 ) -> tuple[ProducerTable, str]:
-    """Return the producers, and what had to be done to know them if it was not the usual."""
+    """Return the producers, and the repair that was needed, if any."""
     end = int(store.written_position)
     try:
         table = file.load_blocking()
@@ -150,10 +150,10 @@ def _rebuild_blocking(
     older: ProducerTable | None = None,
     was_saved: bool = False,
 ) -> tuple[ProducerTable, str]:
-    """Read what producers stored from the log, and save it; all of it, or from ``begin`` on.
+    """Rebuild the producers from the log, from ``begin`` on, and save them.
 
-    Where the log does not reach back to its beginning, numbers below the first one of a producer
-    are refused from now on: whether they were stored is not known.
+    If the beginning of the log was deleted, numbers below a producer's first one are refused from
+    now on, because it is unknown whether they were stored.
     """
     table = ProducerTable(limits)
     is_whole = store.first_position == 0
@@ -181,13 +181,13 @@ def _fits(store: MessageStore, table: ProducerTable, end: int) -> bool:
     position, store_ms = table.anchor
     if table.position > end:
         return False
-    if position < store.first_position:  # there is none, or it has expired
+    if position < store.first_position:  # no such message, or it has expired
         return True
     return store.store_time_at(position) == store_ms
 
 
 def _first_marked(store: MessageStore, begin: int, end: int) -> int:
-    """Return where to begin reading: segments without a numbered message are passed over."""
+    """Return the position to read from: leading segments without a numbered message are skipped."""
     for segment in store.segments.all():
         if segment.end <= begin or segment.start >= end:
             continue
@@ -198,7 +198,7 @@ def _first_marked(store: MessageStore, begin: int, end: int) -> int:
 
 
 def _replay(store: MessageStore, table: ProducerTable, begin: int, end: int) -> int:
-    """Count the numbered messages of a part of the log; return how many there are."""
+    """Replay the numbered messages of a part of the log; return their number."""
     count = 0
     begin = _first_marked(store, begin, end)
     for position, data in walk(store.segments, begin, end):
@@ -221,7 +221,7 @@ def _replay(store: MessageStore, table: ProducerTable, begin: int, end: int) -> 
 def _stored_keys(
     store: MessageStore, keys: KeyWindow, topics: TopicTable, *, now_ms: int
 ) -> dict[Key, Appended]:
-    """Read back the unique keys that count still, oldest first."""
+    """Return the unique keys that are still valid, oldest first."""
     found: list[tuple[int, Key, Appended | None]] = []
     for topic in topics.configs:
         is_waiting = topic in WAITING_TOPICS
@@ -242,7 +242,7 @@ def _stored_keys(
 def _queue_keys(
     store: MessageStore, keys: KeyWindow, queue: ConsumeQueue, *, begin_ms: int
 ) -> list[tuple[int, Key, Appended | None]]:
-    """Return the keys of one queue with their positions; no place says that one was recalled."""
+    """Return the keys of one queue with their positions; a recalled message has no place."""
     ended = _ended_halves(store, begin_ms) if queue.topic == HALF_TOPIC else frozenset()
     begin = max(int(queue.offset_at(begin_ms)), int(queue.end) - keys.keys_max)
     found = []
@@ -263,7 +263,7 @@ def _queue_keys(
 
 
 def _ended_halves(store: MessageStore, begin_ms: int) -> frozenset[int]:
-    """Return the offsets of halves that are over: what was committed is in its topic."""
+    """Return the offsets of finished halves; committed messages are in their topics."""
     ended: set[int] = set()
     queue = store.queue(OP_HALF_TOPIC, 0)
     if queue is None:

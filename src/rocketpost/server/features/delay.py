@@ -20,7 +20,7 @@ from rocketpost.store.draft import Arrival
 
 
 class DelayFeature(Feature):
-    """Everything about delay levels. Owned by the loop."""
+    """Serves send-backs and delivers delayed messages. Owned by the loop."""
 
     def __init__(self, context: LeaderContext) -> None:
         store, tables, put = context.store, context.tables, context.writer.put
@@ -59,16 +59,16 @@ class DelayFeature(Feature):
         )
 
     async def open(self) -> None:
-        """Save progress only as far as what was delivered is on disk."""
+        """Let progress be saved only as far as delivered messages are on disk."""
         store = self._store
         self._progress.durable = lambda: store.durable_position
 
     def routes(self) -> Sequence[Route]:
-        """Return the routes of send-backs and what is asked about delays."""
+        """Return the routes of send-backs and of requests about delays."""
         return self._handlers.routes()
 
     async def run(self) -> None:
-        """Deliver."""
+        """Deliver due messages."""
         await self._deliveries.run()
 
     def arrived(self, messages: list[Arrival]) -> None:
@@ -76,11 +76,11 @@ class DelayFeature(Feature):
         self._deliveries.arrived(messages)
 
     def runtime_values(self) -> dict[str, str]:
-        """Return how far each level has come."""
+        """Return the progress of each level."""
         return self._deliveries.runtime_values()
 
     def oldest_needed_position(self) -> Position | None:
-        """Return where the oldest message lies that waits in a level."""
+        """Return the position of the oldest message that waits in a level."""
         found = [
             queue.position_from(self._progress.reached(queue.queue_id + 1))
             for queue in self._store.queues_of(SCHEDULE_TOPIC)

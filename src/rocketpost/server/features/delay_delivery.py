@@ -1,8 +1,8 @@
-"""Delivers delayed messages: one task a level, asleep until the next message is due.
+"""Delivery of delayed messages: one task for each level, asleep until the next message is due.
 
-``broker.delay.service`` decides what is due. A level that has nothing waits for an arrival in its
-queue; one that has sleeps until its first message is due (``server.due_loop``). Progress follows
-the delivered copies, never the other way round.
+``broker.delay.service`` decides which messages are due. An empty level waits for an arrival in its
+queue; another sleeps until its first message is due (``server.due_loop``). Progress advances after
+the copies are delivered, never before.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Delivery:
 
     Args:
         put: Stores messages as safely as sends are stored.
-        level_count: How many levels there are.
+        level_count: The number of levels.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Delivery:
                 group.create_task(self._serve(level), name=f"delay level {level}")
 
     def arrived(self, messages: Iterable[Appended]) -> None:
-        """Wake the levels that were empty before these messages; they deliver in order."""
+        """Wake the levels that were empty before these messages; others wake when due."""
         for message in messages:
             if message.topic == SCHEDULE_TOPIC and message.queue_id < len(self._loops):
                 loop = self._loops[message.queue_id]
@@ -67,7 +67,7 @@ class Delivery:
                     loop.wake()
 
     def runtime_values(self) -> dict[str, str]:
-        """Return, for tools, how far each level that is used has come."""
+        """Return, for tools, the progress of each level in use."""
         states, waiting = {}, 0
         for level in range(1, len(self._loops) + 1):
             done, end = self._service.state(level)
@@ -88,7 +88,7 @@ class Delivery:
         return Next.AT_ONCE
 
     async def _resume(self, level: int) -> None:
-        """Pass what was delivered after the progress was last saved, before a crash."""
+        """Skip messages that were delivered before a crash, after progress was last saved."""
         passed = 0
         while self._service.skip_delivered(level):
             passed += 1

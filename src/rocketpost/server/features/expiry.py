@@ -1,4 +1,4 @@
-"""The removal of topics and groups that nobody uses, every ten minutes."""
+"""The removal of unused topics and groups, every ten minutes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NAMES_A_TURN: Final = 500
 
 
 class ExpiryFeature(Feature):
-    """Removes what is unused, a few names in each turn of the loop. Owned by the loop."""
+    """Removes unused names, some in each turn of the loop. Owned by the loop."""
 
     def __init__(self, expiry: UnusedExpiry) -> None:
         self._expiry = expiry
@@ -43,9 +43,9 @@ class ExpiryFeature(Feature):
             await self.round()
 
     async def round(self) -> None:
-        """Remove what is unused now."""
+        """Remove the names that are unused now."""
         old = self._expiry.candidates()
-        # Nearly all names are in use, and finding out takes a while if there are many.
+        # Finding the used names is slow if there are many, so it is done only if needed.
         used = self._expiry.used_names() if old else ()
         old = [name for name in old if name not in used]
         for start in range(0, len(old), _NAMES_A_TURN):

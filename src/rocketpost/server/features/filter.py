@@ -1,4 +1,4 @@
-"""Filters by expression, of groups and with names: their requests, and what the settings say."""
+"""Filters by expression, of groups and with names: their requests and settings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rocketpost.store.config import StoreConfig
 
 
 class FilterFeature(Feature):
-    """What there is to filters beside pulls and pops. Owned by the loop."""
+    """Serves requests about filters and applies their settings. Owned by the loop."""
 
     def __init__(self, context: BrokerContext) -> None:
         tables = context.tables
@@ -36,11 +36,11 @@ class FilterFeature(Feature):
         self._named.on_change = self._named_changed
 
     def routes(self) -> Sequence[Route]:
-        """Return the routes of requests about kept filters."""
+        """Return the routes of requests about stored filters."""
         return self._handlers.routes()
 
     def configure(self, broker: BrokerConfig, store: StoreConfig) -> None:
-        """Take the settings about filters."""
+        """Apply the settings of filters."""
         self._filters.rules = FilterRules(
             enabled=broker.property_filter, judges_retries=broker.filter_retries
         )
@@ -52,7 +52,7 @@ class FilterFeature(Feature):
         table.bloom = bloom_shape(broker.bloom_error_percent, broker.bloom_consumers)
 
     def runtime_values(self) -> dict[str, str]:
-        """Return how many filters groups have."""
+        """Return the numbers of filters."""
         return {
             "consumerFilters": str(len(self._filters.table)),
             "namedFilters": str(len(self._named)),

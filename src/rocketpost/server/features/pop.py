@@ -1,4 +1,4 @@
-"""Popping: its requests, the pops that are held, the revival of what was not acknowledged."""
+"""Popping: its requests, held pops, and the revival of unacknowledged messages."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ _CLEAN_SECONDS: Final = 60.0
 
 
 class PopFeature(Feature):
-    """Everything about popping. Owned by the loop."""
+    """Serves pops and revives popped messages. Owned by the loop."""
 
     def __init__(self, context: LeaderContext) -> None:
         self._context = context
         self._limits = pull_limits(context.broker_config)
 
     async def open(self) -> None:
-        """Read the revive topic again, and prepare to serve from what it says."""
+        """Recover the popped messages from the revive topic, and build the handlers."""
         context, store, tables = self._context, self._context.store, self._context.tables
         clock, store_host = context.clock, context.store_host
         topics, groups, offsets = tables.topics, tables.groups, tables.offsets
@@ -64,7 +64,7 @@ class PopFeature(Feature):
             log=log,
         )
         progress.recover()
-        for key in in_flight:  # what nobody's group holds would be dropped when it is due
+        for key in in_flight:  # a due message of an unknown group is dropped
             groups.adopt(key.group, used_ms=key.pop_ms)
         self._targets = Targets(topics=topics, random_below=random.randrange)
         receipts = ReceiptService(
@@ -134,14 +134,14 @@ class PopFeature(Feature):
         return [*self._handlers.routes(), *self._receipts.routes()]
 
     async def run(self) -> None:
-        """Revive what is due, let go of queues whose time is over."""
+        """Revive due messages and release ordered queues whose time is over."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._revival.run(), name="revival of popped messages")
             group.create_task(self._release.run(), name="release of ordered queues")
             group.create_task(self._clean(), name="cleaning of order info")
 
     def configure(self, broker: BrokerConfig, store: StoreConfig) -> None:
-        """Set the limits of a pop, and how messages come again."""
+        """Set the limits of a pop, and how messages are delivered again."""
         self._limits = pull_limits(broker)
         self._requests.broker_readable = bool(broker.permission & PERM_READ)
         self.desk.limits = HeldPopLimits(
@@ -165,11 +165,11 @@ class PopFeature(Feature):
         self.desk.drop(connection)
 
     def offset_moved_back(self, topic: str, queue_id: int) -> None:
-        """Have held pops look again."""
+        """Have held pops look for messages again."""
         self.desk.wake(topic, queue_id)
 
     def runtime_values(self) -> dict[str, str]:
-        """Return how many pops are held."""
+        """Return the number of held pops."""
         return {"heldPops": str(self.held)}
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Pulling: its requests, and the pulls that are held until a message arrives."""
+"""Pulling: its requests, and pulls that are held until a message arrives."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from rocketpost.transport.connection import Connection
 
 
 class PullFeature(Feature):
-    """Everything about pulling. Owned by the loop.
+    """Serves pulls. Owned by the loop.
 
     Args:
         context: The state of the broker.
-        corrects_offsets: Whether a pull outside the queue is told where to go on. A follower does
-            not know: it may be behind.
+        corrects_offsets: Whether a pull outside the queue gets the offset to continue from. A
+            follower does not know it: it may be behind.
     """
 
     def __init__(self, context: BrokerContext, *, corrects_offsets: bool = True) -> None:
@@ -63,7 +63,7 @@ class PullFeature(Feature):
         return self._handler.routes()
 
     def configure(self, broker: BrokerConfig, store: StoreConfig) -> None:
-        """Take the settings about pulls."""
+        """Apply the settings of pulls."""
         self._reader.limits = pull_limits(broker)
         self._take(broker)
 
@@ -76,11 +76,11 @@ class PullFeature(Feature):
         self.polls.drop(connection)
 
     def offset_reset(self, topic: str, queue_id: int) -> None:
-        """Answer the held pulls of a queue: its consumers are to go on elsewhere."""
+        """Answer the held pulls of a queue: its consumers continue from another offset."""
         self.polls.wake(topic, queue_id)
 
     def runtime_values(self) -> dict[str, str]:
-        """Return how many pulls are held."""
+        """Return the number of held pulls."""
         return {"heldPulls": str(self.held)}
 
     def close(self) -> None:

@@ -58,7 +58,7 @@ class RegistrationFeature(Feature):
         await self._registration.use(addresses)
 
     def runtime_values(self) -> dict[str, str]:
-        """Return who knows the broker, and why others do not."""
+        """Return the name servers that know the broker, and the problems of the others."""
         problems = [f"{where}: {why}" for where, why in self._registration.problems.items()]
         return {
             "nameServersRegistered": ";".join(sorted(self._registration.registered)),
@@ -66,7 +66,7 @@ class RegistrationFeature(Feature):
         }
 
     def _take_ordered_topics(self, address: str, table: Mapping[str, str]) -> None:
-        # Name servers may differ, when one missed a change: ordered is what any of them says.
+        # Name servers may differ after a missed change: a topic is ordered if any of them says so.
         self._ordered[address] = frozenset(table)
         self._context.tables.topics.mark_ordered(frozenset().union(*self._ordered.values()))
 

@@ -1,11 +1,11 @@
-"""Replies: handed to the client that asked, and stored beside that if so configured.
+"""Replies: sent to the client that made the request, and also stored if so configured.
 
-    requester takes it       success; the id is that of the stored copy, 0 without one
+    requester accepts it     success; the id is that of the stored copy, 0 without one
     requester not connected  SYSTEM_ERROR, the replier may try another broker
-    requester gone meanwhile, silent for 10 s, or refusing: the same
+    requester lost meanwhile, silent for 10 s, or refusing: the same
 
-The stored copy is for people who look back. It is written whatever becomes of the push, and a store
-that refuses it does not fail a reply that arrived.
+The stored copy is a record for people. It is written whether or not the push succeeds, and a failed
+write does not fail a reply that was delivered.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 PUSH_SECONDS: Final = 10.0
 PUSHES_MAX: Final = 1024
-"""Replies that a requester may have unanswered before it gets no more."""
+"""Most unanswered replies that one requester may have."""
 NOT_STORED: Final = "0"
 
 
@@ -73,11 +73,11 @@ class ReplyFeature(Feature):
         ]
 
     def configure(self, broker: BrokerConfig, store: StoreConfig) -> None:
-        """Store replies, or not."""
+        """Set whether replies are stored."""
         self._stores = broker.store_replies
 
     async def reply(self, connection: Connection, command: Command, header: SendHeader) -> Reply:
-        """Hand a reply to the requester, and store it."""
+        """Send a reply to the requester, and store it."""
         accepted = self._service.accept(
             header,
             command.body,
@@ -118,7 +118,7 @@ class ReplyFeature(Feature):
 
 
 async def _push(accepted: Accepted, body: bytes) -> str | None:
-    """Hand a reply to its requester; return why that failed, if it did."""
+    """Send a reply to its requester; return the reason of a failure, or None."""
     who = f"the requester {accepted.requester_id}"
     if accepted.requester is None:
         return f"{who} is not connected to this broker"

@@ -1,7 +1,7 @@
-"""Retention holds at cleaning: logs held messages that are deleted all the same, and saves offsets.
+"""Retention holds during cleaning: logs held messages that are still deleted, and saves offsets.
 
-The offsets of holding groups are saved before messages are deleted, so that a crash cannot bring
-back older offsets, by which messages would seem to be lost.
+The offsets of holding groups are saved before messages are deleted, so that a crash cannot restore
+older offsets, with which messages would seem to be lost.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SHOWN_MAX: Final = 20
 
 
 class RetentionHoldsFeature(Feature):
-    """Hears of deletions. Owned by the loop.
+    """Acts before held messages are deleted. Owned by the loop.
 
     Args:
         saved: Returns once the offsets of groups are on disk.
@@ -31,9 +31,9 @@ class RetentionHoldsFeature(Feature):
         self._saved = saved
 
     async def move_messages_before(self, position: int) -> None:
-        """Say what is lost; keep the offsets that let the rest go.
+        """Log the held messages that will be lost, and save the groups' offsets.
 
-        After a crash older offsets would say that messages are lost which were not.
+        With older offsets after a crash, consumed messages would seem to be lost.
         """
         if not self._holds.groups:
             return
@@ -46,11 +46,11 @@ class RetentionHoldsFeature(Feature):
                 )  # fmt: skip
         try:
             await self._saved()
-        except StoreError as error:  # a full disk must not keep from cleaning it
+        except StoreError as error:  # a full disk must not prevent its cleaning
             logger.warning("offsets of holding groups are not saved: reason=%s", error)
 
     def runtime_values(self) -> dict[str, str]:
-        """Return who holds, from where on, and what was lost nevertheless."""
+        """Return the holding groups, the first position that they hold, and lost messages."""
         groups = self._holds.groups
         if not groups:
             return {}

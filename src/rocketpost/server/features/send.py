@@ -102,10 +102,10 @@ class SendFeature(Feature):
             timed=timed,
             timer_rules=lambda: self._timer_rules,
         )
-        """The broker's state together with what the other features of a leader need of this one."""
+        """The broker's state, and the objects that a leader's other features share."""
 
     async def open(self) -> None:
-        """Take messages from now on, and show those that count already."""
+        """Begin the writer's term: accept messages, and show confirmed ones to consumers."""
         self.writer.begin_term(self._term)
 
     def routes(self) -> Sequence[Route]:
@@ -113,7 +113,7 @@ class SendFeature(Feature):
         return self._handler.routes()
 
     def configure(self, broker: BrokerConfig, store: StoreConfig) -> None:
-        """Set what is admitted."""
+        """Set the limits of messages, and the rules for sends."""
         self._timer_rules = timer_rules(store)
         self._handler.trace_on = broker.trace_on
         self._service.configure(
@@ -134,9 +134,9 @@ class SendFeature(Feature):
         self.writer.fail_from_thread(reason)
 
     def runtime_values(self) -> dict[str, str]:
-        """Return how many sends wait for the disk."""
+        """Return the number of sends that wait for the disk."""
         return {"sendsAwaitingFlush": str(self.writer.waiting_count)}
 
     def close(self) -> None:
-        """Leave the store alone from now on."""
+        """Close the writer: nothing is stored after this."""
         self.writer.close()

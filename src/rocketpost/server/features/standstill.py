@@ -1,4 +1,4 @@
-"""The watch for queues that stand still: a look at every group once a minute."""
+"""The watch for queues that stand still: it checks every group once a minute."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ROWS_A_TURN: Final = 200
 
 
 class StandstillFeature(Feature):
-    """Looks at all groups again and again. Owned by the loop."""
+    """Checks all groups once a minute. Owned by the loop."""
 
     def __init__(self, watch: StandstillWatch) -> None:
         self._watch = watch
@@ -31,7 +31,7 @@ class StandstillFeature(Feature):
         )
 
     async def run(self) -> None:
-        """Look once a minute, a few groups in each turn of the loop."""
+        """Check all groups once a minute, some in each turn of the loop."""
         while True:
             await asyncio.sleep(ROUND_SECONDS)
             rows = self._watch.begin_round()
@@ -42,7 +42,7 @@ class StandstillFeature(Feature):
 
 
 def standstill_of(context: BrokerContext) -> Standstill:
-    """Return the service that finds out why a group does not advance."""
+    """Return the service that finds the reason why a group does not advance."""
     tables = context.tables
     return Standstill(
         clock=context.clock,

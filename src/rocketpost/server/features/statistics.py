@@ -1,4 +1,4 @@
-"""The broker's counters: what is stored is counted, and rates are sampled every second."""
+"""The broker's counters: counts stored messages, and samples rates every second."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Timed messages: delivered when due, saved as they move, recalled on request.
 
-``broker.timer.service`` decides; one task here asks it, stores what it wants delivered, and sleeps
-until the next message is due, or one arrives (``server.due_loop``). Another task saves what has
-changed.
+``broker.timer.service`` decides. One task here asks it for the next step, stores the messages to
+deliver, and sleeps until the next message is due or a new one arrives (``server.due_loop``).
+Another task saves the changes.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from rocketpost.transport.connection import Connection
 logger = logging.getLogger(__name__)
 
 CHANGED_SLOTS_MAX: Final = 20_000
-"""How many slots may change before they are saved out of turn; bounds memory."""
+"""Most changed slots before an extra save, which limits memory."""
 TOPICS_SHOWN_MAX: Final = 100
 _EXPIRY_SECONDS: Final = 30.0
 _LOOK_MS: Final = 5000
@@ -67,7 +67,7 @@ def open_timers_blocking(
     """Open the timer's files of a store; None if it has no timer.
 
     Raises:
-        StoreError: They cannot be read with these settings.
+        StoreError: The files cannot be read with these settings.
     """
     config = store.config
     if not config.timer_enabled:
@@ -98,7 +98,7 @@ def open_timers_blocking(
 
 
 def timer_rules(config: StoreConfig) -> TimerRules:
-    """Return what the settings say about timed messages."""
+    """Return the settings of timed messages."""
     return TimerRules(
         enabled=config.timer_enabled,
         delay_ms_max=config.timer_delay_sec_max * 1000,
@@ -110,12 +110,12 @@ def timer_rules(config: StoreConfig) -> TimerRules:
 
 
 class TimerFeature(Feature):
-    """Everything about timed messages. Owned by the loop.
+    """Delivers and recalls timed messages. Owned by the loop.
 
     Args:
         context: The state of the broker and its leader.
         timers: The timer's files; this feature closes them.
-        adopts_waiting: Whether the table of topics may have lost some for which messages wait.
+        adopts_waiting: Whether topics with waiting messages may be missing in the table.
     """
 
     def __init__(
@@ -169,11 +169,11 @@ class TimerFeature(Feature):
         self._rates = _Rates()
         self._saving = asyncio.Lock()
         self._expiring = asyncio.Lock()
-        # A thread of its own: a save that was under way when we were cancelled stays the first.
+        # Its own thread: a save in progress at a cancellation finishes before the next one.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="timer")
 
     async def open(self) -> None:
-        """Take back the topics of messages that wait, if the table may have lost them."""
+        """Restore the topics of waiting messages, if they may be missing in the table."""
         topics = self._topics
         if self._adopts_waiting:
             for topic in +self._timers.waiting:
@@ -205,7 +205,7 @@ class TimerFeature(Feature):
                     return
 
     def configure(self, broker: BrokerConfig, store: StoreConfig) -> None:
-        """Take settings that may change while the broker runs."""
+        """Apply settings that may change while the broker runs."""
         self._may_recall = broker.recall_enabled
         is_writable = bool(broker.permission & PERM_WRITE)
         self._is_open = is_writable or broker.recall_when_not_writable
@@ -213,12 +213,12 @@ class TimerFeature(Feature):
         self._loop.wake()
 
     def oldest_needed_position(self) -> Position | None:
-        """Return where the oldest message lies that has not come into the wheel."""
+        """Return the position of the oldest message that is not in the wheel yet."""
         queue = self._store.queue(TIMER_TOPIC, 0)
         return queue.position_from(self._timers.queue_offset) if queue is not None else None
 
     async def move_messages_before(self, position: int) -> None:
-        """Move what waits out of segments that are about to be deleted."""
+        """Move waiting messages out of segments that are about to be deleted."""
         needed = self.oldest_needed_position()
         if needed is not None and needed < position:
             raise StoreError("messages there are just coming into the wheel")
@@ -233,7 +233,7 @@ class TimerFeature(Feature):
             raise StoreError(f"timed messages cannot be moved: {error}") from error
 
     def runtime_values(self) -> dict[str, str]:
-        """Return how far the timer is behind, and what waits."""
+        """Return the timer's lag, its counters, and the waiting messages of topics."""
         service, timers = self._service, self._timers
         waiting = (+timers.waiting).most_common(TOPICS_SHOWN_MAX)
         return {
@@ -253,7 +253,7 @@ class TimerFeature(Feature):
         }
 
     async def save(self) -> None:
-        """Save where everything stands, and close the files."""
+        """Save the timer's state, and close the files."""
         loop = asyncio.get_running_loop()
         try:
             await loop.run_in_executor(self._thread, _nothing)
@@ -291,7 +291,7 @@ class TimerFeature(Feature):
     async def _deliver(self, due: Due) -> None:
         try:
             self._under_way = self._put(due.drafts)
-            # If we are cancelled here, the messages are stored all the same: see the last save.
+            # If we are cancelled here, the messages are still stored: see `save`.
             stored = await asyncio.shield(self._under_way)
         except Exception:
             self._under_way = None
@@ -301,7 +301,7 @@ class TimerFeature(Feature):
         self._service.done(len(stored))
 
     def _end_delivery(self) -> bool:
-        """Settle what was under way when the broker was stopped; False if that is not known."""
+        """Settle the delivery in progress at the stop; return False if its outcome is unknown."""
         future, self._under_way = self._under_way, None
         if future is None:
             return True
@@ -348,7 +348,7 @@ class TimerFeature(Feature):
             )
             loop = asyncio.get_running_loop()
             try:
-                # A topic that was made by a timed send must not be forgotten before it is due.
+                # A topic that a timed send created must still exist when the message is due.
                 await self._tables_saved()
                 await loop.run_in_executor(self._thread, self._save_blocking, save)
             except (OSError, StoreError):
@@ -357,19 +357,19 @@ class TimerFeature(Feature):
             self._timers.saved()
 
     def _save_blocking(self, save: Save) -> None:
-        # What the files say is delivered must not be taken back by a power cut.
+        # A power cut must not undo deliveries that the files record.
         self._store.flush_blocking()
         self._timers.save_blocking(save)
 
     async def _expire(self) -> None:
-        """Unlink files of the timer log that nobody needs."""
+        """Delete files of the timer log that are no longer needed."""
         loop, timer_log = asyncio.get_running_loop(), self._timers.log
         position = int(self._store.first_position)
         async with self._expiring, self._saving:
             starts = await loop.run_in_executor(self._thread, timer_log.finished_blocking, position)
             paths = timer_log.expire(starts)
         if paths:
-            await self._save()  # else the next start would miss them and take that for damage
+            await self._save()  # else the next start would take the missing files for damage
             await loop.run_in_executor(self._thread, self._timers.unlink_blocking, paths)
 
     # -- recalling
@@ -377,7 +377,7 @@ class TimerFeature(Feature):
     async def _recall(
         self, connection: Connection, command: Command, header: RecallHeader
     ) -> Reply:
-        """Serve RECALL_MESSAGE: answer once the message will surely not be delivered."""
+        """Serve RECALL_MESSAGE: answer once the recall is stored."""
         if not self._may_recall:
             raise NoPermission("recalls are off here: set recallMessageEnable=true")
         if not self._is_open or not self._store.writable:
@@ -406,7 +406,7 @@ class TimerFeature(Feature):
 
 
 class _Rates:
-    """Messages per second that went into the wheel and out of it."""
+    """Rates of messages that enter and leave the wheel, per second."""
 
     def __init__(self) -> None:
         self.enqueued = self.delivered = 0.0
@@ -414,7 +414,7 @@ class _Rates:
         self._before = (0, 0)
 
     def sample(self, now: float, service: TimerService) -> None:
-        """Look at the counters."""
+        """Compute the rates since the last sample."""
         counts = (service.enqueued, service.delivered)
         passed = now - self._at
         if self._at and passed > 0:
@@ -424,7 +424,7 @@ class _Rates:
 
 
 def _adopt_topics(store: MessageStore, timers: TimerStore, topics: TopicTable) -> None:
-    """Take back topics that were made by a timed send just before a crash."""
+    """Restore topics that timed sends created just before a crash."""
     queue = store.queue(TIMER_TOPIC, 0)
     if queue is None:
         return
@@ -439,4 +439,4 @@ def _adopt_topics(store: MessageStore, timers: TimerStore, topics: TopicTable) -
 
 
 def _nothing() -> None:
-    """Wait until what was begun before is done."""
+    """Do nothing; its completion shows that earlier work of the thread is done."""

@@ -1,8 +1,8 @@
 """Moves timed messages out of segments that are about to be deleted.
 
-``broker.timer.moving`` decides which messages move; this module stores the copies and waits for
-that. It moves one slot after another. The timer pauses while a slot is moved, and goes on between
-two slots.
+``broker.timer.moving`` decides which messages move. This module stores the copies and waits until
+they are stored. It moves one slot after another. The timer pauses while a slot is moved, and
+continues between two slots.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rocketpost.store.draft import Appended
 
 
 class TimerRemoval:
-    """Moves what waits before a position. Owned by the loop.
+    """Moves messages that wait before a position. Owned by the loop.
 
     Args:
         put: Stores messages as safely as sends are stored.
@@ -29,17 +29,17 @@ class TimerRemoval:
         self._under_way: asyncio.Future[list[Appended]] | None = None
 
     async def run(self, position: int, *, freed_bytes: int) -> int:
-        """Have nothing wait before a position; returns how many messages were moved.
+        """Move all messages that wait before a position; return their number.
 
         Raises:
-            StoreError: Not all could be moved.
+            StoreError: Some messages could not be moved.
             OSError: The timer log could not be written.
         """
         before, found = self._moving.moved, dict[int, int]()
         for found in self._moving.survey(position):  # noqa: B007 - the last has all
             await asyncio.sleep(0)
         self._moving.check(found, freed_bytes=freed_bytes)
-        for slot_ms in sorted(found, reverse=True):  # what is due soon may be gone by then
+        for slot_ms in sorted(found, reverse=True):  # the first slots may be due by then
             departure = self._departure = self._moving.begin(slot_ms, position)
             if departure is not None:
                 await self._move(departure)
@@ -55,14 +55,14 @@ class TimerRemoval:
                 if len(stored) < len(drafts):
                     raise StoreError("there is no room to move messages that wait")
         except asyncio.CancelledError:
-            raise  # what is under way may be stored all the same: see `end`
+            raise  # the last put may still succeed: see `end`
         except BaseException:
             self.end()
             raise
         self.end()
 
     def end(self) -> bool:
-        """Settle what was under way; False if it is not known what was stored."""
+        """Settle the move in progress; return False if its outcome is unknown."""
         departure, self._departure = self._departure, None
         future, self._under_way = self._under_way, None
         if departure is None:

@@ -1,8 +1,8 @@
-"""Transactions: their requests, the questions to producers, how far both queues are done.
+"""Transactions: their requests, the checks with producers, the progress of both queues.
 
-``broker.transaction.service`` and ``broker.transaction.checks`` decide. One task stores what they
-want stored and asks what they want asked; it sleeps until the next half is due, until the op
-messages are, or until something happens: a half is stored, a producer comes.
+``broker.transaction.service`` and ``broker.transaction.checks`` decide. One task stores and sends
+what they ask for. It sleeps until the next half or the next op message is due, or until something
+happens: a half is stored, a producer connects.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _HOUR_MS: Final = 3_600_000
 
 
 def transaction_rules(broker: BrokerConfig, store: StoreConfig) -> Rules:
-    """Return what the settings say of transactions."""
+    """Return the settings of transactions."""
     return Rules(
         timeout_ms=broker.transaction_timeout_ms,
         check_max=broker.transaction_check_max,
@@ -57,7 +57,7 @@ def transaction_rules(broker: BrokerConfig, store: StoreConfig) -> Rules:
 
 
 class TransactionFeature(Feature):
-    """Everything about transactions. Owned by the loop."""
+    """Serves, checks and ends transactions. Owned by the loop."""
 
     def __init__(self, context: LeaderContext) -> None:
         store, clock = context.store, context.clock
@@ -93,7 +93,7 @@ class TransactionFeature(Feature):
         self._membership.on_producer = self._producer_joined
 
     def routes(self) -> Sequence[Route]:
-        """Return the routes of ends, and of discarded transactions to be checked again."""
+        """Return the routes of commits and rollbacks, and of renewed checks."""
         return [
             plain(
                 RequestCode.END_TRANSACTION,
@@ -111,7 +111,7 @@ class TransactionFeature(Feature):
         ]
 
     def configure(self, broker: BrokerConfig, store: StoreConfig) -> None:
-        """Take over when to ask, how often, and when to give up."""
+        """Set the times and number of checks, and whether transactions are rejected."""
         self._kind.is_rejecting = broker.reject_transactions
         self._service.rules = transaction_rules(broker, store)
         self._loop.wake()
@@ -119,7 +119,7 @@ class TransactionFeature(Feature):
     # Requests.
 
     def end(self, connection: Connection, command: Command, header: EndTransaction) -> Reply | None:
-        """Commit or roll back; answer once that is stored, at once to who does not know."""
+        """Commit or roll back; answer once that is stored, or at once if the state is unknown."""
         if header.commit_or_rollback == TRANSACTION_NONE:
             self._service.unknown(header)
             return Reply(remark="noted; the broker will ask again")
@@ -139,7 +139,7 @@ class TransactionFeature(Feature):
         return None
 
     async def resume(self, connection: Connection, command: Command, header: ResumeCheck) -> Reply:
-        """Have a discarded transaction asked about again."""
+        """Have a discarded transaction checked again."""
         try:
             _, position = parse_message_id(header.msg_id)
         except RemoteProtocolError as error:
@@ -150,14 +150,14 @@ class TransactionFeature(Feature):
     # In the background.
 
     async def run(self) -> None:
-        """Ask, discard and note what is done, until cancelled."""
+        """Check and discard transactions, and store op messages, until cancelled."""
         try:
             await self._settle()
             await self._loop.run()
         finally:
             work = self._checks.flush()
             if work is not None:
-                # Stored with the last sends; if not, the next start finds out by itself.
+                # Stored with the last sends; if not, the next start recovers it.
                 with contextlib.suppress(StoreError):
                     self._put(work.drafts)
 
@@ -166,7 +166,7 @@ class TransactionFeature(Feature):
             while self._service.settle(_SETTLED_AT_ONCE):  # noqa: ASYNC110 - lets requests in
                 await asyncio.sleep(0)
         except Exception:
-            # What was not looked at is when it is ended or comes up.
+            # The others are looked up when they end or are due.
             logger.exception("pending transactions were not all looked up")
 
     async def _step(self) -> int | Next:
@@ -182,7 +182,7 @@ class TransactionFeature(Feature):
         return _LOOK_MS if step.ms is None else step.ms
 
     def arrived(self, messages: list[Arrival]) -> None:
-        """Follow the halves and what is done of them."""
+        """Follow new halves and op messages."""
         if self._service.arrived(messages):
             self._loop.wake()
 
@@ -194,7 +194,7 @@ class TransactionFeature(Feature):
             raise StoreError("transactions there are just being ended")
 
     def runtime_values(self) -> dict[str, str]:
-        """Return how many transactions are pending, how old, and what became of others."""
+        """Return the number and age of pending transactions, and the counts of ended ones."""
         table, counts = self._service.table, self._service.ended_counts
         oldest_ms = min((half.since_ms for half in table), default=0)
         age_ms = self._clock.now_ms() - oldest_ms if oldest_ms else 0
@@ -210,11 +210,11 @@ class TransactionFeature(Feature):
         }
 
     def close(self) -> None:
-        """Let go of the connected clients, who stay for the next term."""
+        """Stop following the connected producers, which stay for the next term."""
         self._membership.on_producer = lambda group: None
 
     async def save(self) -> None:
-        """Note how far both queues are done; what was appended is on disk."""
+        """Record the progress of both queues; all appended messages are on disk."""
         self._service.progress(self._store.durable_position)
 
     # Inside.
@@ -247,7 +247,7 @@ class TransactionFeature(Feature):
     def _ask(self, question: Question) -> None:
         connection = self._producer(question.group)
         if connection is None:
-            return  # gone since; the next question goes to whoever comes
+            return  # it left; the next check goes to another producer
         header = CheckTransaction(
             tran_state_table_offset=question.offset,
             commit_log_offset=question.position,
@@ -264,7 +264,7 @@ class TransactionFeature(Feature):
         )
 
     def _producer(self, group: str) -> Connection | None:
-        """Return the connected members of a producer group in turn, but for those that choke."""
+        """Return the next connected member of a producer group that can take a request."""
         for _ in range(len(self._membership.producers.get(group, ()))):
             client = self._membership.next_producer(group)
             connection = cast(Connection, client.connection) if client is not None else None

@@ -1,4 +1,4 @@
-"""Administration of one broker: its settings, how it is doing, cleaning up."""
+"""Administration of one broker: its settings, its state, its cleaning."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 CONFIG_BYTES_MAX: Final = 64 * 1024
 
-# There are no thread pools here; tools read these as numbers all the same.
+# There are no thread pools here; tools still read these as numbers.
 _NO_POOLS: Final = {
     f"{pool}ThreadPoolQueue{what}": "0"
     for pool in ("send", "pull", "litePull", "query", "ack")
@@ -53,7 +53,7 @@ _ABSENT: Final = {
 
 
 class QueueOfTopic(Protocol):
-    """A queue, as far as finding its topic needs it."""
+    """The part of a queue that names its topic."""
 
     @property
     def topic(self) -> str:
@@ -62,7 +62,7 @@ class QueueOfTopic(Protocol):
 
 
 class Store(Protocol):
-    """The store, as far as administration needs it."""
+    """The part of the store that administration uses."""
 
     @property
     def queues(self) -> Iterable[QueueOfTopic]:
@@ -81,16 +81,16 @@ class Store(Protocol):
 
     @property
     def durable_position(self) -> Position:
-        """Everything before is on disk."""
+        """End of the bytes that are on disk."""
         ...
 
     @property
     def confirmed_position(self) -> Position:
-        """Everything before can be read."""
+        """End of the bytes that can be read."""
         ...
 
     def store_time_at(self, position: int) -> int:
-        """Return when the record at ``position`` was stored, -1 if it is gone."""
+        """Return the store time of the record at ``position``, -1 if there is none."""
         ...
 
 
@@ -99,8 +99,8 @@ class AdminHandlers:
 
     Args:
         commit_log_path: The directory whose partition is reported.
-        drop_queues: Forgets the queues of a topic, after what was sent before is committed.
-        clean: Deletes what has expired, now.
+        drop_queues: Drops the queues of a topic, after earlier sends are committed.
+        clean: Deletes expired files now.
         saved: Returns once changed settings are on disk.
         extra: Returns more values for the runtime information.
     """
@@ -156,7 +156,7 @@ class AdminHandlers:
         ]
 
     async def update_config(self, connection: Connection, command: Command, header: None) -> Reply:
-        """Change settings that may be changed, all of the request or none."""
+        """Change settings at run time: all of the request, or none."""
         if len(command.body) > CONFIG_BYTES_MAX:
             raise InvalidParameter(f"more than {CONFIG_BYTES_MAX} bytes of settings")
         try:
@@ -179,7 +179,7 @@ class AdminHandlers:
         )
 
     async def runtime_info(self, connection: Connection, command: Command, header: None) -> Reply:
-        """Return how the broker is doing, all as text."""
+        """Return the broker's runtime values, all as text."""
         disk = await asyncio.to_thread(_disk_values, self._commit_log_path)
         values = {**_ABSENT, **self._counters(), **self._positions(), **disk, **self._extra()}
         return json_reply(encode_key_values(values))
@@ -192,24 +192,24 @@ class AdminHandlers:
         return json_reply(body)
 
     def replication(self, connection: Connection, command: Command, header: None) -> Reply:
-        """Describe a master without slaves, which is what this broker is."""
+        """Describe this broker as a master without slaves."""
         return json_reply(ReplicationState(master_commit_log_max_offset=self._store.end_position))
 
     async def clean(self, connection: Connection, command: Command, header: None) -> Reply:
-        """Delete what has expired, whatever the hour."""
+        """Delete expired files at any hour."""
         await self._clean()
         return Reply()
 
     async def clean_unused(self, connection: Connection, command: Command, header: None) -> Reply:
-        """Delete queues of topics that do not exist any more."""
+        """Delete the queues of topics that no longer exist."""
         unused = {queue.topic for queue in self._store.queues} - self._topics.configs.keys()
         dropped: Dropped | None = None
         for topic in sorted(unused):
             logger.info("unused queues deleted: topic=%s peer=%s", topic, connection.peer_text)
             dropped = self._drop_queues(topic)
-            await asyncio.sleep(0)  # others are served in between
+            await asyncio.sleep(0)  # serves other requests in between
         if dropped is not None:
-            await asyncio.to_thread(dropped.finish_blocking)  # does it for all of them
+            await asyncio.to_thread(dropped.finish_blocking)  # finishes all of them
         return Reply()
 
     def _counters(self) -> dict[str, str]:

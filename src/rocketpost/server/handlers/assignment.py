@@ -1,4 +1,4 @@
-"""Requests of clients that leave the sharing of queues to brokers, and about request modes."""
+"""Requests of clients whose queues are assigned by brokers, and requests about request modes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Routes(Protocol):
     """Source of the queues of topics on all brokers."""
 
     async def queues(self, topic: str) -> Sequence[MessageQueue] | None:
-        """Return the readable queues of a topic; None if nobody knows it."""
+        """Return the readable queues of a topic; None if no server knows it."""
         ...
 
 
@@ -65,12 +65,12 @@ class AssignmentHandlers:
         ]
 
     async def assign(self, connection: Connection, command: Command, header: None) -> Reply:
-        """Say which queues are the asker's."""
+        """Return the queues of the client."""
         asked = read_body(command, decode_query)
         try:
             queues = await self._routes.queues(asked.topic)
         except RocketpostError as error:
-            # The asker keeps what it has; that is right more often than anything else.
+            # The client keeps its queues, which is most often right.
             logger.warning("no assignment: topic=%s reason=%s", asked.topic, error)
             queues = None
         return json_reply(
@@ -78,11 +78,11 @@ class AssignmentHandlers:
         )
 
     async def set_mode(self, connection: Connection, command: Command, header: None) -> Reply:
-        """Set how a group takes messages from a topic."""
+        """Set the request mode of a group for a topic: pull or pop."""
         self._modes.set(read_body(command, decode_request_mode))
         await self._saved()
         return Reply()
 
     def modes(self, connection: Connection, command: Command, header: None) -> Reply:
-        """List the modes that are set, as a slave wants them."""
+        """List the modes that are set, in the form that a slave reads."""
         return json_reply(self._modes.body())

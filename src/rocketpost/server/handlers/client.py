@@ -1,9 +1,9 @@
-"""Clients: heartbeats, who is connected, locks, and requests passed on to a client.
+"""Clients: heartbeats, connected members, locks, and requests passed on to a client.
 
-When the members of a consumer group change, every member is told to share the queues anew. After
-one that took its leave they are told once its connection is closed, or a moment later if it stays:
-Java's client stores its last offsets without waiting for an answer, and its leave overtakes them.
-Who took over its queues before they are here would consume its last messages once more.
+When the members of a consumer group change, every member is notified to share the queues anew. If
+a member unregisters, the others are notified when its connection closes, or after a moment if it
+stays open: Java's client sends its last offsets without waiting for an answer, and they arrive
+after it unregisters. A member that took over its queues too early would repeat its last messages.
 """
 
 from __future__ import annotations
@@ -75,13 +75,13 @@ _AT_A_STEP: Final = 128
 _LOCKS_AT_A_STEP: Final = 512
 _RELAY_SECONDS: Final = 10.0
 RELAYS_MAX: Final = 64
-"""Unanswered requests that a client may have before no more are passed on to it."""
-LEAVE_SECONDS: Final = 0.5  # Java's offsets were 20 ms behind its leave on a crowded machine.
+"""Most unanswered requests passed on to one client."""
+LEAVE_SECONDS: Final = 0.5  # On a busy machine Java's offsets came 20 ms late.
 _VERSION_RUNNING_INFO: Final = 62  # 3.1.8: older clients cannot be asked.
 
 
 class Records(Protocol):
-    """The store, as far as passing on a message needs it."""
+    """The part of the store that passing on a message uses."""
 
     def record_at(self, position: int) -> Record | None:
         """Return the record at ``position``."""
@@ -93,7 +93,7 @@ class Records(Protocol):
 
 
 class ClientHandlers:
-    """Serves clients that come, stay and go. Owned by the loop."""
+    """Serves clients, and notices when they leave. Owned by the loop."""
 
     def __init__(
         self,
@@ -167,10 +167,10 @@ class ClientHandlers:
             ),
         ]
 
-    # Coming and going.
+    # Joining and leaving.
 
     def heartbeat(self, connection: Connection, command: Command, header: None) -> Steps[Reply]:
-        """Note which groups a client belongs to."""
+        """Record the groups of a client."""
         if len(command.body) > HEARTBEAT_BYTES_MAX:
             raise InvalidParameter(f"a heartbeat takes at most {HEARTBEAT_BYTES_MAX} bytes")
         heartbeat = read_body(command, decode_heartbeat)
@@ -198,7 +198,7 @@ class ClientHandlers:
             by = f"{client.address} cause=heartbeat client={client.client_id}"
             try:
                 group = self._groups.require(consumer.group_name, by=by)
-            except (GroupNotExist, SystemBusy) as error:  # its other groups are welcome
+            except (GroupNotExist, SystemBusy) as error:  # its other groups are accepted
                 logger.warning(
                     "consumer skipped: peer=%s group=%r reason=%s",
                     client.address,
@@ -209,13 +209,13 @@ class ClientHandlers:
                 continue
             joined = self._join(client, consumer, heartbeat, group, by=by)
             stale = stale or joined.stale
-        # Who sends no fingerprint sends everything every time, and is told to go on doing so.
+        # A client without a fingerprint must go on sending all its subscriptions.
         wanted = bool(stale or refused) or not heartbeat.heartbeat_fingerprint
         reply = fields_reply(HeartbeatResponse(subscriptions_wanted=wanted))
         return reply._replace(remark="; ".join(refused)[:REMARK_LENGTH_MAX] or None)
 
     def unregister(self, connection: Connection, command: Command, header: Unregister) -> Reply:
-        """Take a client out of the groups it names."""
+        """Remove a client from the groups that it names."""
         left = self._membership.leave(
             connection,
             producer_group=header.producer_group,
@@ -225,13 +225,13 @@ class ClientHandlers:
         loop = asyncio.get_running_loop()
         for group in left:
             leaving = self._leaving.setdefault(connection, {})
-            if group in leaving:  # It had come back in between.
+            if group in leaving:  # it had joined again in between
                 leaving[group].cancel()
             leaving[group] = loop.call_later(LEAVE_SECONDS, self._tell_of_leave, connection, group)
         return Reply()
 
     def connection_lost(self, connection: Connection) -> None:
-        """Take a client that is gone out of its groups."""
+        """Remove a lost client from its groups."""
         leaving = self._leaving.pop(connection, {})
         for timer in leaving.values():
             timer.cancel()
@@ -239,7 +239,7 @@ class ClientHandlers:
         self._left(self._membership.lost(connection))
 
     def expire(self) -> None:
-        """Forget clients that fell silent and locks that ran out; called every 10 s."""
+        """Remove silent clients and expired locks; called at least every 10 s."""
         left = self._membership.expire()
         for connection in left.connections:
             cast(Connection, connection).close()
@@ -248,13 +248,13 @@ class ClientHandlers:
         self._filters.table.expire()
 
     def check_config(self, connection: Connection, command: Command, header: None) -> Reply:
-        """Say whether a subscription could be served."""
+        """Check that a subscription can be served."""
         subscription = read_body(command, decode_client_config_check).subscription_data
         if not subscription.is_tag:
             self._filters.check(subscription.expression_type, subscription.sub_string)
         return Reply()
 
-    # Who is connected.
+    # Connected clients.
 
     def consumer_ids(
         self, connection: Connection, command: Command, header: ConsumerGroupRequest
@@ -271,7 +271,7 @@ class ClientHandlers:
     def consumers(
         self, connection: Connection, command: Command, header: ConsumerGroupRequest
     ) -> Reply:
-        """List the connections of a consumer group and what it subscribes."""
+        """List the connections of a consumer group and its subscriptions."""
         group = header.consumer_group
         members = self._membership.consumer_group(group)
         if members is None:
@@ -307,7 +307,7 @@ class ClientHandlers:
                     client_id=each.client.client_id,
                     language=each.client.language,
                     last_update_timestamp=each.last_ms,
-                    remote_ip=f"/{each.client.address}",  # so does Java, whatever the name says
+                    remote_ip=f"/{each.client.address}",  # with the port, as in Java
                     version=each.client.version,
                 )
                 for each in members.values()
@@ -334,7 +334,7 @@ class ClientHandlers:
         return json_reply(LockResponse(held))
 
     def unlock(self, connection: Connection, command: Command, header: None) -> Steps[Reply]:
-        """Free queues that the client holds."""
+        """Unlock queues that the client holds."""
         request = read_body(command, decode_lock_request)
         for some in _batched(request.mq_set):
             self._locks.unlock(request.consumer_group, request.client_id, some)
@@ -342,12 +342,12 @@ class ClientHandlers:
                 yield
         return Reply()
 
-    # Passed on to a client.
+    # Requests passed on to a client.
 
     async def running_info(
         self, connection: Connection, command: Command, header: RunningInfoRequest
     ) -> Reply:
-        """Ask a consumer how it is doing; its answer goes back unread."""
+        """Ask a consumer for its running information; pass its answer back unread."""
         target = self._online(header.consumer_group, header.client_id)
         return await _relay(target, command.code, command.fields, command.body)
 

@@ -1,4 +1,4 @@
-"""Tells administrators what was lost to damage on the disk."""
+"""Requests of administrators about messages lost to damage on the disk."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ RANGE_COUNT_MAX: Final = 1000
 
 
 class DamageHandlers:
-    """Serves the list of damage and values about it."""
+    """Serves the list of damaged ranges, and values about them."""
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
 
     def routes(self) -> Sequence[Route]:
-        """Return the one route of this family."""
+        """Return the only route of this family."""
         return [
             plain(RequestCode.GET_DAMAGE, GetDamage, strict(of_cluster(GET)), self.list),
         ]
 
     def list(self, connection: Connection, command: Command, header: GetDamage) -> Reply:
-        """Return what was lost, of one topic or of all, found last first."""
+        """Return the damaged ranges of one topic or of all, last found first."""
         topic = header.topic
         found = [
             damage
@@ -50,7 +50,7 @@ class DamageHandlers:
         )
 
     def values(self) -> dict[str, str]:
-        """Return what the runtime information says of damage."""
+        """Return the runtime values about damage."""
         damage, integrity = self._store.damage, self._store.integrity
         newest = max(damage.all(), key=lambda each: each.found_ms, default=None)
         return {

@@ -1,4 +1,4 @@
-"""Requests about the filters that a broker keeps, and trying an expression out."""
+"""Requests about the filters that a broker stores, and tests of expressions."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _WORDS = {True: "TRUE", False: "FALSE", None: "UNKNOWN"}
 
 
 class FilterHandlers:
-    """Serves kept filters. Owned by the loop.
+    """Serves requests about stored filters. Owned by the loop.
 
     Args:
-        saved: Returns once they are on disk; no change is acknowledged before.
+        saved: Returns once the filters are on disk; no change is acknowledged before.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class FilterHandlers:
         ]
 
     async def put(self, connection: Connection, command: Command, header: None) -> Reply:
-        """Keep a filter."""
+        """Store a named filter."""
         wanted = read_body(command, decode_named_filter)
         self._named.put(wanted.name, wanted.expression)
         await self._saved()
@@ -66,17 +66,17 @@ class FilterHandlers:
     async def delete(
         self, connection: Connection, command: Command, header: NamedFilterRequest
     ) -> Reply:
-        """Give a filter up."""
+        """Delete a named filter."""
         self._named.delete(header.name)
         await self._saved()
         return Reply()
 
     def all(self, connection: Connection, command: Command, header: None) -> Reply:
-        """List the filters that are kept."""
+        """List the named filters."""
         return json_reply(self._named.body())
 
     def test(self, connection: Connection, command: Command, header: None) -> Reply:
-        """Judge a message that is not stored."""
+        """Evaluate an expression for a message in the request."""
         asked = read_body(command, decode_filter_test)
         expression = self._filters.check(SQL92, asked.expression).expression
         body = None if asked.body is None else asked.body.encode()

@@ -40,7 +40,7 @@ class GroupHandlers:
     """Serves requests about consumer groups.
 
     Args:
-        broker_address: Where this broker is reached; some answers say it.
+        broker_address: The address of this broker, for answers.
         saved: Returns once the tables are on disk; no change is acknowledged before.
     """
 
@@ -109,7 +109,7 @@ class GroupHandlers:
         ]
 
     async def update(self, connection: Connection, command: Command, header: None) -> Reply:
-        """Create or change one group; what the request leaves out stays as it is."""
+        """Create or change one group; fields missing in the request stay as they are."""
         self._groups.update(read_body(command, decode_group_change), by=connection.peer_text)
         await self._saved()
         return Reply()
@@ -128,7 +128,7 @@ class GroupHandlers:
         return Reply()
 
     async def delete(self, connection: Connection, command: Command, header: DeleteGroup) -> Reply:
-        """Delete a group, with its offsets if asked; success also if there is none."""
+        """Delete a group, with its offsets if requested; succeed also if there is none."""
         self._groups.delete(header.group_name, by=connection.peer_text)
         self._stats.forget_group(header.group_name)
         if header.clean_offset:
@@ -138,7 +138,7 @@ class GroupHandlers:
         return Reply()
 
     async def forbid(self, connection: Connection, command: Command, header: ForbidGroup) -> Reply:
-        """Forbid or allow a group to read a topic; without a wish, say how it is."""
+        """Forbid or allow a group to read a topic; without a value, only return the state."""
         self._topics.require(header.topic)
         self._groups.require(header.group, by=connection.peer_text)
         if header.readable is not None:
@@ -155,13 +155,13 @@ class GroupHandlers:
         return json_reply(GroupForbidden(group=header.group, readable=readable, topic=header.topic))
 
     def all_configs(self, connection: Connection, command: Command, header: None) -> Reply:
-        """List every group with its configuration, as a slave wants it."""
+        """List every group with its configuration, in the form that a slave reads."""
         return json_reply(encode_group_table(self._groups.body()))
 
     def config(self, connection: Connection, command: Command, header: GroupRequest) -> Reply:
         """Return one group's configuration."""
         group = header.group
-        config = self._groups.find(group)  # asking for a group must not make it
+        config = self._groups.find(group)  # a query must not create a group
         if config is None:
             raise GroupNotExist(f"the group {group!r} does not exist on this broker")
         return json_reply(config)
@@ -174,7 +174,7 @@ class GroupHandlers:
     def subscription(
         self, connection: Connection, command: Command, header: QuerySubscription
     ) -> Reply:
-        """Return what the online members of a group want of a topic."""
+        """Return the subscription of a group's online members to a topic."""
         return json_reply(
             GroupSubscription(
                 group=header.group,

@@ -1,8 +1,8 @@
 """Pulls and pops from within the broker's process, without a connection.
 
-A second protocol calls the broker through this door: the same services decide, and the same tables
-hold who waits, as for the remoting protocol. A call returns when there is an answer; a call that is
-cancelled waits no more.
+A second protocol can call the broker through this module. The same services decide, and the same
+tables hold waiting requests, as for the remoting protocol. A call returns when there is an answer.
+A cancelled call stops waiting.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class FutureWaiter(Generic[A]):
         return self.owner.peer_text
 
     def parked(self) -> None:
-        """Go on waiting; nobody counts the calls that are not answered yet."""
+        """Do nothing: unanswered calls are not counted here."""
 
     def resume(self, answer: A) -> None:
         """Return the answer from the call."""
@@ -41,20 +41,20 @@ class FutureWaiter(Generic[A]):
             self.answer.set_result(answer)
 
     def refuse(self, error: Exception) -> None:
-        """Raise the reason from the call."""
+        """Raise the error from the call."""
         if not self.answer.done():
             self.answer.set_exception(error)
 
 
 class InProcessClient:
-    """One client within the process; it has its share of waiting requests, as a connection has.
+    """One client within the process, with a share of the waiting requests like a connection.
 
     Owned by the loop.
 
     Args:
         name: Names the client in log lines.
         pulls: Decides on pulls.
-        polls: Where pulls wait.
+        polls: Holds waiting pulls.
         pops: Serves pops.
     """
 
@@ -81,7 +81,7 @@ class InProcessClient:
             self._polls.cancel(held)
 
     async def pop(self, request: PopMessage) -> PopAnswer:
-        """Return the answer to a pop when what it took is stored, or it has waited long enough.
+        """Return the answer to a pop once its checkpoint is stored, or its wait is over.
 
         Raises:
             Fault: The pop is refused.
@@ -89,12 +89,12 @@ class InProcessClient:
         waiter = FutureWaiter[PopAnswer](self)
         try:
             for _ in self._pops.pop(request, waiter):
-                await asyncio.sleep(0)  # it looks through many queues, and others are served
+                await asyncio.sleep(0)  # serves others during a search of many queues
             return await waiter.answer
         finally:
             self._pops.cancel(waiter)
 
     def close(self) -> None:
-        """Forget what waits: nobody wants the answers any more."""
+        """Drop the client's waiting requests without an answer."""
         self._polls.drop(self)
         self._pops.drop(self)

@@ -1,4 +1,4 @@
-"""Requests about offsets: of queues, of consumer groups, and how far apart they are."""
+"""Requests about offsets: of queues, of consumer groups, and the lag between them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _LONG_MAX = 2**63 - 1
 
 
 class Queue(Protocol):
-    """A consume queue, as far as looking up offsets needs it."""
+    """The part of a consume queue that offset requests use."""
 
     @property
     def first(self) -> QueueOffset:
@@ -69,7 +69,7 @@ class Queue(Protocol):
         ...
 
     def store_time(self, offset: int) -> int:
-        """Return when the message at ``offset`` was stored, -1 if there is none."""
+        """Return the store time of the message at ``offset``, -1 if there is none."""
         ...
 
     def offset_at(self, timestamp_ms: int, *, upper: bool) -> QueueOffset:
@@ -82,7 +82,7 @@ class Queue(Protocol):
 
 
 class Store(Protocol):
-    """The store, as far as looking up offsets needs it."""
+    """The part of the store that offset requests use."""
 
     @property
     def end_position(self) -> Position:
@@ -99,11 +99,11 @@ class OffsetHandlers:
 
     Args:
         broker_name: Part of the name of every queue in an answer.
-        broker_address: Where this broker is reached; some answers say it.
+        broker_address: The address of this broker, for answers.
         saved: Returns once the offsets are on disk; administrators are answered then.
-        memory_bytes: How much of the log's end counts as in memory.
-        on_back: Called with the topic and queue in which a group was given an earlier offset, or
-            its first one: there may be messages for those of its consumers that wait.
+        memory_bytes: The size of the log's end that counts as in memory.
+        on_back: Called with the topic and queue in which a group got an earlier offset, or its
+            first one: there may be messages for its waiting consumers.
     """
 
     def __init__(
@@ -192,10 +192,10 @@ class OffsetHandlers:
     # A group's offsets.
 
     def query(self, connection: Connection, command: Command, header: QueryOffset) -> Reply:
-        """Return where a group goes on in a queue.
+        """Return the offset from which a group continues in a queue.
 
-        A group without an offset starts at 0 where the queue is young or never had a message,
-        whatever its client would choose: else messages sent while the first consumer was starting
+        A group without an offset starts at 0 if the queue is young or never had a message,
+        whatever its client would choose. Otherwise messages sent while the first consumer started
         would never be consumed (ADR 0053).
         """
         offset = self._offsets.query(header.topic, header.consumer_group, header.queue_id)
@@ -211,16 +211,16 @@ class OffsetHandlers:
     def update(
         self, connection: Connection, command: Command, header: UpdateOffset
     ) -> Reply | None:
-        """Set where a group goes on in a queue; left to :meth:`update_saved` for administrators.
+        """Set a group's offset in a queue; :meth:`update_saved` answers administrators.
 
-        A member of the group commits what it consumed, and does so again and again: it is answered
-        at once, and saved with the next round. Whoever is no member sets the offset on purpose.
+        A member of the group commits the offset that it consumed, and does so often. It is answered
+        at once, and the offset is saved with the next round. Other clients set offsets on purpose.
         """
         config = self._topics.require(header.topic)
         if self._groups.find(header.consumer_group) is None:
             self._groups.require(header.consumer_group, by=connection.peer_text)
         check_offset(header.topic, header.consumer_group)
-        # A topic may have been made smaller while somebody was still reading its last queues.
+        # A topic may have got fewer queues while a group was still reading the last ones.
         count = max(config.read_queue_nums, config.write_queue_nums)
         queue = self._store.queue(header.topic, header.queue_id)
         if header.queue_id < 0 or (header.queue_id >= count and queue is None):
@@ -241,16 +241,16 @@ class OffsetHandlers:
     async def update_saved(
         self, connection: Connection, command: Command, header: UpdateOffset
     ) -> Reply:
-        """Answer once an offset that was set is on disk."""
+        """Answer once the new offset is on disk."""
         await self._saved()
         return Reply()
 
     def all_offsets(self, connection: Connection, command: Command, header: None) -> Reply:
-        """Return every group's offsets, as a slave wants them."""
+        """Return every group's offsets, in the form that a slave reads."""
         return json_reply(self._offsets.body())
 
     async def clone(self, connection: Connection, command: Command, header: CloneOffset) -> Reply:
-        """Let a group go on where another is; answered when that is on disk."""
+        """Copy the offsets of one group to another; answer once they are on disk."""
         if problem := group_problem(header.src_group):
             raise InvalidParameter(problem)
         self._groups.require(header.dest_group, by=connection.peer_text)
@@ -277,7 +277,7 @@ class OffsetHandlers:
     ) -> None:
         for number, queue_id in enumerate(before.keys() | after.keys(), 1):
             if number % QUEUES_AT_A_STEP == 0:
-                await asyncio.sleep(0)  # others are served in between
+                await asyncio.sleep(0)  # serves other requests in between
             old = before.get(queue_id, NO_OFFSET)
             if old == NO_OFFSET or after.get(queue_id, NO_OFFSET) < old:
                 self._on_back(topic, queue_id)
@@ -285,7 +285,7 @@ class OffsetHandlers:
     def correction(
         self, connection: Connection, command: Command, header: CorrectionOffset
     ) -> Reply:
-        """Return, by queue, the lowest offset of all groups but some."""
+        """Return the lowest offset of each queue among all groups but the excluded ones."""
         left_out = {name.strip() for name in header.filter_groups.split(",")}
         lowest: dict[int, int] = {}
         for group in self._offsets.groups_of(header.topic):
@@ -313,7 +313,7 @@ class OffsetHandlers:
         return fields_reply(OffsetResponse(offset=0 if queue is None else queue.first))
 
     def earliest(self, connection: Connection, command: Command, header: QueueRequest) -> Reply:
-        """Return when the oldest message of a queue was stored."""
+        """Return the store time of the oldest message of a queue."""
         queue = self._store.queue(header.topic, header.queue_id)
         timestamp = -1 if queue is None else queue.store_time(queue.first)
         return fields_reply(TimestampResponse(timestamp=timestamp))
@@ -324,19 +324,19 @@ class OffsetHandlers:
         offset = 0 if queue is None else queue.offset_at(header.timestamp, upper=header.upper)
         return fields_reply(OffsetResponse(offset=offset))
 
-    # How far apart they are.
+    # Lag and progress.
 
     def progress(
         self, connection: Connection, command: Command, header: ConsumeStats
     ) -> Steps[Reply]:
-        """Return how far a group has come."""
+        """Return the progress of a group."""
         state = yield from self._queries.consume_state(header.consumer_group, header.topics)
         return json_reply(encode_consume_state(state))
 
     def broker_progress(
         self, connection: Connection, command: Command, header: BrokerConsumeStats
     ) -> Steps[Reply]:
-        """Return how far every group has come, in all topics or only in ordered ones."""
+        """Return the progress of every group, in all topics or only in ordered ones."""
         only_ordered = header.is_order
         groups = []
         diff = in_flight = 0
@@ -365,16 +365,16 @@ class OffsetHandlers:
     def time_spans(
         self, connection: Connection, command: Command, header: ConsumeTimeSpan
     ) -> Reply:
-        """Return between which times a group has still to consume."""
+        """Return the time spans of the messages that a group has still to consume."""
         config = self._topics.require(header.topic)
         return json_reply(TimeSpans(self._queries.time_spans(config, header.group)))
 
     def _check_range(self, connection: Connection, header: UpdateOffset, *, end: int) -> None:
-        """Check that an offset lies in its queue.
+        """Check that an offset is inside its queue.
 
-        Behind the end the group would skip messages that are still to come. A consumer can be
-        there for a moment: after a crash of the broker that took unflushed messages with it, until
-        its next pull. It goes on without harm, its commits being refused.
+        With an offset after the end the group would skip messages that are yet to be sent. A
+        consumer can have one for a moment: after a crash in which the broker lost unflushed
+        messages, until its next pull. Refusing its commits does it no harm.
         """
         offset = header.commit_offset
         if 0 <= offset <= end:
@@ -389,10 +389,10 @@ class OffsetHandlers:
         )
 
     def _starts_at_zero(self, header: QueryOffset) -> bool:
-        """Tell whether a new group starts at 0, whatever its client prefers.
+        """Return whether a new group starts at 0, whatever its client prefers.
 
-        In a queue that never had a message every preference means 0. A client that is told to
-        choose asks for the end with a second request, and would skip what is stored in between.
+        In a queue that never had a message, every preference means 0. If the client had to choose,
+        it would ask for the end with a second request, and skip messages stored in between.
         """
         queue = self._store.queue(header.topic, header.queue_id)
         if queue is None:

@@ -1,4 +1,4 @@
-"""Requests for messages that are popped: pop, peek, ask whether there is something."""
+"""Requests for popped messages: pop, peek, and notifications of new messages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rocketpost.transport.connection import Buffer, Connection
 
 
 class PopHandlers:
-    """Serves pops and those that ask for news. Owned by the loop."""
+    """Serves pops and requests for notification. Owned by the loop."""
 
     def __init__(self, *, desk: PopDesk, requests: PopRequests, replies: PopReplies) -> None:
         self._desk = desk
@@ -41,22 +41,22 @@ class PopHandlers:
         ]
 
     def pop(self, connection: Connection, command: Command, header: PopMessage) -> Steps[None]:
-        """Answer a pop when what it takes is stored, or hold it."""
+        """Answer a pop once its checkpoint is stored, or hold it."""
         return self._desk.pop(header, ConnectionWaiter(connection, command, self._pop_reply))
 
     def notify(self, connection: Connection, command: Command, header: Notification) -> Steps[None]:
-        """Answer as soon as a pop might find something."""
+        """Answer as soon as a pop might find messages."""
         return self._desk.notify(header, ConnectionWaiter(connection, command, _news_reply))
 
     def peek(self, connection: Connection, command: Command, header: PeekMessage) -> Steps[Reply]:
-        """Return what a pop would take, without taking it."""
+        """Return the messages that a pop would take, without taking them."""
         views, rest = yield from self._desk.peek(header, connection)
         head = PopResponse(pop_time=0, invisible_time=0, revive_qid=0, rest_num=rest)
         code = ResponseCode.SUCCESS if views else ResponseCode.PULL_NOT_FOUND
         return Reply(code, fields=to_fields(head), body=list[Buffer](views))
 
     def polling_info(self, connection: Connection, command: Command, header: PollingInfo) -> Reply:
-        """Return how many pops wait in one place."""
+        """Return the number of pops that wait in one place."""
         self._requests.check(header, connection)
         place = Place(header.topic, header.consumer_group, header.queue_id)
         return Reply(fields={"pollingNum": str(self._desk.held_in(place))})
@@ -68,10 +68,10 @@ class PopHandlers:
 
 
 class ConnectionWaiter:
-    """A pop of a connection, which is answered there.
+    """A pop that is answered on its connection.
 
     Args:
-        reply: Makes the reply of an answer.
+        reply: Turns an answer into a reply.
     """
 
     __slots__ = ("_command", "_is_parked", "_reply", "owner")
@@ -90,7 +90,7 @@ class ConnectionWaiter:
         return self.owner.peer_text
 
     def parked(self) -> None:
-        """Take the request off the count of unanswered ones, while it waits."""
+        """Stop counting the request as unanswered while it waits."""
         park(self.owner, self._command)
         self._is_parked = True
 

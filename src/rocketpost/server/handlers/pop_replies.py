@@ -1,7 +1,7 @@
 """Answers that carry popped messages.
 
-Messages that come again lie in a retry topic; they are handed out as messages of their own topic,
-with their receipt among the properties.
+Messages that are delivered again are stored in a retry topic. They are returned as messages of
+their own topic, with their receipt among the properties.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class PopReplies:
         record = decode_record(view, verify_crc=False)
         try:
             properties = encode_properties(record.properties | {names.POP_CK: str(receipt)})
-        except LocalProtocolError:  # no room; clients make the receipt from the header then
+        except LocalProtocolError:  # no room: clients build it from the header
             return [view]
         topic = request.topic.topic_name
         changed = msgspec.structs.replace(record, topic=topic, properties_bytes=properties)

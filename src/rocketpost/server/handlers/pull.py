@@ -32,7 +32,7 @@ class PullHandler:
     """Serves pulls. Owned by the loop.
 
     Args:
-        polls: Where pulls wait that are held.
+        polls: Holds waiting pulls.
     """
 
     def __init__(self, *, service: PullService, polls: LongPolls) -> None:
@@ -71,7 +71,7 @@ class PullHandler:
 
 
 class ConnectionWaiter:
-    """A held pull of a connection, which is answered there."""
+    """A held pull that is answered on its connection."""
 
     __slots__ = ("_command", "owner")
 
@@ -83,7 +83,7 @@ class ConnectionWaiter:
         """Send the answer."""
         command = self._command
         if answer.pulled.code == ResponseCode.SUCCESS and command.encoding == JSON:
-            self.owner.send(*_found(command, answer))  # parked, so it counts as answered already
+            self.owner.send(*_found(command, answer))  # parked, so not counted as unanswered
         else:
             answer_parked(self.owner, command, _reply(answer))
 
@@ -93,7 +93,7 @@ class ConnectionWaiter:
 
 
 def _found(command: Command, answer: PullAnswer) -> list[Buffer]:
-    """Return the commonest answer, made without a dictionary of fields."""
+    """Return the most common answer, built without a dictionary of fields."""
     pulled, topic, group = answer
     head = _FOUND % (
         pulled.next_offset,

@@ -1,6 +1,6 @@
-"""Look-ups of single messages: by place, by key, and what a queue's entries say.
+"""Queries of single messages, by position or by key, and of a queue's entries.
 
-Records go out as views of the log, without a copy.
+Records are sent as views of the log, without a copy.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _WORK_MAX: Final = 4 * WORK_MAX
 
 
 class Queue(Protocol):
-    """A consume queue, as far as showing its entries needs it."""
+    """The part of a consume queue that queries use."""
 
     @property
     def first(self) -> QueueOffset:
@@ -54,7 +54,7 @@ class Queue(Protocol):
 
 
 class Store(Protocol):
-    """The store, as far as look-ups need it."""
+    """The part of the store that queries use."""
 
     def queue(self, topic: str, queue_id: int) -> Queue | None:
         """Return a queue, if it was ever written."""
@@ -62,7 +62,7 @@ class Store(Protocol):
 
     @property
     def damage(self) -> DamageRegister:
-        """The damage that is known."""
+        """The known damage."""
         ...
 
     def record_at(self, position: int) -> Record | None:
@@ -76,7 +76,7 @@ class Store(Protocol):
     def find(
         self, topic: str, key: str, *, count_max: int, begin_ms: int, end_ms: int
     ) -> list[Position]:
-        """Return where messages with a key lie, newest first."""
+        """Return the positions of messages with a key, newest first."""
         ...
 
 
@@ -88,10 +88,10 @@ class QueryLimits(NamedTuple):
 
 
 class QueryHandlers:
-    """Serves look-ups of messages.
+    """Serves queries of messages.
 
     Args:
-        index_state: Returns the time and position that the key index has come to.
+        index_state: Returns the time and position up to which the key index is built.
         limits: Returns the bounds in force.
     """
 
@@ -159,7 +159,7 @@ class QueryHandlers:
         room = BODY_BYTES_MAX
         for position in positions:
             topic, view = self._record(position)
-            # The index knows hashes only: another topic's message may have the same.
+            # The index knows hashes only: a message of another topic may have the same hash.
             if view is None or topic != header.topic:
                 continue
             room -= len(view)
@@ -177,7 +177,7 @@ class QueryHandlers:
         return Reply(body=body, fields=fields)
 
     def queue_entries(self, connection: Connection, command: Command, header: QueryQueue) -> Reply:
-        """Show entries of a consume queue, and which a group's filter lets through."""
+        """Return entries of a consume queue, and whether a group's filter accepts them."""
         self._topics.require(header.topic)
         queue = self._store.queue(header.topic, header.queue_id)
         if queue is None:
@@ -208,7 +208,7 @@ class QueryHandlers:
                 )
             )
             if spent > _WORK_MAX:
-                break  # who asked for more asks again behind these
+                break  # the client asks again for the rest
         return json_reply(
             QueueEntries(
                 filter_data=self._filter_data(header, subscription),
@@ -221,7 +221,7 @@ class QueryHandlers:
         )
 
     def _subscription(self, group: str, topic: str) -> Subscription | None:
-        """Return what a group wants of a topic, or last wanted by an expression."""
+        """Return a group's subscription to a topic, or its last one by an expression."""
         found = self._membership.subscription(group, topic) if group else None
         if found is not None or self._membership.consumer_group(group) is not None:
             return found
@@ -236,7 +236,7 @@ class QueryHandlers:
         )
 
     def _filter_data(self, header: QueryQueue, subscription: Subscription | None) -> str | None:
-        """Return what Java's tool shows of a filter; tags have no data, which it prints as null."""
+        """Return a filter's data for Java's tool, which prints null for tags."""
         if not header.consumer_group:
             return None
         if subscription is None:
@@ -253,7 +253,7 @@ class QueryHandlers:
 
 def _lets_through(subscription: Subscription | None, tags_code: int) -> bool:
     if subscription is None:
-        return False  # as Apache's brokers say when nobody's filter is asked
+        return False  # as Apache's brokers answer without a filter
     if subscription.takes_all or not subscription.is_tag:
         return True
     return tags_code in (subscription.code_set or ())

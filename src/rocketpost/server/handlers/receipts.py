@@ -1,6 +1,6 @@
-"""Requests about popped messages: acknowledge them, give them more time, ask who has one.
+"""Requests about popped messages: acknowledge, change the invisible time, query the state.
 
-What changes something is answered when it is stored.
+A change is answered once it is stored.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class ReceiptHandlers:
     """Serves receipts. Owned by the loop.
 
     Args:
-        receipts: For what was popped in any order.
-        ordered: For what was popped in order.
+        receipts: Serves messages popped in any order.
+        ordered: Serves messages popped in order.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class ReceiptHandlers:
         ]
 
     async def ack(self, connection: Connection, command: Command, header: AckMessage) -> Reply:
-        """Acknowledge a message; answered when that is stored."""
+        """Acknowledge a message; answer once that is stored."""
         cursor, receipt = self._named(header)
         if receipt.revive_queue == ORDER_QUEUE:
             change = self._recorder.decide(
@@ -110,7 +110,7 @@ class ReceiptHandlers:
         return Reply()
 
     async def batch_ack(self, connection: Connection, command: Command, header: None) -> Reply:
-        """Acknowledge messages of several checkpoints; answered when all that is stored."""
+        """Acknowledge messages of several checkpoints; answer once all is stored."""
         try:
             batch = decode_batch_ack(command.body)
             named = [(each, each.offsets) for each in batch.acks]
@@ -138,7 +138,7 @@ class ReceiptHandlers:
     async def change(
         self, connection: Connection, command: Command, header: ChangeInvisibleTime
     ) -> Reply:
-        """Give a message more or less time; answered when that is stored."""
+        """Change the invisible time of a message; answer once that is stored."""
         cursor, receipt = self._named(header)
         check_invisible(header.invisible_time)
         if receipt.revive_queue == ORDER_QUEUE:
@@ -175,7 +175,7 @@ class ReceiptHandlers:
         )
 
     def state(self, connection: Connection, command: Command, header: GetPopState) -> Reply:
-        """Say until when a message is in somebody's hands."""
+        """Return the time until which a message is invisible, 0 if it is not."""
         cursor = Cursor(header.topic, header.consumer_group, header.queue_id)
         until_ms = self._receipts.until_ms(cursor, header.offset)
         if until_ms is None:
@@ -183,10 +183,10 @@ class ReceiptHandlers:
         return fields_reply(PopState(until_timestamp=until_ms or 0))
 
     async def _wait(self, changes: Sequence[Change | None]) -> None:
-        """Return when everything is stored.
+        """Wait until all changes are stored.
 
         Raises:
-            ServiceNotAvailable: Something is not, or may not be.
+            ServiceNotAvailable: A change is not stored, or may not be.
         """
         await self._recorder.wait(changes)
         for change in changes:
@@ -194,14 +194,14 @@ class ReceiptHandlers:
                 raise ServiceNotAvailable(f"not stored: {change.reason}")
 
     def _named(self, header: AckMessage) -> tuple[Cursor, Receipt]:
-        """Return which queue a receipt is about, and what it says.
+        """Return the queue of a receipt, and the decoded receipt.
 
         Raises:
             TopicNotExist: There is no such topic.
-            NoPermission: Nobody pops there but the broker.
+            NoPermission: Only the broker pops there.
             MessageIllegal: There is no such queue.
             NoMessage: The queue has no such message.
-            InvalidParameter: It is no receipt.
+            InvalidParameter: The receipt is malformed.
         """
         topic = self._topics.require(header.topic)
         check_pop(header.topic, header.consumer_group)

@@ -1,4 +1,4 @@
-"""The common part of handlers: bodies in, replies out."""
+"""Functions that all handlers share: read bodies, build replies."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from rocketpost.server.route import Reply
 T = TypeVar("T")
 
 BODY_BYTES_MAX: Final = FRAME_BYTES_MAX - 64 * 1024
-"""What is left of a frame after the largest header we write."""
+"""Space in a frame after the largest header that we write."""
 
 
 def read_body(command: Command, decode: Callable[[bytes], T]) -> T:
     """Decode a request's body.
 
     Raises:
-        InvalidParameter: It is not what it should be.
+        InvalidParameter: The body is malformed.
     """
     try:
         return decode(command.body)

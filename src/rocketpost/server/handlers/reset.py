@@ -1,7 +1,7 @@
-"""Resets of consumer offsets, and what the members of a group say of theirs.
+"""Resets of consumer offsets, and the offsets that the members of a group report.
 
-With ``useServerSideResetOffset`` the broker sets the offsets and the next pull takes them over.
-Without it the members are told and set them; with nobody online that is refused, and tools then
+With ``useServerSideResetOffset`` the broker sets the offsets, and the next pull uses them. Without
+it, the members are told to set them. If no member is online then, the reset is refused, and tools
 store the offsets themselves.
 """
 
@@ -38,7 +38,7 @@ from rocketpost.transport.connection import Connection
 logger = logging.getLogger(__name__)
 
 _LOGGED_MAX: Final = 64
-"""Queues of a reset that the log lists; of more it tells the number."""
+"""Most queues of a reset that the log lists; for more it gives their number."""
 
 _ASK_SECONDS: Final = 5.0
 _VERSION_RESET: Final = 28  # 3.0.7: older clients know neither request.
@@ -49,9 +49,9 @@ class ResetHandlers:
     """Serves resets.
 
     Args:
-        server_side: Whether the broker sets offsets by itself, as its settings say now.
+        server_side: Returns whether the broker sets the offsets itself, by its settings.
         saved: Returns once the offsets are on disk; no reset is acknowledged before.
-        on_reset: Called with the topic and queue whose consumers are to go on elsewhere.
+        on_reset: Called with the topic and queue whose consumers get another offset.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class ResetHandlers:
         ]
 
     async def reset(self, connection: Connection, command: Command, wish: ResetOffset) -> Reply:
-        """Set where a group goes on, by time or by offset; answered when that is on disk."""
+        """Set a group's offsets, by time or by offset; answer once they are on disk."""
         if self._server_side():
             offsets = await self._reset_here(wish)
         else:
@@ -132,7 +132,7 @@ class ResetHandlers:
         plan = self._service.plan(wish, by_members=False)
         for number, (queue_id, offset) in enumerate(plan.moved.items(), 1):
             if number % QUEUES_AT_A_STEP == 0:
-                await asyncio.sleep(0)  # others are served in between
+                await asyncio.sleep(0)  # serves other requests in between
             self._offsets.reset(wish.topic, wish.group, queue_id, offset)
             self._on_reset(wish.topic, queue_id)
         return plan.stand

@@ -1,4 +1,4 @@
-"""Requests about messages that come later: sent back by a consumer, or delayed."""
+"""Requests about messages for later: sent back by a consumer, or delayed."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from rocketpost.transport.connection import Connection
 
 
 class RetryHandlers:
-    """Serves send-backs, and tells how far delayed messages are delivered.
+    """Serves send-backs, and requests for the progress of delayed messages.
 
     Args:
         put: Stores messages as safely as sends are stored.
-        broker_writable: Whether the broker's permission has the write bit.
+        broker_writable: Returns whether the broker's permission has the write bit.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class RetryHandlers:
     async def send_back(
         self, connection: Connection, command: Command, header: SendBackHeader
     ) -> Reply:
-        """Store a message again, for later or among the dead letters; answer once it is stored."""
+        """Store a message again, for later or as a dead letter; answer once it is stored."""
         draft = self._service.draft(
             header,
             client_version=command.version,
@@ -65,5 +65,5 @@ class RetryHandlers:
         return Reply()
 
     def delay_offsets(self, connection: Connection, command: Command, header: None) -> Reply:
-        """Return how far each level is delivered, as ``delayOffset.json`` has it."""
+        """Return the progress of each level, in the form of ``delayOffset.json``."""
         return Reply(body=self._progress.body())

@@ -1,8 +1,8 @@
-"""Requests to send: decoded, drafted, handed to the log writer; answered when that says so.
+"""Requests to send: decodes them, drafts messages, and answers when the log writer says so.
 
 The handler decides nothing about safety: ``server.log_writer`` writes, waits and tells it which
-sends to acknowledge or refuse. A duplicate (``broker.dedup.service``) waits for as much as its
-original does.
+sends to acknowledge or refuse. A duplicate (``broker.dedup.service``) waits until its original is
+as safe as an acknowledged send.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _NO_WAIT = f"{names.WAIT_STORE}\x01false\x02"
 
 
 class ClientSend(PendingSend, gc=False):
-    """A send of a client, with what its answer needs."""
+    """A client's send, with the data for its answer."""
 
     connection: Connection
     command: Command
     duplicates: bytes
-    """Of each message whether it is a duplicate; empty if nobody asked and none is."""
+    """A flag for each message, true for duplicates; may be empty if there are none."""
     recall_handle: str | None
-    """By which a timed message is recalled, "" if it cannot be; None for other messages."""
+    """Handle to recall a timed message, "" if it cannot be; None for other messages."""
 
 
 class SendHandler:
@@ -78,7 +78,7 @@ class SendHandler:
         self._region = region
         self._broker_name = broker_name
         self.trace_on = True
-        # What a stored message is answered with, by far the commonest response of a broker.
+        # The answer to a stored message, by far the most common response of a broker.
         region_json = msgspec.json.encode(region).replace(b"%", b"%%")
         before = (
             b'{"code":0,"extFields":{"msgId":"' + self._id_prefix + b'%016X","queueId":"%d",'
@@ -100,7 +100,7 @@ class SendHandler:
         ]
 
     def send(self, connection: Connection, command: Command, header: SendHeader) -> None:
-        """Serve a send, single or batch: a header field decides, not the code."""
+        """Serve a single or batch send; a header field tells which, not the request code."""
         if header.sequence is not None or self._keys.is_on:
             self._send_once(connection, command, header)
             return
@@ -117,7 +117,7 @@ class SendHandler:
                     header, command.body, born_host=host, client_version=command.version
                 )
                 appended = writer.append(draft)
-                if draft.topic in WAITING_TOPICS:  # the sender knows nothing of that queue
+                if draft.topic in WAITING_TOPICS:  # the sender does not know that queue
                     real_topic, queue_id = real_queue(draft)
                     appended = appended._replace(topic=real_topic, queue_id=queue_id)
                     if draft.topic == TIMER_TOPIC and not command.flag & ONEWAY:
@@ -140,7 +140,7 @@ class SendHandler:
         writer.submit(send)
 
     def _send_once(self, connection: Connection, command: Command, header: SendHeader) -> None:
-        """Store what is new of a send; what is not is answered like its original."""
+        """Store the new messages of a send; answer the duplicates like their originals."""
         writer, host = self._writer, connection.peer_host
         try:
             if self._refuses_new:
@@ -184,7 +184,7 @@ class SendHandler:
             writer.submit_duplicate(send)
 
     def _handle(self, draft: Draft, stored: Appended, *, is_new: bool) -> str | None:
-        """Return how a timed message is recalled; a duplicate is as its original is."""
+        """Return the recall handle of a timed message; a duplicate has that of its original."""
         if is_new:
             return recall_handle(decode_properties(draft.properties), self._broker_name)
         record = self._store.record_at(stored.position)
@@ -192,21 +192,21 @@ class SendHandler:
             return None  # delivered meanwhile, or not visible yet
         return recall_handle(record.properties, self._broker_name)
 
-    # What the log writer says of sends.
+    # Called by the log writer.
 
     def acknowledge(self, sends: list[ClientSend]) -> None:
-        """Answer sends that are stored; those to a new topic when it has a route."""
+        """Answer stored sends; for a new topic, answer once it has a route."""
         if self._announcing.topics:
             sends = self._hold_back_new(sends)
         self._answer_stored(sends)
 
     def answer_late(self, sends: list[ClientSend]) -> None:
-        """Answer sends that are written, while the disk is slow."""
+        """Answer written sends with a flush timeout, because the disk is slow."""
         for send in sends:
             self._answer(send, self._reply(send, ResponseCode.FLUSH_DISK_TIMEOUT))
 
     def refuse(self, sends: list[ClientSend], error: StoreError) -> None:
-        """Refuse sends that may not be there after a crash."""
+        """Refuse sends whose messages may be lost in a crash."""
         for send in sends:
             self._answer(send, Reply(ResponseCode.SERVICE_NOT_AVAILABLE, remark=str(error)))
 
@@ -217,7 +217,7 @@ class SendHandler:
         self.refuse(sends, error)
 
     def _hold_back_new(self, sends: list[ClientSend]) -> list[ClientSend]:
-        """Let the first sends to a topic wait until it has a route; return the others."""
+        """Hold the first sends to a new topic until it has a route; return the others."""
         new: list[ClientSend] = []
         known: list[ClientSend] = []
         for send in sends:
@@ -290,7 +290,7 @@ class SendHandler:
 def _wants_early_answer(command: Command, header: SendHeader) -> bool:
     """Return whether a sender waits for the write only; shrink the command if it waits for more.
 
-    While the disk is slow, only what the answers need is kept of sends that wait for it.
+    For sends that wait for the disk, only the data for their answers is kept in memory.
     """
     if command.flag & ONEWAY or _NO_WAIT in header.properties:
         return True

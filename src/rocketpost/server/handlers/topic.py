@@ -36,18 +36,18 @@ logger = logging.getLogger(__name__)
 
 
 class Dropped(Protocol):
-    """Queues that are gone, but not yet from the disk."""
+    """Dropped queues that are still on disk."""
 
     def finish_blocking(self) -> None:
-        """Make every deletion so far durable, this one and others."""
+        """Make this and all earlier deletions durable."""
         ...
 
 
 class Store(Protocol):
-    """The store, as far as deleting a topic needs it."""
+    """The part of the store that deletes a topic."""
 
     def drop_queues(self, topic: str) -> Dropped:
-        """Forget the queues of a topic."""
+        """Drop the queues of a topic."""
         ...
 
 
@@ -110,7 +110,7 @@ class TopicHandlers:
         ]
 
     async def update(self, connection: Connection, command: Command, header: CreateTopic) -> Reply:
-        """Create or change one topic; what the request leaves out stays as it is."""
+        """Create or change one topic; fields missing in the request stay as they are."""
         wanted = TopicChange(
             topic_name=header.topic,
             read_queue_nums=header.read_queue_nums,
@@ -145,10 +145,10 @@ class TopicHandlers:
         return Reply(remark="; ".join(filter(None, warnings)) or None)
 
     def _judge(self, planned: Updated, *, force: bool) -> str | None:
-        """Return what a change hides, in words.
+        """Return a warning about the messages that a change hides, or None.
 
         Raises:
-            IllegalOperation: It hides messages and is not forced.
+            IllegalOperation: The change hides messages and is not forced.
         """
         before, after = planned
         gone = range(after.read_queue_nums, before.read_queue_nums if before else 0)
@@ -162,7 +162,7 @@ class TopicHandlers:
         return warning
 
     async def delete(self, connection: Connection, command: Command, header: TopicRequest) -> Reply:
-        """Delete a topic with its queues and offsets; success also if there is none."""
+        """Delete a topic with its queues and offsets; succeed also if there is none."""
         topic = header.topic
         self._topics.check_name(topic)
         dropped = self._store.drop_queues(topic)
@@ -171,7 +171,7 @@ class TopicHandlers:
         self._offsets.forget_topic(topic)
         self._stats.forget_topic(topic)
         async with self._finishing:
-            # One that began since has done this as well: all that is dropped goes at once.
+            # A later request may have finished this one too: it deletes all dropped queues.
             if self._finished_count < number:
                 covered = self._dropped_count
                 await asyncio.to_thread(dropped.finish_blocking)
@@ -180,7 +180,7 @@ class TopicHandlers:
         return Reply()
 
     def all_configs(self, connection: Connection, command: Command, header: None) -> Reply:
-        """List every topic with its configuration, as a slave wants it."""
+        """List every topic with its configuration, in the form that a slave reads."""
         return json_reply(encode_topic_table(self._topics.body()))
 
     def config(self, connection: Connection, command: Command, header: TopicRequest) -> Reply:
@@ -188,11 +188,11 @@ class TopicHandlers:
         return json_reply(self._topics.require(header.topic))
 
     def system_topics(self, connection: Connection, command: Command, header: None) -> Reply:
-        """List the topics that the system keeps for itself."""
+        """List the system topics."""
         return json_reply(TopicList(topic_list=sorted(self._topics.system_topics)))
 
     def state(self, connection: Connection, command: Command, header: TopicRequest) -> Steps[Reply]:
-        """Return where the queues of a topic begin and end."""
+        """Return the first and last offsets of a topic's queues."""
         config = self._topics.require(header.topic)
         state = yield from self._queries.topic_state(config)
         return json_reply((yield from encode_topic_state_steps(state)))

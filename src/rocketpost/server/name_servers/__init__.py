@@ -1,1 +1,1 @@
-"""A broker's dealings with name servers: registration, routes of others."""
+"""A broker as a client of name servers: registration, routes of topics."""

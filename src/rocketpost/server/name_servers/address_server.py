@@ -1,7 +1,7 @@
-"""Name servers that an HTTP address server lists, for brokers whose file names none.
+"""Name servers listed by an HTTP address server, for brokers without a configured list.
 
-As in RocketMQ: ``fetchNamesrvAddrByAddressServer`` switches it on, and counts only where neither
-the file nor NAMESRV_ADDR names any. The list is one line, ``host:port;host:port``.
+As in RocketMQ, ``fetchNamesrvAddrByAddressServer`` switches it on. It is used only if neither the
+file nor NAMESRV_ADDR names a name server. The list is one line, ``host:port;host:port``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class AddressServer:
         self._last_failure = ""
 
     async def fetch(self) -> list[str] | None:
-        """Return the name servers that are listed now; None if they cannot be learnt."""
+        """Return the name servers that are listed now; None if they cannot be fetched."""
         try:
             found = await asyncio.to_thread(fetch_addresses_blocking, self._url)
             listed = parse_name_servers(";".join(found))
@@ -42,6 +42,6 @@ class AddressServer:
         return listed
 
     def _failed(self, reason: str) -> None:
-        if reason != self._last_failure:  # once, not every few seconds
+        if reason != self._last_failure:  # logged once, not every few seconds
             logger.warning("address server failed: url=%s reason=%s", self._url, reason)
         self._last_failure = reason

@@ -1,7 +1,7 @@
-"""New topics: until the name servers know one, who made it is not told that it is done.
+"""New topics: requests that create one are answered once the name servers know it.
 
-Who creates a topic, by a tool or by the first send to it, asks for its route next. RocketMQ answers
-after it has registered the topic, and clients count on that.
+A client that creates a topic, by a tool or by the first send to it, asks for its route next.
+RocketMQ answers after it has registered the topic, and clients rely on that.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Set as AbstractSet
 
 
 class Announcing:
-    """The topics whose news are under way. Owned by the loop.
+    """The new topics that wait to be announced to the name servers. Owned by the loop.
 
     Args:
-        wait_registered: Returns once the name servers know all changes so far, or will not soon.
+        wait_registered: Returns once the name servers know all changes so far, or after some time.
     """
 
     def __init__(self, *, wait_registered: Callable[[], Awaitable[None]]) -> None:
@@ -26,21 +26,21 @@ class Announcing:
         self._after: list[Callable[[], None]] = []
         self._task: asyncio.Task[None] | None = None
         self.topics: set[str] = set()
-        """New, and perhaps not known yet."""
+        """New topics that the name servers may not know yet."""
 
     def add(self, topic: str) -> None:
-        """Note that a topic was made or changed; one that was announced before is no news."""
+        """Add a topic that was created or changed, unless it was announced before."""
         if topic not in self._announced:
             self.topics.add(topic)
             self._start()
 
     def forget(self, topic: str) -> None:
-        """Note that a topic is gone; made again, it is news again."""
+        """Forget a deleted topic; if it is created again, it is announced again."""
         self._announced.discard(topic)
         self.topics.discard(topic)
 
     def when_announced(self, topics: AbstractSet[str], callback: Callable[[], None]) -> None:
-        """Call back once ``topics`` are known."""
+        """Call ``callback`` once the name servers know ``topics``."""
         if topics <= self._round:
             self._round_after.append(callback)
         else:
@@ -48,7 +48,7 @@ class Announcing:
             self._start()
 
     async def close(self) -> None:
-        """Stop waiting; who waits is called at once."""
+        """Stop waiting, and call every waiting callback now."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

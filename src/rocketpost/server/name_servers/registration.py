@@ -1,9 +1,9 @@
-"""A broker's side of registration: every name server is told, each on its own.
+"""A broker's registration with its name servers, with each one independently.
 
-One task per name server registers at start, every ``registerNameServerPeriod``, at once when
-something changed, and again when the connection is lost; a name server that is dead or refuses
-holds up no other. Each registration brings all topics: a name server that missed an earlier one is
-right again after the next, and changes that come in a burst share one.
+One task per name server registers at start, every ``registerNameServerPeriod``, at once after a
+change, and again when the connection is lost. A dead or refusing name server does not delay the
+others. Each registration sends all topics. So a name server that missed one is right again after
+the next, and a burst of changes shares one registration.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class Announcement:
         cluster: The cluster's name.
         name: The broker's name.
         broker_id: 0, the master.
-        address: Where clients reach it.
-        ha_address: Where replicas reach it.
-        data_version: The edition of ``topics``.
+        address: The address for clients.
+        ha_address: The address for replicas.
+        data_version: The version of ``topics``.
         topics: Every topic, by name.
-        permission: ``brokerPermission``: what topics may do at most while it is not 6.
+        permission: ``brokerPermission``: an upper limit of the topics' permissions.
     """
 
     cluster: str
@@ -67,7 +67,7 @@ def parse_name_servers(text: str) -> list[str]:
     """Split ``host:port;host:port``.
 
     Raises:
-        ConfigError: One of them is no address.
+        ConfigError: An address is malformed.
     """
     addresses = list(dict.fromkeys(part.strip() for part in text.split(";") if part.strip()))
     for address in addresses:
@@ -82,12 +82,12 @@ class Registration:
     """Keeps a broker known to its name servers. Belongs to the event loop.
 
     Args:
-        name_servers: Their addresses; none is fine.
-        announce: Returns what to say now; called for every registration.
-        period_ms: Between registrations.
-        timeout_ms: How long an answer may take.
+        name_servers: Their addresses; may be empty.
+        announce: Returns the current description; called for every registration.
+        period_ms: The time between registrations.
+        timeout_ms: The time that an answer may take.
         on_order_topics: Called with a name server's address and the ordered topics it knows.
-        retry_seconds: Until the second try after a failure; doubles up to the period.
+        retry_seconds: The pause after the first failure; doubles up to the period.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Registration:
         self._retry_seconds = retry_seconds
         self._links = {address: _Link(address) for address in name_servers}
         self._connector = Connector(
-            on_request=Dispatcher().handle,  # nobody asks us anything here
+            on_request=Dispatcher().handle,  # no requests are served here
             on_lost=self._connection_lost,
         )
         self._task: asyncio.Task[None] | None = None
@@ -122,11 +122,11 @@ class Registration:
 
     @property
     def problems(self) -> dict[str, str]:
-        """Reason why clients of a name server do not find the broker, by name server."""
+        """The reason why clients do not find the broker, by name server."""
         return {each.address: each.problem for each in self._links.values() if each.problem}
 
     async def start(self) -> None:
-        """Begin; return when every name server was tried once, or after some seconds."""
+        """Begin to register; return when each name server was tried, or after some seconds."""
         assert self._task is None
         self._task = asyncio.create_task(self._run(), name="registration")
         first = [asyncio.ensure_future(link.tried.wait()) for link in self._links.values()]
@@ -136,7 +136,7 @@ class Registration:
                 each.cancel()
 
     async def use(self, name_servers: Sequence[str]) -> None:
-        """Register with these name servers from now on; tell the others goodbye."""
+        """Register with these name servers from now on; unregister from the others."""
         gone = [link for address, link in self._links.items() if address not in name_servers]
         new = [_Link(address) for address in name_servers if address not in self._links]
         self._links = {
@@ -152,7 +152,7 @@ class Registration:
             self._connector.drop(link.address)
 
     def changed(self) -> None:
-        """Register soon, as there is something new to say."""
+        """Register again soon, because of a change."""
         self._edition += 1
         for link in self._links.values():
             link.wake.set()
@@ -160,8 +160,8 @@ class Registration:
     async def wait_registered(self) -> None:
         """Return once the name servers that can be reached know the last change.
 
-        Who creates a topic asks for its route next; the answer should be there. A name server that
-        is slow or gone does not hold the caller up for long.
+        A client that creates a topic asks for its route next, and should find it. A slow or
+        unreachable name server does not delay the caller for long.
         """
         edition = self._edition
         try:
@@ -177,7 +177,7 @@ class Registration:
             logger.info("name servers are slow to take a change: edition=%s", edition)
 
     async def stop(self) -> None:
-        """Tell every name server goodbye and return when all connections are closed."""
+        """Unregister from every name server; return when all connections are closed."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -189,7 +189,7 @@ class Registration:
         async with asyncio.TaskGroup() as self._group:
             for link in self._links.values():
                 self._begin(link)
-            await asyncio.Event().wait()  # more may come; stopping cancels it
+            await asyncio.Event().wait()  # name servers may be added; a stop cancels this
 
     def _begin(self, link: _Link) -> None:
         if self._group is not None:
@@ -249,9 +249,9 @@ class Registration:
         return news
 
     async def _look_for_rival(self, link: _Link, news: Announcement) -> None:
-        """Find out whether clients are sent to somebody else under our name.
+        """Check whether the name server routes clients of our name to another broker.
 
-        Some name servers say yes to every registration and keep to another broker all the same.
+        Some name servers accept every registration, but keep the route to another broker.
         """
         connection = self._connector.peek(link.address)
         if connection is None:
@@ -264,7 +264,7 @@ class Registration:
                 timeout=self._timeout,
             )
             if response.code != ResponseCode.SUCCESS:
-                return  # it is too old for this question
+                return  # it is too old for this request
             members = decode_member_group(response.body).broker_addrs
         except RocketpostError as error:
             logger.info("members not known: name_server=%s reason=%s", link.address, error)
@@ -274,7 +274,7 @@ class Registration:
     async def _unregister(self, link: _Link) -> None:
         connection = self._connector.peek(link.address)
         if connection is None:
-            return  # The name server has noticed the loss, or will.
+            return  # the name server notices the lost connection
         news = self._announce()
         header = UnregisterBroker(
             broker_name=news.name,
@@ -320,7 +320,7 @@ class _Link:
         self.failures = 0
 
     def saw(self, news: Announcement, address: str | None) -> None:
-        """Note which address clients get for our name and id."""
+        """Record the address that clients get for our name and id."""
         problem = ""
         if address != news.address:
             problem = f"clients of {news.name} are sent to {address or 'nobody'}"
@@ -342,7 +342,7 @@ class _Link:
         self.failures += 1
 
     async def sleep(self, seconds: float) -> None:
-        """Wait for the next registration: until woken, but let a burst of changes pass."""
+        """Wait until woken or until the time is over; let a burst of changes collect."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         try:

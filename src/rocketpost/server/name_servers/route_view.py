@@ -1,8 +1,8 @@
-"""The name servers' view of topics on all brokers, as far as this broker has to know.
+"""Routes of topics on all brokers, fetched from the name servers as this broker needs them.
 
-A route is fetched when somebody first asks for it, and again and again while somebody keeps asking.
-As long as no name server answers, what was known last holds. A broker without name servers knows
-its own queues only.
+A route is fetched at the first request for it, and refreshed while requests for it continue. While
+no name server answers, the last known route stays valid. A broker without name servers knows only
+its own queues.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ logger = logging.getLogger(__name__)
 
 POLL_SECONDS: Final = 30.0
 TOPICS_MAX: Final = 32_768
-"""Topics that are followed; of more, each question goes to a name server."""
+"""Most topics that are followed; requests for others always ask a name server."""
 QUEUES_MAX: Final = 65_536
-"""Queues of one topic; who has more gets no answer."""
+"""Most queues of one topic; a route with more is skipped."""
 ROUNDS_UNASKED: Final = 20
-"""A topic is followed until nobody has asked for so many rounds."""
+"""Number of rounds without a request after which a topic is no longer followed."""
 _ANSWER_SECONDS: Final = 1.0
 
 Queues = list[MessageQueue]
@@ -48,7 +48,7 @@ class RouteView:
     """Routes of topics on all brokers. Belongs to the event loop.
 
     Args:
-        name_servers: Whom to ask.
+        name_servers: The addresses of the name servers.
         own_queues: Returns the readable queues of a topic on this broker, None if it is unknown.
     """
 
@@ -61,10 +61,10 @@ class RouteView:
         self._name_servers = list(name_servers)
         self._own_queues = own_queues
         self.poll_seconds = POLL_SECONDS
-        """How long to wait between two looks at the topics that are asked for."""
+        """Time between two refreshes of the followed topics."""
         self._known: dict[str, _Known] = {}
         self._fetching: dict[str, asyncio.Future[Queues | None]] = {}
-        self._connector = Connector(on_request=Dispatcher().handle)  # nobody asks us anything here
+        self._connector = Connector(on_request=Dispatcher().handle)  # no requests are served here
 
     def __len__(self) -> int:
         return len(self._known)
@@ -76,10 +76,10 @@ class RouteView:
         self._name_servers = list(name_servers)
 
     async def queues(self, topic: str) -> Queues | None:
-        """Return the readable queues of a topic on all brokers; None if nobody knows it.
+        """Return the readable queues of a topic on all brokers; None if no name server knows it.
 
         Raises:
-            RocketpostError: No name server answers, and nothing is known from before.
+            RocketpostError: No name server answers, and no earlier route is known.
         """
         if not self._name_servers:
             return self._own_queues(topic)
@@ -94,7 +94,7 @@ class RouteView:
         return await asyncio.shield(fetching)
 
     async def run(self) -> None:
-        """Keep what is asked for fresh, until cancelled."""
+        """Refresh the followed routes until cancelled."""
         while True:
             await asyncio.sleep(self.poll_seconds)
             try:
@@ -138,7 +138,7 @@ class RouteView:
                 return _readable(topic, decode_route(answer.body))
             except RocketpostError as error:
                 failure = error
-                # The next question goes to another one first.
+                # The next request goes to another one first.
                 if address in self._name_servers:
                     self._name_servers.remove(address)
                     self._name_servers.append(address)

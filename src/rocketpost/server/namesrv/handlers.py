@@ -1,4 +1,4 @@
-"""Answers of a name server: routes, registrations, key-value tables, its own settings."""
+"""Request handlers of a name server: routes, registrations, key-value tables, settings."""
 
 from __future__ import annotations
 
@@ -70,14 +70,14 @@ _UNIT_SUB: Final = 2
 
 
 class NamesrvHandlers:
-    """The requests of a name server. Belongs to the event loop.
+    """The request handlers of a name server. Belongs to the event loop.
 
     Args:
         config: The settings; UPDATE_NAMESRV_CONFIG replaces them.
         table: The routes.
         kv: The key-value table.
-        clock: Tells how long brokers have been silent.
-        on_registered: Called with every broker that was not known before.
+        clock: Measures the silence of brokers.
+        on_registered: Called with every new broker.
         on_config: Called after the settings have changed.
     """
 
@@ -197,7 +197,7 @@ class NamesrvHandlers:
         ]
 
     def started(self) -> None:
-        """Count the time during which routes may be withheld from now on."""
+        """Begin the time during which routes may be withheld."""
         self._started_ms = self._clock.now_ms()
 
     # Brokers.
@@ -271,7 +271,7 @@ class NamesrvHandlers:
         return Reply()
 
     def _touch(self, connection: Connection, cluster: str, address: str) -> None:
-        """Note a sign of life; nobody else can keep a broker that is gone in the routes."""
+        """Record a sign of life. Only the broker's own host can keep it in the routes."""
         self._table.touch(cluster, address, self._clock.now_ms(), source=connection.peer[0])
 
     # Routes.
@@ -282,7 +282,7 @@ class NamesrvHandlers:
             raise ServerError("name server not ready")
         if (header.zone_mode or "").lower() == "true" and (header.zone_name or "").strip():
             near = restrict_to_zone(self._find(header.topic), header.zone_name or "")
-            # Java writes this answer anew, always in the plain form.
+            # Java encodes this answer again, always in the plain form.
             return Reply(body=_encode(near, standard=False))
         standard = command.version >= VERSION_STANDARD_JSON or bool(
             header.accept_standard_json_only
@@ -432,7 +432,7 @@ class NamesrvHandlers:
 
 
 class _RouteCache:
-    """Encoded routes of one edition of the tables, so that a poll costs a look-up."""
+    """Encoded routes of one edition of the tables, so that a poll costs only a look-up."""
 
     def __init__(self) -> None:
         self._bodies: dict[tuple[str, bool], bytes] = {}

@@ -1,4 +1,4 @@
-"""The name server's key-value table on disk: a change is seen only once it is safe there."""
+"""The name server's key-value table on disk: a change is visible once it is saved."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rocketpost.store.files import FileSystem, RealFiles
 from rocketpost.store.tables import TableFile
 
 WAITING_MAX: Final = 1024
-"""Changes that wait for the one being written; more are refused."""
+"""Most changes that may wait for the one being written; more are refused."""
 
 
 class KvFile:
@@ -39,8 +39,8 @@ class KvFile:
         """Read the file, if there is one.
 
         Raises:
-            ConfigError: It cannot be read.
-            StoreError: It holds no such table, and neither does its backup.
+            ConfigError: The file cannot be read.
+            StoreError: Neither the file nor its backup holds a valid table.
         """
         if not self._file:
             return
@@ -52,12 +52,12 @@ class KvFile:
             ) from error
 
     async def change(self, change: Callable[[KvConfig], KvConfig]) -> None:
-        """Replace the table by what ``change`` makes of it; return once that is on disk.
+        """Replace the table by the result of ``change``; return once it is on disk.
 
         Raises:
             SystemBusy: Too many changes wait already.
-            ServerError: It could not be written; the table is what it was.
-            Fault: ``change`` refused.
+            ServerError: The table could not be written, and stays as it was.
+            Fault: ``change`` refuses.
         """
         if self._waiting >= WAITING_MAX:
             raise SystemBusy(f"{self._waiting} changes of the table wait for the disk already")
@@ -72,8 +72,8 @@ class KvFile:
             self._waiting -= 1
 
     async def settle(self) -> None:
-        """Return once no change is under way."""
-        async with self._lock:  # it is fair: who came before has been served
+        """Wait until no change is being written."""
+        async with self._lock:  # fair: all earlier changes are done by then
             return
 
     async def _save(self, table: KvConfig) -> None:

@@ -1,7 +1,7 @@
-"""The name server process: a listener, the route tables and the key-value file, wired together.
+"""The name server process: its listener, route tables and key-value file.
 
-Name servers do not know each other: every broker registers with each of them. A broker is gone when
-it says so, when its connection is lost, or when it has been silent for longer than it promised.
+Name servers do not know each other: every broker registers with each of them. A broker is removed
+when it unregisters, when its connection is lost, or when it was silent for longer than announced.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 class SteadyClock:
-    """Time that only goes forward: a corrected wall clock must not make brokers expire."""
+    """A clock that never goes back: a corrected wall clock must not make brokers expire."""
 
     def now_ms(self) -> int:
         """Return the milliseconds since some moment in the past."""
@@ -38,7 +38,7 @@ class NameServer:
 
     Args:
         config: The settings; port 0 takes a free port.
-        clock: What silence is measured with.
+        clock: Measures the silence of brokers.
     """
 
     def __init__(self, config: NamesrvConfig | None = None, *, clock: Clock | None = None) -> None:
@@ -76,7 +76,7 @@ class NameServer:
 
     @property
     def port(self) -> int:
-        """The bound port, which differs from the wished one if that was 0."""
+        """The bound port, which differs from the configured port if that is 0."""
         return self._listener.port
 
     @property
@@ -117,14 +117,14 @@ class NameServer:
             await self.stop()
 
     async def failed(self) -> str:
-        """Return, if ever, why the name server cannot go on; nothing makes it give up."""
+        """Wait forever: no failure stops a name server."""
         never: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         return await never
 
     def scan(self) -> None:
         """Remove a broker that was silent for too long, and close its connection; then the next.
 
-        Each may have a hundred thousand topics, so others are served in between.
+        A broker may have a hundred thousand topics, so requests are served in between.
         """
         late = self._table.expire(self._clock.now_ms(), count_max=1)
         if late and not self._stopping.is_set():
@@ -151,7 +151,7 @@ class NameServer:
 
     def _connection_lost(self, connection: Connection) -> None:
         lost = self._table.remove_lost(connection, count_max=1)
-        if lost:  # as in a scan: there may be more
+        if lost:  # as in a scan, there may be more
             asyncio.get_running_loop().call_soon(self._connection_lost, connection)
         for identity in lost:
             if not self._stopping.is_set():

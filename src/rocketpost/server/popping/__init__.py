@@ -1,1 +1,1 @@
-"""Popping in the server: held pops, the storing of changes, and the revival of messages."""
+"""Popping in the server: held pops, storage of changes, revival of messages."""

@@ -1,8 +1,8 @@
-"""Serves pops: looks for messages, stores what is handed out, parks who finds nothing.
+"""Serves pops: looks for messages, stores checkpoints, parks pops that find nothing.
 
-The services of ``broker.pop`` decide; here is what waits. A waiter is whoever wants the answer of a
-pop: a connection, or a caller in this process. It gets one answer, or one refusal: at once, when
-what was popped is stored, or when it has waited.
+The services of ``broker.pop`` decide; this module waits. A waiter is the receiver of the answer to
+a pop: a connection, or a caller in this process. It gets one answer or one refusal: at once, when
+the pop's checkpoint is stored, or when the wait is over.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from rocketpost.transport.turns import Turns
 T = TypeVar("T")
 
 HELD_WEIGHT_MAX: Final = 1_000_000
-"""Tags, and expressions in their measure, of all pops that wait."""
+"""Most tags, and expressions counted as tags, of all waiting pops."""
 
 
 class HeldPopLimits(NamedTuple):
-    """Bounds on pops that wait."""
+    """Limits on waiting pops."""
 
     count_max: int = 100_000
     in_place_max: int = 1024
-    """Pops that may wait for one queue, or for all queues of a topic, in one group."""
+    """Most waiting pops of one group for one queue, or for all queues of a topic."""
     of_one_max: int = 16_384
-    """Pops that one owner may have waiting."""
+    """Most waiting pops of one owner."""
 
 
 class PopWaiter(Protocol):
-    """Whoever wants the answer of a pop."""
+    """The receiver of the answer to a pop."""
 
     @property
     def owner(self) -> Hashable:
-        """Whose share of the waiting pops it counts against: a connection, or another client."""
+        """The connection or other client in whose share of waiting pops it counts."""
         ...
 
     @property
@@ -55,15 +55,15 @@ class PopWaiter(Protocol):
         ...
 
     def parked(self) -> None:
-        """Hear that the answer will take long: nothing was found, and this waits now."""
+        """Note that nothing was found and the pop waits now."""
         ...
 
     def resume(self, answer: PopAnswer, /) -> None:
-        """Take the answer."""
+        """Receive the answer."""
         ...
 
     def refuse(self, error: Exception, /) -> None:
-        """Take the reason why there is no answer."""
+        """Receive the reason why there is no answer."""
         ...
 
 
@@ -73,11 +73,11 @@ class _Held(NamedTuple):
 
 
 class PopDesk:
-    """Serves pops and questions for news. Owned by the loop.
+    """Serves pops and requests for notification. Owned by the loop.
 
     Args:
-        ordered: Serves those who pop in order.
-        turns: Where pops that are woken wait for their turn.
+        ordered: Serves pops in order.
+        turns: The queue in which woken pops wait for their turn.
     """
 
     def __init__(
@@ -102,33 +102,33 @@ class PopDesk:
         return len(self._holds)
 
     def held_in(self, place: Place) -> int:
-        """Return how many pops wait in one place."""
+        """Return the number of pops that wait in one place."""
         return self._holds.count(place)
 
     # Requests.
 
     def pop(self, header: PopMessage, waiter: PopWaiter) -> Steps[None]:
-        """Answer a pop when what it takes is stored, or hold it.
+        """Answer a pop once its checkpoint is stored, or hold it.
 
         Raises:
-            Fault: The pop is refused; its waiter hears nothing of it.
+            Fault: The pop is refused; its waiter is not called.
         """
         request = self._requests.pop(header, waiter)
         popped = yield from self._look(self._pop, request, _has_parts)
         self._serve(waiter, self._requests.decide(request, popped, header.poll_time))
 
     def notify(self, header: Notification, waiter: PopWaiter) -> Steps[None]:
-        """Answer as soon as a pop might find something.
+        """Answer as soon as a pop might find messages.
 
         Raises:
-            Fault: The question is refused; its waiter hears nothing of it.
+            Fault: The request is refused; its waiter is not called.
         """
         request = self._requests.news(header, waiter)
         found = yield from self._look(self._has_message, request, bool)
         self._serve(waiter, self._requests.decide_news(request, header.poll_time, found=found))
 
     def peek(self, header: PeekMessage, caller: Caller) -> Steps[tuple[list[memoryview], int]]:
-        """Return what a pop would take, and how much more there is; takes nothing."""
+        """Return the messages that a pop would take, and the number of others; take none."""
         return self._service.peek(self._requests.peek(header, caller))
 
     # Events.
@@ -138,21 +138,21 @@ class PopDesk:
         self._holds.arrived(messages)
 
     def wake(self, topic: str, queue_id: int) -> None:
-        """Have waiting pops look at a queue again: there may be something for them now."""
+        """Have waiting pops look at a queue again: there may be messages for them now."""
         self._holds.offer(topic, queue_id)
 
     def drop(self, owner: Hashable) -> None:
-        """Forget the pops of an owner that is gone."""
+        """Drop the pops of a lost owner."""
         self._holds.drop(owner)
 
     def cancel(self, waiter: PopWaiter) -> None:
-        """Forget one pop, if it waits: nobody wants its answer any more."""
+        """Drop one pop, if it waits, without an answer."""
         for waiting in self._holds.of(waiter.owner):
             if waiting.payload.waiter is waiter:
                 self._holds.cancel(waiting)
 
     def close(self) -> None:
-        """Answer every pop that waits."""
+        """Answer every waiting pop."""
         self._holds.close()
 
     # Looking.
@@ -163,7 +163,7 @@ class PopDesk:
         request: PopRequest,
         is_found: Callable[[T], bool],
     ) -> Steps[T]:
-        """Look for messages; those that arrive during the look count as well."""
+        """Look for messages, including those that arrive during the search."""
         steps = look(request)
         try:
             next(steps)
@@ -218,9 +218,9 @@ class PopDesk:
         )
 
     def _try_again(self, waiting: Waiting[_Held], fresh: Fresh) -> Steps[bool]:
-        """Look again for one that waits; come to whether it is answered."""
+        """Look for messages for a waiting pop again; return whether it is answered."""
         waiter, hold = waiting.payload
-        # With a bound on unacknowledged messages, acks make room in any queue, and tell nobody.
+        # With a limit on unacknowledged messages, an ack makes room in any queue unnoticed.
         only = fresh if self._service.unacked_max is None else None
         try:
             request = self._requests.renew(hold, only)
@@ -236,7 +236,7 @@ class PopDesk:
             assert isinstance(outcome, PopAnswer)
             self._answer(waiter, outcome)
         except Exception as error:
-            # One pop that fails must not keep the others from their answers.
+            # One failed pop must not stop the answers to the others.
             waiter.refuse(error)
         return True
 
@@ -248,7 +248,7 @@ class PopDesk:
         if answer.popped is None:
             waiter.resume(answer)
         else:
-            # There is one log: the newest is known last.
+            # There is one log, so the newest change settles last.
             change = answer.popped.parts[-1].change
             self._recorder.when_settled(change, lambda: _hand_out(waiter, answer))
 

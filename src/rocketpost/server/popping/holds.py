@@ -28,7 +28,7 @@ from rocketpost.transport.turns import BUDGET_SECONDS, SlicedWork, Turns, advanc
 P = TypeVar("P")
 
 Fresh = dict[tuple[str, int], None]
-"""Topics and queues that have something new, oldest first."""
+"""Topics and queues with new messages, oldest first."""
 
 
 class Waiting(Generic[P]):
@@ -59,19 +59,18 @@ class Waiting(Generic[P]):
         self.number = 0
         self.is_held = False
         self.is_busy = False
-        """Whether it is looking just now, perhaps between two steps."""
+        """Whether it is looking for messages now, perhaps between two steps."""
         self.is_late = False
-        """Whether its time ended meanwhile."""
+        """Whether its time ended during that search."""
 
 
 class PopHolds(Generic[P]):
     """The waiting pops of a broker. Owned by the loop.
 
     Args:
-        retry: Tries a pop again in queues that have something new; comes to whether it is
-            answered now.
-        time_over: Answers a pop that has waited long enough; it is not held any more by then.
-        turns: Where waking many waits for its turn.
+        retry: Tries a pop again in queues with new messages; returns whether it is answered now.
+        time_over: Answers a pop whose time is over; it is no longer held by then.
+        turns: The queue in which the waking of many pops waits for its turn.
     """
 
     def __init__(
@@ -97,22 +96,22 @@ class PopHolds(Generic[P]):
         self._weights: dict[Hashable, int] = {}
         self._total = 0
         self.weight = 0
-        """Tags and expressions of those that wait, which is most of the memory they take."""
+        """Tags and expressions of all waiting pops: most of the memory."""
 
     def __len__(self) -> int:
         return self._total
 
     def count(self, place: Place) -> int:
-        """Return how many wait in one place."""
+        """Return the number of pops that wait in one place."""
         group = self._by_group.get((place.topic, place.group), {})
         return len(group.get(place.queue_id, ()))
 
     def count_of(self, owner: Hashable) -> int:
-        """Return how many of one owner wait."""
+        """Return the number of waiting pops of one owner."""
         return len(self._by_owner.get(owner, ()))
 
     def weight_of(self, owner: Hashable) -> int:
-        """Return what those of one owner weigh, by their tags and expressions."""
+        """Return the weight of one owner's pops: their tags and expressions."""
         return self._weights.get(owner, 0)
 
     def park(self, waiting: Waiting[P], *, retry_topics: Sequence[str], seconds: float) -> None:
@@ -120,8 +119,8 @@ class PopHolds(Generic[P]):
 
         Args:
             waiting: The pop.
-            retry_topics: Where messages come again for its group.
-            seconds: How long at most.
+            retry_topics: The topics in which messages are delivered again to its group.
+            seconds: The longest wait.
         """
         if self._is_closed:
             self._time_over(waiting)
@@ -146,7 +145,7 @@ class PopHolds(Generic[P]):
             self._weights[waiting.owner] = before + waiting.weight
 
     def arrived(self, messages: Iterable[Appended]) -> None:
-        """Offer messages to those that wait, soon: the store may be at work right now."""
+        """Offer messages to waiting pops soon, not now: a commit may be in progress."""
         if not self._total and not self._lookers:
             return
         for message in messages:
@@ -154,7 +153,7 @@ class PopHolds(Generic[P]):
                 self.offer(message.topic, message.queue_id)
 
     def offer(self, topic: str, queue_id: int) -> None:
-        """Have those that wait for a queue look at it again, soon."""
+        """Have the pops that wait for a queue look at it again soon."""
         for fresh in self._lookers.get(topic, {}).values():
             fresh[topic, queue_id] = None
         watching = self._watched.get(topic)
@@ -166,7 +165,7 @@ class PopHolds(Generic[P]):
 
     @contextlib.contextmanager
     def looking(self, topics: Sequence[str]) -> Iterator[Fresh]:
-        """Note what becomes new in ``topics`` while somebody looks through them in steps."""
+        """Collect the queues of ``topics`` that get messages during a search in steps."""
         fresh: Fresh = {}
         for topic in topics:
             self._lookers.setdefault(topic, {})[id(fresh)] = fresh
@@ -180,7 +179,7 @@ class PopHolds(Generic[P]):
                     del self._lookers[topic]
 
     def drop(self, owner: Hashable) -> None:
-        """Forget the pops of an owner that is gone."""
+        """Drop the pops of a lost owner."""
         for waiting in list(self._by_owner.get(owner, ())):
             self._forget(waiting)
 
@@ -189,22 +188,22 @@ class PopHolds(Generic[P]):
         return list(self._by_owner.get(owner, ()))
 
     def cancel(self, waiting: Waiting[P]) -> None:
-        """Forget one pop, if it still waits."""
+        """Drop one pop, if it still waits."""
         self._forget(waiting)
 
     def close(self) -> None:
-        """Answer everything that waits, and from now on everything that would wait."""
+        """Answer every waiting pop, and from now on every pop that would wait."""
         self._is_closed = True
         for steps in list(self._waking.values()):
-            steps.close()  # it would go on in the next term, and answer once more
+            steps.close()  # else it would answer again in the next term
         self._waking.clear()
         for group in list(self._by_group.values()):
             for waiting in list(itertools.chain.from_iterable(group.values())):
-                waiting.is_busy = False  # nothing goes on any more
+                waiting.is_busy = False  # no search continues
                 self._expire(waiting)
 
     def go_on(self) -> None:
-        """Have those look again that something new was offered to; :class:`Turns` calls this."""
+        """Have the pops with offered messages look again; :class:`Turns` calls this."""
         deadline = monotonic() + BUDGET_SECONDS
         for key in [key for key in self._fresh if key not in self._waking]:
             steps = self._waking[key] = self._wake(key)
@@ -212,7 +211,7 @@ class PopHolds(Generic[P]):
                 self._turns.add(SlicedWork(steps, self._turns))
 
     def _wake(self, key: tuple[str, str]) -> Generator[None, None, None]:
-        """Have those of one group look again, one after the other."""
+        """Have the pops of one group look again, one after the other."""
         while queues := self._fresh.pop(key, None):
             for waiting in self._wanting(key, queues):
                 if not waiting.is_held:
@@ -225,18 +224,18 @@ class PopHolds(Generic[P]):
                 elif waiting.is_late and waiting.is_held:
                     self._expire(waiting)
                 elif not waiting.is_modest:
-                    break  # it would have taken anything
+                    break  # it accepts any message, so none is left
                 yield
         self._waking.pop(key, None)
 
     def _wanting(self, key: tuple[str, str], queues: Fresh) -> Iterator[Waiting[P]]:
-        """Return those who may want what is new in ``queues``, oldest first."""
+        """Return the pops that may want the new messages in ``queues``, oldest first."""
         group = self._by_group.get(key, {})
         topic = key[0]
         if all(name == topic for name, _ in queues):
             ids = dict.fromkeys([-1, *(queue_id for _, queue_id in queues)])
             found = [list(group[queue_id]) for queue_id in ids if queue_id in group]
-        else:  # what comes again is for everybody
+        else:  # retried messages are for every pop
             found = [list(waiting) for waiting in group.values()]
         return iter(found[0]) if len(found) == 1 else heapq.merge(*found, key=attrgetter("number"))
 
@@ -249,7 +248,7 @@ class PopHolds(Generic[P]):
 
     def _forget(self, waiting: Waiting[P]) -> None:
         if not waiting.is_held:
-            return  # its connection was lost while it looked
+            return  # its connection was lost during the search
         waiting.is_held = False
         assert waiting.timer is not None
         waiting.timer.cancel()

@@ -1,8 +1,8 @@
-"""Stores the changes that the services of popping decide on, and tells them what became of each.
+"""Stores the changes that the services of popping decide, and reports the outcome of each.
 
-There is one log, so changes settle in the order in which they were appended. When one does, its
-service hears of it first, and then those who wait for it. Whatever has settled is told before a
-service is asked for anything else: after a failed write it must not decide by what is gone.
+There is one log, so changes settle in the order in which they were appended. When a change settles,
+its service is told first, then its waiters. All settled changes are reported before a service is
+asked for anything else: after a failed write it must not decide by lost changes.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ T = TypeVar("T")
 C = TypeVar("C", bound=Change | None)
 
 Put = Callable[[list[Draft]], "asyncio.Future[list[Appended]]"]
-"""Appends messages at once and stores them as safely as sends are stored; raises ``StoreError`` if
-not even the first fits."""
+"""Appends messages at once and stores them as safely as sends; raises ``StoreError`` if not even
+the first fits."""
 
 
 class _Pending(NamedTuple):
@@ -42,7 +42,7 @@ class PopRecorder:
         self._by_change: dict[Change, _Pending] = {}
 
     def run(self, service: Decider, steps: ChangeSteps[T]) -> Steps[T]:
-        """Run the steps of a service, storing what they ask for.
+        """Run the steps of a service, and store the changes that they yield.
 
         Raises:
             StoreError: Nothing could be stored.
@@ -83,7 +83,7 @@ class PopRecorder:
         """Append the records of a change, unless they are being stored already.
 
         Raises:
-            RocketpostError: That is not possible now; the service knows that the change failed.
+            RocketpostError: The change cannot be stored now; the service is told of the failure.
         """
         if change.is_settled or change in self._by_change:
             return
@@ -98,7 +98,7 @@ class PopRecorder:
         future.add_done_callback(self._done)
 
     def when_settled(self, change: Change, callback: Callable[[], None]) -> None:
-        """Have something called when it is known whether a change is stored."""
+        """Call ``callback`` when it is known whether a change is stored."""
         pending = self._by_change.get(change)
         if pending is not None:
             pending.waiting.append(callback)
@@ -107,7 +107,7 @@ class PopRecorder:
             callback()
 
     async def wait(self, changes: Iterable[Change | None]) -> None:
-        """Return when it is known whether changes are stored."""
+        """Wait until it is known whether changes are stored."""
         for change in changes:
             if change is not None and not change.is_settled:
                 settled = asyncio.get_running_loop().create_future()
@@ -115,7 +115,7 @@ class PopRecorder:
                 await settled
 
     def settle(self) -> None:
-        """Tell services and those who wait of all changes that are known by now."""
+        """Report all settled changes to their services and waiters."""
         pending = self._pending
         while pending and pending[0].future.done():
             service, change, future, waiting = pending.popleft()

@@ -1,4 +1,4 @@
-"""Hands popped messages out again when they are due: asleep until the next one is."""
+"""Delivers popped messages again when they are due, and sleeps until then."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ logger = logging.getLogger(__name__)
 
 
 class Service(Protocol):
-    """What decides, as far as waiting for it goes."""
+    """The part of a popping service that the revival uses."""
 
     def next_due_ms(self) -> int | None:
-        """Return when the next message is due, None if none is."""
+        """Return the time at which the next message is due, None if there is none."""
         ...
 
     def revive(self) -> list[Change]:
-        """Return the changes that hand out what is due."""
+        """Return the changes that deliver the due messages again."""
         ...
 
     def settled(self, change: Change, /) -> None:
-        """Take note that a change is stored, or is not."""
+        """Handle a change that is stored or has failed."""
         ...
 
 
@@ -42,7 +42,7 @@ class Revival:
         self._loop = DueLoop(self._step, failure="popped messages stay")
 
     def due_changed(self) -> None:
-        """Look again if something is due earlier than what is waited for."""
+        """Wake the loop if a message is due earlier than expected."""
         due_ms = self._service.next_due_ms()
         if due_ms is not None and (self._until_ms is None or due_ms < self._until_ms):
             self._loop.wake()

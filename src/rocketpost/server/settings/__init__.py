@@ -1,1 +1,1 @@
-"""Settings of the servers, and the door through which they change."""
+"""Settings of the servers, and their changes at run time."""

@@ -1,6 +1,6 @@
-"""The broker's own settings, and how a properties file becomes them.
+"""The broker's own settings, and their conversion from a properties file.
 
-One file feeds several settings classes by RocketMQ's keys. A key that no class knows stops the
+One file fills several settings classes by RocketMQ's keys. A key that no class knows stops the
 start, unless ``server.settings.foreign_keys`` lists it with the reason why it does nothing.
 """
 
@@ -61,7 +61,7 @@ class BrokerRole(enum.Enum):
 
 
 class RequestModeName(enum.Enum):
-    """Way in which a group takes messages."""
+    """Way in which a group gets messages."""
 
     PULL = enum.auto()
     POP = enum.auto()
@@ -71,7 +71,7 @@ class RequestModeName(enum.Enum):
 class BrokerConfig:
     """Settings of the broker process. Keys are RocketMQ's, so an existing broker.conf works.
 
-    Whoever reaches the port may change the mutable ones, so each number has a bound above.
+    Anyone who can reach the port may change the mutable ones, so each number has an upper limit.
     """
 
     cluster_name: str = option("brokerClusterName", "DefaultCluster", important=True)
@@ -241,10 +241,10 @@ def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
     """Read a properties file.
 
     Raises:
-        ConfigError: It cannot be read.
+        ConfigError: The file cannot be read.
     """
     try:
-        # Editors of Windows put a byte order mark in front.
+        # Editors on Windows may add a byte order mark.
         return parse_properties(Path(path).read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read the configuration file {path}: {error}") from None
@@ -254,7 +254,7 @@ def broker_settings(values: Mapping[str, str]) -> tuple[BrokerConfig, StoreConfi
     """Turn properties into the broker's settings; ``~`` in the paths of the store is expanded.
 
     Raises:
-        ConfigError: Names the key that is unknown, malformed or cannot be honoured.
+        ConfigError: A key is unknown, malformed or cannot be honoured; the text names it.
     """
     values = with_new_spellings(values)
     refuse(values, REFUSED_WHEN)
@@ -267,7 +267,7 @@ def broker_settings(values: Mapping[str, str]) -> tuple[BrokerConfig, StoreConfi
 
 
 def _check_paths(values: Mapping[str, str]) -> None:
-    """Refuse paths that RocketMQ's documents name but no version of it reads, unless they hold."""
+    """Refuse paths that RocketMQ documents but never reads, unless they are the real ones."""
     root = os.path.expanduser(values.get("storePathRootDir", "").strip() or "~/store")
     for key, name in FIXED_PATHS.items():
         given = os.path.expanduser(values.get(key, "").strip())
@@ -280,10 +280,10 @@ def _check_paths(values: Mapping[str, str]) -> None:
 
 
 def with_new_spellings(values: Mapping[str, str]) -> dict[str, str]:
-    """Return properties in which keys that RocketMQ renamed have their present names.
+    """Return properties in which keys that RocketMQ renamed have their current names.
 
     Raises:
-        ConfigError: A key is there by both names.
+        ConfigError: A key is given under both names.
     """
     for old, new in RENAMED.items():
         if old in values and new in values:
@@ -292,10 +292,10 @@ def with_new_spellings(values: Mapping[str, str]) -> dict[str, str]:
 
 
 def setting_notes(values: Mapping[str, str]) -> list[str]:
-    """Return notes on a broker's properties: one for each key that is not used as it is.
+    """Return notes on a broker's properties: one for each key that is not used as given.
 
     Raises:
-        ConfigError: As :func:`broker_settings`.
+        ConfigError: As in :func:`broker_settings`.
     """
     broker, store = broker_settings(values)
     renamed = [f"{old} is taken as {RENAMED[old]}" for old in sorted(set(values) & set(RENAMED))]
@@ -323,7 +323,7 @@ def _address_server_notes(values: Mapping[str, str]) -> list[str]:
 
 
 def without_blanks(values: Mapping[str, str]) -> dict[str, str]:
-    """Return what a broker's file really says: a key without a value is as good as absent."""
+    """Return the properties of a broker's file without its own keys that have no value."""
     return {
         key: value
         for key, value in values.items()

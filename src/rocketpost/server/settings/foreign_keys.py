@@ -1,9 +1,9 @@
-"""Keys of RocketMQ's property files that do nothing here, or stop the start, by family.
+"""Keys of RocketMQ's property files that have no effect here or stop the start, by family.
 
-All keys that Apache RocketMQ 5.3.3 and 4.9.8 read are in a settings class or in one of these
+Every key that Apache RocketMQ 5.3.3 and 4.9.8 read is in a settings class or in one of these
 tables, so that an existing ``broker.conf`` or ``namesrv.conf`` works and a mistyped key is found.
 A key is ignored, with a note, if the broker keeps all its promises without it. It is refused if
-whoever wrote it counts on something that would silently not be there.
+its author would rely on something that is silently missing.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ class Refusal(NamedTuple):
 
 
 def refuse(values: Mapping[str, str], refusals: Mapping[str, Refusal]) -> None:
-    """Raise if a value asks for what cannot be done.
+    """Refuse values that cannot be honoured.
 
     Raises:
-        ConfigError: Names the key, the value and the reason.
+        ConfigError: A value is refused; the text names key, value and reason.
     """
     for key, refusal in refusals.items():
         value = values.get(key, "").strip()
@@ -38,7 +38,7 @@ def _is_on(value: str) -> bool:
 
 
 def _is_above_one(value: str) -> bool:
-    """A number that cannot be read may mean anything, so it is refused as well."""
+    """Return whether a number is above one; text that is no number counts as well."""
     return not value.isdecimal() or int(value) > 1
 
 
@@ -58,7 +58,7 @@ RENAMED: Final[dict[str, str]] = {
     "mapedFileSizeCommitLog": "mappedFileSizeCommitLog",
     "mapedFileSizeConsumeQueue": "mappedFileSizeConsumeQueue",
 }
-"""Old spellings that inherited files still have, and the keys they are taken as."""
+"""Old spellings in existing files, and the current keys."""
 
 _POOLS: Final = _family(
     "there are no thread pools here: one event loop serves all requests",
@@ -146,7 +146,7 @@ FIXED_PATHS: Final[dict[str, str]] = {
     "storeCheckpoint": "checkpoint",
     "abortFile": "abort",
 }
-"""Paths that old documents and samples have, and where under the root they lie at all times."""
+"""Path keys of old documents and samples, and their fixed places under the root."""
 
 _PATHS: Final = _family(
     "the file is named on the command line, and there is no installation folder",
@@ -325,7 +325,7 @@ IGNORED: Final[dict[str, str]] = {
     **_ABSENT,
     **_OTHERWISE,
 }
-"""Keys of a ``broker.conf`` that are accepted and do nothing, each with the reason."""
+"""Keys of a ``broker.conf`` that are accepted and have no effect, each with the reason."""
 
 _NO_ACCESS_CONTROL: Final = Refusal(_is_on, "access control is not in this version")
 _NO_REPLICAS: Final = Refusal(_is_above_one, "replication is not in this version")
@@ -365,7 +365,7 @@ REFUSED_WHEN: Final[dict[str, Refusal]] = {
         _is_on, "list the name servers in namesrvAddr, or ask an address server for them"
     ),
 }
-"""Keys that would weaken a promise if ignored: the values that stop the start, and why."""
+"""Keys that would weaken a promise if ignored: values that stop the start, with reasons."""
 
 NAMESRV_IGNORED: Final[dict[str, str]] = {
     **_NETTY,
@@ -381,11 +381,11 @@ NAMESRV_IGNORED: Final[dict[str, str]] = {
     "notifyMinBrokerIdChanged": "brokers without replicas have nothing to do about it",
     "configBlackList": "what may change at run time is an allow-list here",
 }
-"""Keys of a ``namesrv.conf`` that are accepted and do nothing, each with the reason."""
+"""Keys of a ``namesrv.conf`` that are accepted and have no effect, each with the reason."""
 
 NAMESRV_REFUSED_WHEN: Final[dict[str, Refusal]] = {
     **_REFUSED_NETTY,
     "enableControllerInNamesrv": Refusal(_is_on, "controller mode is not in this version"),
     "clusterTest": Refusal(_is_on, "borrowed routes are not in this version"),
 }
-"""Keys of a ``namesrv.conf`` whose listed values stop the start, and why."""
+"""Keys of a ``namesrv.conf`` with the values that stop the start, and the reasons."""

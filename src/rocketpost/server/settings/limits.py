@@ -1,4 +1,4 @@
-"""Settings of the broker as its services take them."""
+"""Broker settings in the form that its services take."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rocketpost.server.settings.broker import BrokerConfig
 
 
 def topic_rules(config: BrokerConfig) -> TopicRules:
-    """Return how topics are made."""
+    """Return the rules for creating topics."""
     return TopicRules(
         auto_create=config.auto_create_topic,
         default_queue_count=config.default_topic_queue_nums,
@@ -22,7 +22,7 @@ def topic_rules(config: BrokerConfig) -> TopicRules:
 
 
 def pull_limits(config: BrokerConfig) -> PullLimits:
-    """Return what one pull may take."""
+    """Return the limits of one pull."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return PullLimits(
         memory_bytes=memory * config.memory_ratio // 100,
@@ -36,9 +36,9 @@ def pull_limits(config: BrokerConfig) -> PullLimits:
 
 
 def share(taken: int, total_max: int, own_max: int) -> int:
-    """Return how many places one connection may have of those that all share.
+    """Return the number of shared places that one connection may take.
 
-    Never more than are still free, so that one that takes all it can get leaves half, two leave a
-    third, and whoever comes always finds some.
+    It is never more than are still free: one greedy connection leaves half, two leave a third, and
+    a new one always finds some.
     """
     return min(own_max, total_max - taken)

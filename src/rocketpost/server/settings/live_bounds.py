@@ -1,9 +1,9 @@
-"""Narrower bounds for settings that are changed over the wire, where a change could do damage.
+"""Narrower limits for settings that are changed over the wire, where a change could do damage.
 
-Whoever reaches the port can change settings while the broker runs, and whoever edits its file is at
-home on its machine. So a request may not have messages deleted or refused while there is room, nor
-weaken what the broker promised; the file may. Where the file itself goes beyond a bound, requests
-may go as far as the file. A change that was kept before these bounds held falls at the next start.
+Anyone who can reach the port can change settings while the broker runs, but only its operator can
+edit its file. So a request may not cause messages to be deleted or refused while there is room, nor
+weaken the broker's promises; the file may. If the file itself exceeds a limit, requests may go as
+far as the file. A change from before these limits is dropped at the next start.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _DAY_MS: Final = 86_400_000
 
 
 class Bound(NamedTuple):
-    """Range within which a request may set a number, and what would happen outside."""
+    """Range within which a request may set a number, and the effect of other values."""
 
     low: int
     high: int
@@ -53,9 +53,9 @@ BOUNDS: Final[Mapping[str, Bound]] = {
 
 
 def live_problem(key: str, value: str, *, from_file: Mapping[str, str], now_ms: int) -> str | None:
-    """Return why a request may not set a key to a value; None if it may.
+    """Return the reason why a request may not set a key to a value; None if it may.
 
-    Values that are not numbers at all are left to the settings class.
+    The settings class checks values that are not numbers.
     """
     in_file = from_file.get(key, "").strip()
     if key == "cleanFileForciblyEnable":

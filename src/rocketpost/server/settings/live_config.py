@@ -1,12 +1,12 @@
-"""The settings in force, and the only door through which an administrator changes them.
+"""The settings in force, and the only place where an administrator changes them.
 
-What may be changed is an allow-list: keys that a settings class declares ``mutable``. No path, no
-address and nothing that is ever handed to a shell is among them, so that the remote take-overs of
-RocketMQ by way of its configuration (CVE-2023-33246, CVE-2023-37582) have no counterpart here.
+Only the keys that a settings class declares ``mutable`` may be changed. No path, no address and no
+text that is handed to a shell is among them, so the remote take-overs of RocketMQ through its
+configuration (CVE-2023-33246, CVE-2023-37582) have no counterpart here.
 
-A change survives a restart: it is kept in ``config/brokerOverrides.json``, together with what the
-configuration file said about the key at that time. If the file says something else at the next
-start, somebody edited it since, and the newer edit wins (ADR 0009).
+A change survives a restart: it is kept in ``config/brokerOverrides.json``, together with the value
+that the configuration file had at that time. If the file has another value at the next start, it
+was edited since, and the newer edit wins (ADR 0009).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ OVERRIDES_FILE = "brokerOverrides.json"
 
 
 class Override(msgspec.Struct, frozen=True):
-    """A changed setting, and what the configuration file said then (None: nothing)."""
+    """A changed setting, and the value in the configuration file then, None if absent."""
 
     value: str
     file: str | None = None
@@ -42,7 +42,7 @@ def decode_overrides(data: bytes) -> dict[str, Override]:
     """Read ``brokerOverrides.json``.
 
     Raises:
-        StoreError: It cannot be read.
+        StoreError: The file cannot be read.
     """
     try:
         return msgspec.json.decode(data, type=dict[str, Override])
@@ -59,8 +59,8 @@ def apply_overrides(
 ) -> tuple[dict[str, str], dict[str, Override]]:
     """Return the values to start with, and the overrides that still hold.
 
-    An override falls when the configuration file was edited since, or when its key may not be
-    changed, or not so far, any more.
+    An override is dropped if the configuration file was edited since, or if its key may no longer
+    be changed, or not to that value.
     """
     values, kept = dict(from_file), {}
     for key, override in overrides.items():
@@ -82,8 +82,8 @@ class LiveConfig:
 
     Args:
         sections: One object of each settings class.
-        from_file: What the configuration file says.
-        overrides: The overrides that hold since the start.
+        from_file: The properties of the configuration file.
+        overrides: The overrides in force at the start.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class LiveConfig:
         self._guards: list[tuple[type, Callable[[Any], None]]] = []
         self.version = DataVersion(timestamp=clock.now_ms())
         self.revision = 0
-        """Grows with every change; whoever saves the overrides compares it."""
+        """Number that grows with every change, so that changes are saved."""
 
     def section(self, cls: type[T]) -> T:
         """Return the settings of one class as they are now."""
@@ -110,11 +110,11 @@ class LiveConfig:
         return section
 
     def watch(self, cls: type[T], callback: Callable[[T], None]) -> None:
-        """Have ``callback`` called with the new settings of ``cls`` after each change."""
+        """Call ``callback`` with the new settings of ``cls`` after each change."""
         self._watchers.append((cls, callback))
 
     def guard(self, cls: type[T], check: Callable[[T], None]) -> None:
-        """Have ``check`` called with settings of ``cls`` before each change.
+        """Call ``check`` with the settings of ``cls`` before each change.
 
         It raises ``ConfigError`` if they would do harm just now.
         """

@@ -16,14 +16,14 @@ _WAIT_SECONDS_MAX = 600
 class NamesrvConfig:
     """Settings of the name server. Keys are RocketMQ's, so an existing namesrv.conf works.
 
-    The mutable ones may be changed by UPDATE_NAMESRV_CONFIG. No path, address or bound is among
-    them: whoever reaches the port must not choose what the process writes or how much it takes.
+    UPDATE_NAMESRV_CONFIG may change the mutable ones. No path, address or limit is among them:
+    anyone who can reach the port must not choose what the process writes or how much it uses.
     """
 
     listen_port: int = option("listenPort", 9876, important=True)
     bind_address: str = option("bindAddress", "0.0.0.0", important=True)
     kv_config_path: str | None = option("kvConfigPath", "~/namesrv/kvConfig.json", important=True)
-    """Where the key-value table is kept; without it the table lives in memory only."""
+    """File of the key-value table; without it the table is only in memory."""
 
     scan_interval_ms: int = option("scanNotActiveBrokerInterval", 5000, mutable=True)
     order_messages: bool = option("orderMessageEnable", False, mutable=True)
@@ -42,8 +42,8 @@ class NamesrvConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.listen_port <= 65535:
             raise ConfigError(f"listenPort={self.listen_port} is not a port")
-        # Whoever reaches the port may change these two: dead brokers must not stay for ever, nor
-        # routes be withheld.
+        # Anyone who can reach the port may change these two: dead brokers must not stay forever,
+        # and routes must not be withheld.
         if not 0 < self.scan_interval_ms <= _SCAN_MS_MAX:
             raise ConfigError(
                 f"scanNotActiveBrokerInterval={self.scan_interval_ms} must be between 1 and "

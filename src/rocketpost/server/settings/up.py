@@ -1,8 +1,8 @@
 """The broker settings of ``rocketpost up``: small files, an optional properties file, its options.
 
-A store takes disk space ahead of need: two segments of the log and an index file. With RocketMQ's
-sizes that is 2.4 GB after the first message, which suits a server and not a laptop; here it is
-150 MB. Sizes are chosen once, when a store is made, so an existing store keeps those it has.
+A store allocates disk space in advance: two segments of the log and an index file. With RocketMQ's
+sizes that is 2.4 GB after the first message, which suits a server but not a laptop; here it is
+150 MB. Sizes are chosen when a store is created, so an existing store keeps its sizes.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ OF_OPTIONS: Final[Mapping[str, str]] = {
     "fetchNamesrvAddrByAddressServer": "--namesrv-port",
     "storePathRootDir": "--data",
 }
-"""Keys that the command decides by itself, and by which option."""
+"""Keys that the command sets itself, and the options for them."""
 
 _ENTRIES_PER_SLOT: Final = 4
-"""As in RocketMQ and here; other shapes of an index file cannot be told from its size."""
+"""The ratio in RocketMQ and here; an index file's size does not show other ratios."""
 _UNITS: Final = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
 
 
@@ -43,7 +43,7 @@ def parse_size(text: str) -> int:
     """Read a number of bytes such as 64M or 1G.
 
     Raises:
-        ConfigError: It is none.
+        ConfigError: The text is not a size.
     """
     found = re.fullmatch(r"([0-9]{1,15})([KMG]?)B?", text.strip().upper())
     if found is None:
@@ -52,7 +52,7 @@ def parse_size(text: str) -> int:
 
 
 def file_notes(given: Mapping[str, str], path: object) -> list[str]:
-    """Return a note for each key of a properties file that an option decides instead."""
+    """Return a note for each key of a properties file that an option replaces."""
     return [
         f"{key} of {path} has no effect: {OF_OPTIONS[key]} decides it here"
         for key in sorted(set(given) & set(OF_OPTIONS))
@@ -60,7 +60,7 @@ def file_notes(given: Mapping[str, str], path: object) -> list[str]:
 
 
 def sizes_blocking(root: str, given: Mapping[str, str]) -> dict[str, str]:
-    """Return the sizes of files that ``given`` does not say: as they are in a store, else small."""
+    """Return the file sizes that ``given`` lacks: those of an existing store, else small ones."""
     log = given.get("storePathCommitLog", "").strip()
     sizes = dict(SMALL)
     sizes |= _found_blocking(Layout(root, os.path.expanduser(log)))
