@@ -101,7 +101,7 @@ class Message:
 
     @property
     def is_delayed(self) -> bool:
-        """Whether its delivery is delayed."""
+        """Whether the delivery of the message is delayed."""
         return bool(self._extra) and any(
             f"{name}{NAME_END}" in self._extra
             for name in (names.DELAY_LEVEL, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS)
@@ -352,7 +352,7 @@ class ReceivedMessage:
 
     @property
     def wants_reply(self) -> bool:
-        """Whether its sender waits for a reply; see :meth:`Producer.reply_to`."""
+        """Whether the sender waits for a reply; see :meth:`Producer.reply_to`."""
         properties = self.properties
         return names.CORRELATION_ID in properties and names.REPLY_TO_CLIENT in properties
 

@@ -35,7 +35,7 @@ class _Outage:
         self.failures = 0
         self.is_over = False
         self.is_logged = False
-        """Whether its beginning was logged."""
+        """Whether the beginning of the outage was logged."""
 
 
 class Outages:

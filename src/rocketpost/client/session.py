@@ -111,7 +111,7 @@ class Session:
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started and not stopped."""
+        """Whether the session was started and not stopped."""
         return self._started
 
     async def start(self) -> None:

@@ -37,12 +37,12 @@ class TopicConfig(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
     @property
     def readable(self) -> bool:
-        """Whether consumers may read it."""
+        """Whether consumers may read the topic."""
         return bool(self.perm & PERM_READ)
 
     @property
     def writable(self) -> bool:
-        """Whether producers may be routed to it."""
+        """Whether producers may be routed to the topic."""
         return bool(self.perm & PERM_WRITE)
 
 

@@ -46,5 +46,5 @@ class RowOptions(BodyOptions):
 
     @property
     def takes_filters(self) -> bool:
-        """Whether the filters of a query reduce what is read."""
+        """Whether the filters of a query reduce the messages that are read."""
         return self.filter_pushdown == "once"

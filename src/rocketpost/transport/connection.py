@@ -96,9 +96,9 @@ class Connection(Requesting):
         self._steps: Steps | None = None
         self._flush_scheduled = False
         self._is_given_up = False
-        """Whether this end closed it."""
+        """Whether this end closed the connection."""
         self._is_lost = False
-        """Whether it is lost, although some of its requests are still to be served."""
+        """Whether the connection is lost, although some of its requests are still to be served."""
         self._unanswered = 0
         self._writable = True
         self._paused = False

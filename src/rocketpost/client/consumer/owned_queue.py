@@ -76,9 +76,9 @@ class OwnedQueue:
         self.queue = queue
         self.lock = lock
         self.dropped = False
-        """Whether our ownership has ended; later results are ignored."""
+        """Whether we no longer own the queue; later results are ignored."""
         self.doubted = False
-        """Whether others may have had it meanwhile, because we were cut off from its broker."""
+        """Whether another consumer may have owned the queue while its broker was unreachable."""
         self.tracker: OffsetTracker | None = None
         """None until the start offset is known."""
         self.persisted: int | None = None

@@ -96,7 +96,7 @@ class SinkOptions(BodyOptions):
 
     @property
     def is_exactly_once(self) -> bool:
-        """Whether brokers store repeated rows once."""
+        """Whether brokers store a repeated row only once."""
         return self.delivery == Delivery.EXACTLY_ONCE.value
 
     @property

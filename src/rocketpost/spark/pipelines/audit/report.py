@@ -30,7 +30,7 @@ class Finding(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def fails(self) -> bool:
-        """Whether this makes the audit fail."""
+        """Whether these findings make the audit fail."""
         return self.is_fault and self.count > 0
 
 
