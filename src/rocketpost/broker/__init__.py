@@ -1,1 +1,1 @@
-"""What a broker decides. No waiting: values in, values out, the clock is a parameter."""
+"""Decisions of a broker. No waiting: values in, values out, the clock is a parameter."""

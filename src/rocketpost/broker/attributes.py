@@ -14,18 +14,18 @@ MESSAGE_TYPE: Final = "message.type"
 MIXED: Final = "MIXED"
 PRIORITY: Final = "PRIORITY"
 DEDUP_SECONDS: Final = "dedup.seconds"
-"""Ours: how long a message with a unique key that was stored before counts as a duplicate."""
+"""Rocketpost only: seconds during which a message with a stored unique key is a duplicate."""
 DEDUP_SECONDS_MAX: Final = 7 * 86_400
 RETENTION_HOLD: Final = "retention.hold"
-"""Ours: whether messages may expire only after the group has got to them."""
+"""Rocketpost only: whether messages expire only after the group has consumed them."""
 
 
 class Attribute(NamedTuple):
     """The values of an attribute, and whether it may change once it is set.
 
-    ``missing`` are values of RocketMQ that would not act here; ``reason`` says why, if there are
-    too many to list. A topic that came with the store of another broker may have one; it cannot be
-    given one.
+    ``missing`` lists values of RocketMQ that have no effect here; ``reason`` says why if there are
+    too many to list. A topic from another broker's store may have such a value, but no request can
+    set one.
     """
 
     choices: frozenset[str] | None = None
@@ -36,7 +36,7 @@ class Attribute(NamedTuple):
     reason: str | None = None
 
     def problem(self, value: str) -> str | None:
-        """Return why ``value`` cannot be taken, or None."""
+        """Return why ``value`` is refused, or None."""
         if value in self.missing:
             return "can have that value in RocketMQ only, this broker would not act on it"
         if self.choices is not None:
@@ -78,7 +78,7 @@ def parse_changes(text: str | None) -> dict[str, str]:
     """Read ``+key=value,-key2`` into signed keys.
 
     Raises:
-        ServerError: The text is not of that form, or names a key twice.
+        ServerError: The text has another form, or names a key twice.
     """
     changes: dict[str, str] = {}
     for part in filter(None, (piece.strip() for piece in (text or "").split(","))):

@@ -1,9 +1,9 @@
 """Topics or groups that were created by use: their rate, their share, and those still unused.
 
-Whoever reaches the port can make topics by sending and groups by pulling, so both have a rate, for
-each host and for all together, and a share of the table that leaves room for administrators. A name
-stays listed here, with the time when it was made, until somebody makes serious use of it; those
-that nobody does are removed again (``broker.expiry``, ADR 0054).
+Any client that reaches the port can create topics by sending and groups by pulling. Both have a
+creation rate, for each host and in total, and a share of the table that leaves room for
+administrators. A name stays listed here, with its creation time, until it is in serious use. Names
+that stay unused are removed again (``broker.expiry``, ADR 0054).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TABLE_SHARE: Final = 0.75
 
 
 class _Bucket:
-    """Tokens that come with time, up to a burst."""
+    """Tokens that accumulate over time, up to a burst."""
 
     __slots__ = ("at_ms", "tokens")
 
@@ -46,8 +46,8 @@ class AutoCreated:
     """Topics, or groups, that were created by use. Owned by the event loop.
 
     Args:
-        kind: What it is, for refusals: ``topic`` or ``group``.
-        per_second: How many may be made per second in the long run; 0 for any number.
+        kind: The kind of name, for refusals: ``topic`` or ``group``.
+        per_second: Names that may be created per second in the long run; 0 for no limit.
     """
 
     def __init__(self, kind: str, *, clock: Clock, per_second: int = PER_SECOND) -> None:
@@ -58,7 +58,7 @@ class AutoCreated:
         self._all = _Bucket(per_second * _BURST_SECONDS, clock.now_ms())
         self._hosts: OrderedDict[str, _Bucket] = OrderedDict()
         self.revision = 0
-        """Grows with every change; whoever saves the table compares it."""
+        """Number of changes; the saver compares it to tell whether to write the table."""
 
     @property
     def made(self) -> Mapping[str, int]:
@@ -70,9 +70,9 @@ class AutoCreated:
 
         Args:
             name: The name.
-            by: Who uses it: ``host:port``, and maybe more after a blank.
-            count: How many names the table has.
-            count_max: How many it may have.
+            by: The client that uses it: ``host:port``, and maybe more after a blank.
+            count: Number of names in the table.
+            count_max: Number of names that the table may hold.
 
         Raises:
             SystemBusy: There are too many, or too many are being created.
@@ -100,10 +100,10 @@ class AutoCreated:
         return msgspec.json.encode(self._made)
 
     def load(self, data: bytes) -> None:
-        """Take over what the file says.
+        """Load the table from its file.
 
         Raises:
-            StoreError: It is no such table.
+            StoreError: The text is not such a table.
         """
         try:
             self._made.update(msgspec.json.decode(data, type=dict[str, int]))
@@ -117,7 +117,7 @@ class AutoCreated:
         self._all.fill(now_ms, self.per_second)
         rate = self.per_second * _HOST_SHARE
         bucket = self._hosts.pop(host, None) or _Bucket(rate * _BURST_SECONDS, now_ms)
-        self._hosts[host] = bucket  # the last one to be forgotten
+        self._hosts[host] = bucket  # now the last one to be evicted
         if len(self._hosts) > _HOSTS_MAX:
             self._hosts.popitem(last=False)
         bucket.fill(now_ms, rate)

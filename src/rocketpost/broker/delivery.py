@@ -1,4 +1,4 @@
-"""The parts of the store and the tables that the delivery of waiting messages needs."""
+"""Parts of the store and the tables that delivering waiting messages uses."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ class Records(Protocol):
     def record_of(
         self, queue: ConsumeQueue, offset: int, position: int, size: int
     ) -> Record | None:
-        """Return the record that a queue entry leads to; None if it is gone or damaged."""
+        """Return the record that a queue entry points to; None if it is gone or damaged."""
         ...
 
     def find(
         self, topic: str, key: str, *, count_max: int, begin_ms: int, end_ms: int
     ) -> list[Position]:
-        """Return where messages with this key may lie."""
+        """Return positions of messages that may have this key."""
         ...
 
 
 class Store(Records, Protocol):
-    """Messages, and the time that new ones get."""
+    """Messages, and the store time of new ones."""
 
     def stamp_ms(self) -> int:
-        """Return the least store time that a message gets which is appended now."""
+        """Return the earliest store time that a message appended now can get."""
         ...
 
 

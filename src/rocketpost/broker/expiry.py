@@ -1,9 +1,9 @@
 """Removes topics and groups that were created by use and never used seriously.
 
-A topic goes that never took a message: its sends were refused. A group goes that has no member and
-no offset, whose retry topic has no message, and for which none ever waited to come again. Neither
-holds anything, and both come into being again with the next use: nobody loses anything by it. What
-an administrator made or changed is never looked at.
+A topic is removed if it never stored a message: all its sends were refused. A group is removed if
+it has no member and no offset, its retry topic has no message, and no message ever waited to be
+retried for it. Neither holds any data, and the next use creates it again, so nothing is lost.
+Topics and groups that an administrator created or changed are never removed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CROWDED_AGE_MS: Final = 600_000
 
 
 class Store(Protocol):
-    """The store, as far as this needs it."""
+    """The part of the store that this module uses."""
 
     def queue(self, topic: str, queue_id: int) -> object | None:
         """Return a queue, or None if it never had a message."""
@@ -39,7 +39,7 @@ class UnusedExpiry:
     """Finds and removes unused topics and groups. Owned by the event loop.
 
     Args:
-        hours: How old they become; 0 for ever.
+        hours: Age at which they are removed; 0 for never.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class UnusedExpiry:
         self.hours = hours
 
     def candidates(self) -> list[str]:
-        """Return the names of topics and groups that are old enough; all in one, each once."""
+        """Return the names of topics and groups that are old enough, each once."""
         topics, groups = self._topics, self._groups
         old = [*_older(topics.auto.made, self._oldest_ms(len(topics.configs), TOPIC_COUNT_MAX))]
         old += _older(groups.auto.made, self._oldest_ms(len(groups.configs), GROUP_COUNT_MAX))
@@ -73,7 +73,7 @@ class UnusedExpiry:
         return {name for row in self._offsets.rows for name in row}
 
     def remove(self, name: str, used: Collection[str]) -> None:
-        """Remove a topic and a group of that name, as far as they are unused."""
+        """Remove the topic and the group of that name, if they are unused."""
         if name in used:
             return
         if name in self._topics.auto.made and not self._has_queues(name):

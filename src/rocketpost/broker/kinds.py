@@ -1,8 +1,8 @@
-"""Messages that are not plain: what is stored of them instead, and where they wait.
+"""Kinds of messages that are not plain: the form they are stored in, and their waiting topics.
 
-A send whose properties have one of :data:`SPECIAL` is shown to the kinds one after the other; the
-first that claims it says what is stored. A message that waits for something names its destination
-in REAL_TOPIC and REAL_QID.
+A send with one of the :data:`SPECIAL` properties is offered to each kind in turn; the first that
+claims it decides what is stored. A waiting message names its destination in REAL_TOPIC and
+REAL_QID.
 """
 
 from __future__ import annotations
@@ -24,37 +24,37 @@ from rocketpost.store.draft import Draft
 
 TIMER: Final = (names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS)
 SPECIAL: Final = frozenset({names.TRANSACTION_PREPARED, names.DELAY_LEVEL, *TIMER})
-"""The properties that make a message more than plain; none may be in a batch."""
+"""Properties of messages that are not plain; none is allowed in a batch."""
 WAITING_TOPICS: Final = frozenset({SCHEDULE_TOPIC, HALF_TOPIC, TIMER_TOPIC})
-"""Where messages wait; their senders know nothing of these topics' queues."""
+"""Topics in which messages wait; senders do not know their queues."""
 
 
 class Kind(Protocol):
-    """One way of not being plain."""
+    """A kind of message that is not plain."""
 
     def claim(self, draft: Draft, properties: dict[str, str]) -> Draft | None:
-        """Return what is stored of a message; None if it is not of this kind.
+        """Return the message to store; None if it is not of this kind.
 
         Args:
             draft: The message as a plain one would be stored.
-            properties: Its properties, decoded; they are the callee's to change if it claims.
+            properties: Its decoded properties; a kind that claims the message may change them.
 
         Raises:
-            Fault: It is of this kind, and refused.
+            Fault: The message is of this kind, and is refused.
         """
         ...
 
 
 class HalfMessages:
-    """First halves of transactions, which wait until they are committed."""
+    """Half messages of transactions, which wait for their commit."""
 
     def __init__(self) -> None:
         self.is_rejecting = False
-        """Whether the broker takes no transactions."""
+        """True if the broker refuses transactions."""
         self.pending_count: Callable[[], int] = lambda: 0
 
     def claim(self, draft: Draft, properties: dict[str, str]) -> Draft | None:
-        """Claim what is marked as a half."""
+        """Claim a message that is marked as a half."""
         if not is_half(draft, properties):
             return None
         if self.is_rejecting:
@@ -69,10 +69,10 @@ class HalfMessages:
 
 
 class DeadLetters:
-    """Dead letters: whatever was asked for them in life, they wait for nothing."""
+    """Dead letters: delays and transactions that were asked for them no longer apply."""
 
     def claim(self, draft: Draft, properties: dict[str, str]) -> Draft | None:
-        """Claim what goes to a dead-letter topic."""
+        """Claim a message to a dead-letter topic."""
         if not draft.topic.startswith(DLQ_PREFIX):
             return None
         properties[names.DELAY_LEVEL] = "-1"
@@ -83,14 +83,14 @@ class DelayLevels:
     """Messages with a delay level.
 
     Args:
-        level_max: The highest level; what asks for more gets this one.
+        level_max: The highest level; higher requests are reduced to it.
     """
 
     def __init__(self, *, level_max: int) -> None:
         self._level_max = level_max
 
     def claim(self, draft: Draft, properties: dict[str, str]) -> Draft | None:
-        """Claim what has a level above 0."""
+        """Claim a message with a level above 0."""
         level = delay_level(properties)
         if level == 0:
             return None
@@ -101,10 +101,10 @@ class DelayLevels:
 
 
 def delay_level(properties: dict[str, str]) -> int:
-    """Return the delay level that is asked for, 0 for none.
+    """Return the requested delay level, 0 for none.
 
     Raises:
-        MessageIllegal: It is no number.
+        MessageIllegal: The level is not a number.
     """
     level = level_of(properties.get(names.DELAY_LEVEL))
     if level is None:
@@ -113,20 +113,20 @@ def delay_level(properties: dict[str, str]) -> int:
 
 
 def is_half(draft: Draft, properties: dict[str, str]) -> bool:
-    """Tell whether a message is the first half of a transaction; the retry of one is none."""
+    """Tell whether a message is the half of a transaction; the retry of one is not."""
     if properties.get(names.TRANSACTION_PREPARED, "").lower() != "true":
         return False
     return not (draft.reconsume_times > 0 and delay_level(properties) > 0)
 
 
 def real_queue(draft: Draft) -> tuple[str, int]:
-    """Return topic and queue that a waiting message will be delivered to."""
+    """Return the destination topic and queue of a waiting message."""
     properties = decode_properties(draft.properties)
     return properties[names.REAL_TOPIC], int(properties[names.REAL_QUEUE_ID])
 
 
 def with_properties(draft: Draft, properties: dict[str, str]) -> Draft:
-    """Return a message with other properties.
+    """Return a message with ``properties`` instead of its own.
 
     Raises:
         MessageIllegal: They cannot be encoded.

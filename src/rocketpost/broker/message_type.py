@@ -1,18 +1,18 @@
-"""The check that a message is of the type that its topic was made for. ADR 0059.
+"""The check that a message has the type that its topic requires. ADR 0059.
 
-A topic with the attribute ``message.type`` takes messages of that type only:
+A topic with the attribute ``message.type`` accepts messages of that type only:
 
     NORMAL       plain ones; no sharding key
-    FIFO         plain ones, with a sharding key or without: classic clients order by the queue they
+    FIFO         plain ones, with or without a sharding key: classic clients order by the queue they
                  choose and send no key
     DELAY        with a delay level, or due at a time of their own
-    TRANSACTION  first halves of transactions
+    TRANSACTION  half messages of transactions
     PRIORITY     all of the above, see ``broker.priority``
     MIXED        all; needs enableMixedMessageType
     UNSPECIFIED  all, as without the attribute
 
-Retry and dead-letter topics have no type. A message with TRANSFER_FLAG was checked where it was
-sent first: copies of dead letters have it.
+Retry and dead-letter topics have no type. A message with TRANSFER_FLAG was checked when it was
+first sent: copies of dead letters have the flag.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _TAKEN: Final[Mapping[str, frozenset[str]]] = {
 
 
 def is_typed(config: TopicConfig) -> bool:
-    """Tell whether a topic takes messages of some types only."""
+    """Tell whether a topic accepts messages of some types only."""
     return config.attributes.get(MESSAGE_TYPE) in _TAKEN
 
 
 def type_of(properties: Mapping[str, str]) -> str:
-    """Return the type of a message, as RocketMQ's proxy tells it by the properties."""
+    """Return the type of a message by its properties, as RocketMQ's proxy does."""
     if properties.get(names.TRANSACTION_PREPARED, "").lower() == "true":
         return TRANSACTION
     if level_of(properties.get(names.DELAY_LEVEL)) or any(name in properties for name in TIMER):
@@ -54,10 +54,10 @@ def type_of(properties: Mapping[str, str]) -> str:
 
 
 def check_type(config: TopicConfig, properties: Mapping[str, str]) -> None:
-    """Refuse a message that its topic does not take.
+    """Refuse a message of a type that its topic does not accept.
 
     Raises:
-        MessageIllegal: It is of another type.
+        MessageIllegal: The message is of another type.
     """
     taken = _TAKEN.get(config.attributes.get(MESSAGE_TYPE, ""))
     if taken is None or names.TRANSFER_FLAG in properties:

@@ -1,10 +1,10 @@
-"""Refusals of requests that would change what the broker keeps for its own work.
+"""Refusals of requests that would change the broker's own state.
 
-Some work is kept as messages in topics of the broker (delay levels, timers, halves of transactions,
-the log of popping), and its progress as offsets of groups of the broker. Anybody may read
-those topics. Nobody but the broker may take messages out of them, store messages in them, or move
-or delete those offsets: transactions would be lost, and popped messages would never come back.
-Every handler that changes offsets, pops, or deletes asks here.
+The broker keeps some work as messages in its own topics (delay levels, timers, half messages, the
+log of popping), and its progress as offsets of its own groups. Any client may read those topics.
+Only the broker may take messages out of them, store messages in them, or move or delete those
+offsets: otherwise transactions would be lost, and popped messages would never be redelivered.
+Every handler that changes offsets, pops, or deletes checks here.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ def check_offset(topic: str, group: str) -> None:
     """Check that a client may move the offsets of a group in a topic.
 
     Raises:
-        NoPermission: They say how far the broker's own work is done.
+        NoPermission: The offsets record the broker's own progress.
     """
     if names.is_own_offset(topic, group):
         raise NoPermission(f"the offsets of {group} in {topic} are the broker's own")
 
 
 def check_pop(topic: str, group: str) -> None:
-    """Check that a client may take messages of a topic, or answer for those it took.
+    """Check that a client may pop messages of a topic, or acknowledge them.
 
     Raises:
         NoPermission: The messages are the broker's own work, or the group is its own.
@@ -38,7 +38,7 @@ def check_deletion(group: str) -> None:
     """Check that a client may delete a group.
 
     Raises:
-        InvalidParameter: The system needs it.
+        InvalidParameter: The system needs the group.
     """
     if names.is_system_group(group):
         raise InvalidParameter(f"the group {group!r} belongs to the system")
@@ -48,7 +48,7 @@ def check_send_back(topic: str) -> None:
     """Check that a message of a topic may be stored again for a group that could not consume it.
 
     Raises:
-        NoPermission: No consumer was given it: it waits for its time or for its transaction.
+        NoPermission: No consumer received it: it waits for its time or for its transaction.
     """
     if names.is_work_topic(topic):
         raise NoPermission(f"a message of {topic} cannot be sent back: no group consumes it")

@@ -1,8 +1,8 @@
-"""Priorities: each queue of a topic is a level, the last one the highest. ADR 0020.
+"""Priorities: each queue of a topic is a level, and the last is the highest. ADR 0020.
 
-A message says its level in a property; it goes into the queue of that number, or into the last one
-if there are fewer. A topic of the type PRIORITY is popped from its highest level down, and what
-comes again comes again at its level. To the store, and to whoever pulls, it is a topic like others.
+A message names its level in a property. It is stored in the queue of that number, or in the last
+queue if there are fewer. A topic of the type PRIORITY is popped from its highest level down, and a
+retry keeps its level. To the store, and to clients that pull, it is a topic like any other.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _DIGITS_MAX: Final = 10
 
 
 class Place(Protocol):
-    """A queue to look at."""
+    """A queue to read."""
 
     @property
     def retry(self) -> int:
-        """Not 0 if it is one of the retry topic."""
+        """Nonzero for a queue of the retry topic."""
         ...
 
     @property
     def queue_id(self) -> int:
-        """Its number, hence its level."""
+        """Number of the queue, hence its level."""
         ...
 
 
@@ -44,27 +44,27 @@ def has_levels(config: TopicConfig) -> bool:
 
 
 def queue_of(properties: Mapping[str, str], config: TopicConfig) -> int | None:
-    """Return the queue that a message's properties ask for; None if the sender's choice counts.
+    """Return the queue that a message's properties ask for; None for the sender's choice.
 
     Raises:
-        MessageIllegal: The priority is no number.
+        MessageIllegal: The priority is not a number.
     """
     text = properties.get(names.PRIORITY)
     if text is None:
         return LOWEST if has_levels(config) else None
     if not (text.isascii() and text.isdecimal() and len(text) <= _DIGITS_MAX):
         raise MessageIllegal(f"the priority {text[:40]!r} is no whole number from 0")
-    if names.SHARDING_KEY in properties:  # an order cannot be kept over several levels: it wins
+    if names.SHARDING_KEY in properties:  # order cannot be kept across levels, so the key wins
         return LOWEST if has_levels(config) else None
     return min(int(text), max(config.write_queue_nums, 1) - 1)
 
 
 def factor_of(attributes: Mapping[str, str]) -> int:
-    """Return how many of a hundred pops of a group go by level; the others go by chance."""
+    """Return the percentage of a group's pops that go by level; the others go by chance."""
     text = attributes.get(FACTOR, "")
     return min(int(text), FACTOR_MAX) if text.isascii() and text.isdecimal() else FACTOR_MAX
 
 
 def by_level(places: Iterable[P], *, again_first: bool) -> list[P]:
-    """Return queues from the highest level down; the retry topic's first or last of each level."""
+    """Return queues from the highest level down, each with the retry queue first or last."""
     return sorted(places, key=lambda each: (-each.queue_id, bool(each.retry) != again_first))

@@ -23,16 +23,16 @@ from rocketpost.model.topic import TopicConfig
 
 
 class Queue(Protocol):
-    """A consume queue, as far as questions about it need it."""
+    """The part of a consume queue that queries use."""
 
     @property
     def first(self) -> QueueOffset:
-        """The oldest offset that can be read."""
+        """Offset of the oldest readable message."""
         ...
 
     @property
     def end(self) -> QueueOffset:
-        """One past the newest offset that can be read."""
+        """Offset one past the newest readable message."""
         ...
 
     def store_time(self, offset: int) -> int:
@@ -41,10 +41,10 @@ class Queue(Protocol):
 
 
 class Queues(Protocol):
-    """The store, as far as questions about queues need it."""
+    """The part of the store that queries use."""
 
     def queue(self, topic: str, queue_id: int) -> Queue | None:
-        """Return a queue, if it was ever written."""
+        """Return a queue; None if it was never written."""
         ...
 
 
@@ -53,7 +53,7 @@ class ProgressQueries:
 
     Args:
         broker_name: Part of the name of every queue in an answer.
-        cause: Tells why a group does not go on in a queue.
+        cause: Returns why a group makes no progress in a queue.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class ProgressQueries:
         self._cause = cause
 
     def topic_state(self, config: TopicConfig) -> Steps[TopicState]:
-        """Return where every queue of a topic begins and ends."""
+        """Return the first and end offset of every queue of a topic."""
         count = max(config.read_queue_nums, config.write_queue_nums)
         states = {}
         for queue_id in range(count):
@@ -97,9 +97,9 @@ class ProgressQueries:
         return TopicState(queues=states, put_tps=self._stats.topic_put_tps(config.topic_name))
 
     def consume_state(self, group: str, topics: Sequence[str] = ()) -> Steps[ConsumeState]:
-        """Return how far a group has come in ``topics``, in all of its own if none are given.
+        """Return the progress of a group in ``topics``, or in all its topics if none are given.
 
-        While members are online, topics that they do not subscribe are left out.
+        While members are online, topics that they do not subscribe to are omitted.
         """
         members = self._membership.consumer_group(group)
         queues: dict[MessageQueue, QueueProgress] = {}
@@ -118,7 +118,7 @@ class ProgressQueries:
         return ConsumeState(queues=queues, consume_tps=round(tps, 4))
 
     def time_spans(self, config: TopicConfig, group: str) -> list[TimeSpan]:
-        """Return the times between which each queue's messages lie, and where the group stands."""
+        """Return the time span of each queue's messages, and the group's place in it."""
         now_ms = self._clock.now_ms()
         spans = []
         for queue_id in range(config.write_queue_nums):
@@ -141,14 +141,14 @@ class ProgressQueries:
         return spans
 
     def readers(self, topic: str) -> list[str]:
-        """Return the groups that read a topic, now or before."""
+        """Return the groups that read a topic, now or in the past."""
         groups = [*self._membership.subscribers(topic), *self._offsets.groups_of(topic)]
         return list(dict.fromkeys(groups))
 
     def behind(self, topic: str, queue_ids: Iterable[int]) -> list[Behind]:
-        """Return what the readers of a topic have not consumed of some queues.
+        """Return the messages of some queues that the readers of a topic have not consumed.
 
-        If no group reads the topic, nobody has consumed anything, as far as this broker knows.
+        If no group reads the topic, all its messages count as not consumed.
         """
         found = []
         groups = self.readers(topic) or [""]

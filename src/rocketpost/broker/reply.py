@@ -1,8 +1,8 @@
-"""Replies: whom one is for, and what that client is handed.
+"""Replies: their requesters, and the messages that those receive.
 
-A requester is known by the client id of its heartbeats as a producer. The replier sends the reply
-to any broker; only one that the requester is connected to can hand it over, so another refuses and
-the replier tries the next. How the reply travels from here is the server's business.
+A requester is identified by the client id of its heartbeats as a producer. The replier sends the
+reply to any broker. Only a broker that the requester is connected to can deliver it; another
+refuses, and the replier tries the next. The server sends the reply to the requester.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rocketpost.store.draft import Draft
 
 
 class Producers(Protocol):
-    """Who is connected, as far as replies need it."""
+    """The part of the membership that replies use."""
 
     def producer(self, client_id: str) -> Client | None:
         """Return the newest connection of a producer with this id."""
@@ -30,13 +30,13 @@ class Producers(Protocol):
 
 
 class Accepted(NamedTuple):
-    """A reply that may be handed over."""
+    """A reply that may be delivered."""
 
     draft: Draft
-    """What is stored of it, where replies are stored."""
+    """The message to store, if replies are stored."""
     requester_id: str
     requester: Client | None
-    """None if it is not connected to this broker."""
+    """The requester; None if it is not connected to this broker."""
     fields: dict[str, str]
     """The header fields of the push."""
 
@@ -64,7 +64,7 @@ class ReplyService:
         """Return the reply and its requester.
 
         Raises:
-            Fault: It is no message that could be sent, or says not whom it is for.
+            Fault: The reply is not a valid message, or does not name its requester.
         """
         properties = decode_properties(header.properties.encode("utf-8", "replace"))
         requester_id = properties.get(names.REPLY_TO_CLIENT, "")

@@ -1,6 +1,6 @@
 """Checks of messages that are sent, and the records that are stored for them.
 
-A send passes the checks of RocketMQ in RocketMQ's order and becomes a ``Draft`` for the store. The
+A send passes RocketMQ's checks in RocketMQ's order and becomes a ``Draft`` for the store. The
 broker adds three properties to every message: the region, whether it is traced, and the cluster.
 """
 
@@ -47,7 +47,7 @@ from rocketpost.model.sysflag import BORN_HOST_V6, MULTI_TAGS, STORE_HOST_V6, TR
 from rocketpost.model.topic import TopicConfig
 from rocketpost.store.draft import Draft
 
-_VERSION_MAX_RECONSUME = 121  # 3.4.9: from here on clients say how often they retry.
+_VERSION_MAX_RECONSUME = 121  # 3.4.9: newer clients send their maximum number of retries.
 _HOST_V4_BYTES = 8
 _CLIENT_FLAGS = ~(BORN_HOST_V6 | STORE_HOST_V6 | TRANSACTION_MASK)
 
@@ -62,7 +62,7 @@ _NOT_PLAIN = _LOOKED_AT | {
     names.KEYS,
 }
 BATCH_COUNT_MAX = 16_384
-"""Messages of one batch: nobody else is served while they are stored (ADR 0019)."""
+"""Messages of one batch: no other request is served while they are stored (ADR 0019)."""
 _UNIQUE_KEY = names.UNIQUE_KEY + "\x01"
 _PLAIN_RESTS_MAX = 4096
 
@@ -89,7 +89,7 @@ class SendHeader(Protocol):
 
 
 class Topics(Protocol):
-    """The topic table, as far as sending needs it."""
+    """The part of the topic table that sending uses."""
 
     def find(self, topic: str) -> TopicConfig | None:
         """Return the configuration of ``topic``."""
@@ -98,7 +98,7 @@ class Topics(Protocol):
     def create_on_send(
         self, topic: str, *, template: str, queue_nums: int, unit_mode: bool, by: str
     ) -> TopicConfig | None:
-        """Create ``topic`` as its template allows; None when it does not."""
+        """Create ``topic`` as its template allows; return None if it does not."""
         ...
 
     def create_internal(self, topic: str, *, queue_nums: int, by: str = "") -> TopicConfig:
@@ -107,14 +107,14 @@ class Topics(Protocol):
 
 
 class Groups(Protocol):
-    """The group table, as far as sending needs it."""
+    """The part of the group table that sending uses."""
 
     def find_or_create(self, group: str, *, by: str = "") -> GroupConfig | None:
         """Return the configuration of ``group``; None when it is unknown and may not be created."""
         ...
 
     def use(self, group: str) -> None:
-        """Note that a message waits for ``group``, which must not expire meanwhile."""
+        """Note that a message waits for ``group``, so the group must not expire."""
         ...
 
 
@@ -122,11 +122,11 @@ class SendService:
     """Turns send requests into drafts, or refuses them.
 
     Args:
-        new_unique_id: Makes the id of a message whose client set none.
-        random_below: Picks a queue for a message whose client left that open.
-        holds_locks: Whether a group consumes in order just now.
-        kinds: What claims messages that are not plain, in this order.
-        auto: Which topics a send made that no message was taken for.
+        new_unique_id: Creates the id of a message whose client set none.
+        random_below: Picks a queue for a message whose client chose none.
+        holds_locks: Whether a group currently consumes in order.
+        kinds: The kinds that may claim a message that is not plain, in this order.
+        auto: Topics that sends created and that have no message yet.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class SendService:
         broker_writable: bool = True,
         checks_types: bool = True,
     ) -> None:
-        """Take settings that may change while the broker runs."""
+        """Apply settings that may change while the broker runs."""
         self._checks_types = checks_types
         self._broker_writable = broker_writable
         self._is_closed = bool(accept_from_ms) or not broker_writable
@@ -245,7 +245,7 @@ class SendService:
         """Return the messages of a batch, to be stored together.
 
         Raises:
-            Fault: The batch is refused as a whole.
+            Fault: The whole batch is refused.
         """
         config = self._topic_for(header, born_host)
         if header.topic.startswith(RETRY_PREFIX):
@@ -258,10 +258,10 @@ class SendService:
             raise MessageIllegal(f"the batch is refused: {error}") from None
         sys_flag = self._sys_flag(header.sys_flag, config, born_host)
         shared = decode_properties(header.properties.encode("utf-8", "replace"))
-        # Java's newer clients name the batch as well; each message keeps its own name (ADR 0012).
+        # Java's newer clients give the batch a key too; each message keeps its own (ADR 0012).
         shared.pop(names.UNIQUE_KEY, None)
-        shared.pop(names.WAIT_STORE, None)  # a matter of this request; each message says it too
-        if has_levels(config):  # they stay together, so the first one's level is that of all
+        shared.pop(names.WAIT_STORE, None)  # it concerns this request; each message has its own
+        if has_levels(config):  # they are stored together, at the level of the first one
             level = queue_of(shared | decode_properties(items[0].properties), config)
             queue_id = queue_id if level is None else level
         typed = self._checks_types and is_typed(config)
@@ -323,7 +323,7 @@ class SendService:
         if topic in self._no_sends:
             raise NoPermission(f"the topic {topic} is not for sending")
         if config.order and not self._broker_writable:
-            # Other topics are drained by their routes; an ordered one must not split in between.
+            # Other topics are drained by their routes; an ordered one must not be split meanwhile.
             raise NoPermission(f"this broker takes no messages of the ordered topic {topic} now")
         return config
 
@@ -351,7 +351,7 @@ class SendService:
         return config
 
     def _use(self, topic: str) -> None:
-        """Note that a topic takes a message: from now on it stays."""
+        """Note that a topic accepts a message: from now on it stays."""
         if self._auto is not None:
             self._auto.claim(topic)
 
@@ -366,7 +366,7 @@ class SendService:
         return queue_id
 
     def _special(self, draft: Draft, config: TopicConfig) -> Draft:
-        """Return what is stored of a message that is more than plain."""
+        """Return the message to store for one that is not plain."""
         properties = decode_properties(draft.properties)
         queue_id = queue_of(properties, config)
         if queue_id is not None:
@@ -378,12 +378,10 @@ class SendService:
         return draft
 
     def _properties(self, text: str) -> tuple[bytes, int, tuple[str, ...], bool]:
-        """Return what to store of the properties, the tags code, and the words to index.
+        """Return the properties to store, the tags code, the keys to index, and True if special.
 
-        Last comes whether the message is more than plain.
-
-        Most messages of a producer differ in their unique key only, so what the rest means is
-        remembered as long as it is plain: nothing special in it and no keys.
+        Most messages of a producer differ only in their unique key, so the tags code of the other
+        properties is cached, as long as they are plain: nothing special and no keys.
         """
         start = text.find(_UNIQUE_KEY)
         if start == 0 or (start > 0 and text[start - 1] == "\x02"):
@@ -410,7 +408,7 @@ class SendService:
         properties = decode_properties(text.encode("utf-8", "replace"))
         is_special = not _LOOKED_AT.isdisjoint(properties)
         properties.pop(names.POP_CK, None)
-        # Who forwards a message with all its properties is not the producer that numbered it.
+        # A client that forwards a message with all its properties is not its numbered producer.
         properties.pop(names.PRODUCER_SEQUENCE, None)
         if names.UNIQUE_KEY not in properties:
             properties[names.UNIQUE_KEY] = self._new_unique_id()
@@ -442,7 +440,7 @@ class SendService:
     def _retry_or_dlq(
         self, config: TopicConfig, queue_id: int, header: SendHeader, client_version: int
     ) -> tuple[TopicConfig, int]:
-        """Send what was retried too often, or by an ordered group, to the dead letters."""
+        """Divert a message that was retried too often, or by an ordered group, to the DLQ."""
         group_name = header.topic.removeprefix(RETRY_PREFIX)
         group = self._groups.find_or_create(group_name)
         if group is None:

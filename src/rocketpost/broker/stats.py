@@ -1,8 +1,8 @@
-"""Counters: what came in and went out, per topic, per group and in all.
+"""Counters of messages stored and delivered, per topic, per group and in total.
 
-A message costs a look-up and three additions. Rates come from samples: the totals once a second, a
-topic or group every 10 s (for the minute), every 10 minutes (for the hour) and every hour (for the
-day). The server calls :meth:`BrokerStats.sample` every second; nothing here has a timer.
+A message costs a look-up and three additions. Rates come from samples: of the totals every second,
+of a topic or group every 10 s (for the minute), every 10 minutes (for the hour) and every hour (for
+the day). The server calls :meth:`BrokerStats.sample` every second; this module has no timer.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class Stored(Protocol):
 
     @property
     def topic(self) -> str:
-        """Its topic."""
+        """Topic of the message."""
         ...
 
     @property
     def size(self) -> int:
-        """Its bytes in the log."""
+        """Size of the message in the log."""
         ...
 
 
@@ -62,7 +62,7 @@ class Meter:
         self._samples = [[_Sample(now_ms, 0, 0, 0)] for _ in _WINDOWS]
 
     def sample(self, now_ms: int) -> None:
-        """Remember where the counters stand, in every window whose turn it is."""
+        """Record the counters in every window whose sample is due."""
         for (every_ms, samples_max), samples in zip(_WINDOWS, self._samples, strict=True):
             if now_ms - samples[-1].ms >= every_ms:
                 samples.append(_Sample(now_ms, self.count, self.size, self.calls))
@@ -70,7 +70,7 @@ class Meter:
                     del samples[0]
 
     def window(self, window: _Window, now_ms: int, *, sizes: bool) -> WindowStats:
-        """Return what happened since the oldest sample of a window."""
+        """Return the counts since the oldest sample of a window."""
         oldest = self._samples[_WINDOWS.index(window)][0]
         total = self.size - oldest.bytes if sizes else self.count - oldest.messages
         calls = self.calls - oldest.calls
@@ -91,7 +91,7 @@ class _Totals(NamedTuple):
 
 
 class DayTotals(NamedTuple):
-    """A counter as it stood on two mornings, and now."""
+    """Value of a counter at the start of yesterday, at the start of today, and now."""
 
     yesterday_morning: int
     today_morning: int
@@ -102,7 +102,7 @@ class BrokerStats:
     """The counters of one broker. Owned by the event loop.
 
     Args:
-        day_of: Numbers the day of a time in milliseconds; the server knows the time zone.
+        day_of: Returns the day number of a time in ms; the server knows the time zone.
     """
 
     def __init__(self, *, clock: Clock, day_of: Callable[[int], int] | None = None) -> None:
@@ -121,7 +121,7 @@ class BrokerStats:
         self.found = 0
         self.misses = 0
 
-    # What the hot paths call.
+    # Called by the hot paths.
 
     def stored(self, messages: Iterable[Stored]) -> None:
         """Count messages that were stored."""
@@ -169,10 +169,10 @@ class BrokerStats:
         """Count a pull that returned nothing."""
         self.misses += 1
 
-    # What the server's timer calls.
+    # Called by the server's timer.
 
     def sample(self) -> None:
-        """Remember where the counters stand; called once a second."""
+        """Record the counters; called once a second."""
         now_ms = self._clock.now_ms()
         put, got = self._all_put.count, self._all_got.count
         self._totals.append(_Totals(now_ms, put, self.found, self.misses, got))
@@ -188,32 +188,32 @@ class BrokerStats:
             self._all_put.sample(now_ms)
             self._all_got.sample(now_ms)
 
-    # What administrators ask.
+    # Asked by administrators.
 
     @property
     def put_count(self) -> int:
-        """How many messages were stored since the start."""
+        """Number of messages stored since the start."""
         return self._all_put.count
 
     @property
     def put_bytes(self) -> int:
-        """How many bytes were stored since the start."""
+        """Number of bytes stored since the start."""
         return self._all_put.size
 
     @property
     def put_today(self) -> DayTotals:
-        """Messages stored: yesterday morning, this morning, now."""
+        """Messages stored by the start of yesterday, by the start of today, and by now."""
         yesterday, today = self._mornings
         return DayTotals(yesterday[0], today[0], self._all_put.count)
 
     @property
     def got_today(self) -> DayTotals:
-        """Messages handed to consumers: yesterday morning, this morning, now."""
+        """Messages consumed by the start of yesterday, by the start of today, and by now."""
         yesterday, today = self._mornings
         return DayTotals(yesterday[1], today[1], self._all_got.count)
 
     def rates(self, what: str) -> list[float]:
-        """Return put, found, missed or got a second, over the last 10, 60 and 600 s."""
+        """Return the rate per second of a counter over the last 10, 60 and 600 s."""
         now_ms = self._clock.now_ms()
         now = _Totals(now_ms, self._all_put.count, self.found, self.misses, self._all_got.count)
         rates = []
@@ -225,15 +225,15 @@ class BrokerStats:
         return rates
 
     def topic_put_tps(self, topic: str) -> float:
-        """Return how many messages a second the topic received in the last minute."""
+        """Return the messages per second that the topic received in the last minute."""
         return self._tps(self._topics.get(topic))
 
     def group_get_tps(self, topic: str, group: str) -> float:
-        """Return how many messages a second the group took from the topic in the last minute."""
+        """Return the messages per second that the group took from the topic in the last minute."""
         return self._tps(self._groups.get(f"{topic}@{group}"))
 
     def item(self, name: str, key: str) -> StatsBody | None:
-        """Return a counter by RocketMQ's name and key, None if nothing was counted under them."""
+        """Return a counter by RocketMQ's name and key, None if it has no counts."""
         meters = {
             "TOPIC_PUT": self._topics,
             "GROUP_GET": self._groups,

@@ -1,4 +1,4 @@
-"""Work in steps: what may take long yields wherever others may be served in between."""
+"""Work in steps: long work yields at points where other requests may be served."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ T = TypeVar("T")
 Steps = Generator[None, None, T]
 
 QUEUES_AT_A_STEP: Final = 256
-"""Queues that are looked at between two yields: a fraction of a millisecond."""
+"""Queues visited between two yields: a fraction of a millisecond."""
 
 
 def finish(steps: Steps[T]) -> T:
-    """Do all the work now and return what it comes to."""
+    """Do all the work now and return its result."""
     while True:
         try:
             next(steps)

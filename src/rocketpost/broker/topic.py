@@ -1,13 +1,13 @@
-"""The topics of one broker: which there are, who may make them, how many queues they have.
+"""The topics of one broker: their configuration, creation and numbers of queues.
 
-Queue numbers. ``writeQueueNums`` says where producers may write, ``readQueueNums`` which queues
-consumers are given. To shrink a topic, lower the write number, wait until the tail queues are
-drained, then lower the read number. A step out of order would hide messages and is refused unless
-it is forced (ADR 0056).
+Queue numbers. ``writeQueueNums`` is the number of queues that producers may write, and
+``readQueueNums`` the number that consumers are given. To shrink a topic, lower the write number,
+wait until the last queues are drained, then lower the read number. A step out of order would hide
+messages and is refused unless it is forced (ADR 0056).
 
-Every change gives the table a new :class:`DataVersion` and is told to ``on_change``, by which the
-server saves the table and registers it with the name servers. The log has a line for each, with
-who asked for it and what differs; topics that the broker makes for itself are left out.
+Every change gives the table a new :class:`DataVersion` and calls ``on_change``; the server then
+saves the table and registers it with the name servers. Each change is logged with the client and
+the differences, except for topics that the broker creates for itself.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ from rocketpost.model.topic import (
 logger = logging.getLogger(__name__)
 
 QUEUE_COUNT_MAX: Final = 65_536
-"""More queues than this would not fit into one answer about the topic."""
+"""Number of queues; more would not fit into one answer about the topic."""
 
 TOPIC_COUNT_MAX: Final = 65_536
-"""More topics than this would not fit into one registration with a name server."""
+"""Number of topics; more would not fit into one registration with a name server."""
 
 PERM_MAX: Final = 7
 _READ_WRITE: Final = PERM_READ | PERM_WRITE
@@ -67,9 +67,9 @@ class TopicRules:
     cluster_topic: bool = True
     broker_topic: bool = True
     trace_topic: str | None = None
-    """The trace topic, if the broker makes it at start."""
+    """The trace topic, if the broker creates it at start."""
     mixed_types: bool = False
-    """Whether a topic may be of the type MIXED."""
+    """True if a topic may have the type MIXED."""
 
 
 class Updated(NamedTuple):
@@ -98,12 +98,12 @@ class TopicTable:
         self._clock = clock
         self._configs: dict[str, TopicConfig] = {}
         self.auto = AutoCreated("topic", clock=clock)
-        """Topics that were created by sends, and the rate at which that may happen."""
+        """Topics that were created by sends, and the limit on their rate."""
         self.on_change = on_change
         self.rules = rules or TopicRules()
         self.version = DataVersion()
         self.revision = 0
-        """Grows with every change; whoever saves the table compares it."""
+        """Number of changes; the saver compares it to tell whether to write the table."""
         self._builtin = {
             config.topic_name: config
             for config in _builtin_topics(cluster_name, broker_name, self.rules)
@@ -120,11 +120,11 @@ class TopicTable:
 
     @property
     def system_topics(self) -> frozenset[str]:
-        """The topics that the system keeps for itself, whether they exist yet or not."""
+        """The topics reserved for the system, whether or not they exist."""
         return names.SYSTEM_TOPICS | self._builtin.keys()
 
     def is_system(self, topic: str) -> bool:
-        """Tell whether the system keeps this topic for itself."""
+        """Tell whether this topic is reserved for the system."""
         return topic in self._builtin or names.is_system_topic(topic)
 
     def require(self, topic: str) -> TopicConfig:
@@ -139,14 +139,14 @@ class TopicTable:
         return config
 
     def add_builtin(self) -> None:
-        """Add the built-in topics; TBW102 and the like follow today's settings."""
+        """Add the built-in topics; TBW102 and the like follow the current settings."""
         for config in self._builtin.values():
             self._store(config)
         if not self.rules.auto_create:
             self._discard(names.AUTO_CREATE_TOPIC)
 
     def plan(self, wanted: TopicChange | TopicConfig) -> Updated:
-        """Return what :meth:`update` would do, without doing it.
+        """Return the result of :meth:`update`, without changing anything.
 
         Raises:
             InvalidParameter: As :meth:`update`.
@@ -161,11 +161,11 @@ class TopicTable:
         return Updated(before, msgspec.structs.replace(after, attributes=attributes))
 
     def update(self, wanted: TopicChange | TopicConfig, *, by: str = "") -> Updated:
-        """Create or change a topic; what a :class:`TopicChange` leaves out stays as it is.
+        """Create or change a topic; fields that a :class:`TopicChange` omits are kept.
 
         Args:
             wanted: The topic; keys of its attributes are signed, ``+k`` or ``-k``.
-            by: Who asks for it, for the log.
+            by: The client, for the log.
 
         Raises:
             InvalidParameter: The name, a number or a bit is not allowed.
@@ -185,7 +185,7 @@ class TopicTable:
         unit_mode: bool = False,
         by: str = "",
     ) -> TopicConfig | None:
-        """Return ``topic``, made after ``template`` if need be; None when that is not allowed.
+        """Return ``topic``, created from ``template`` if need be; None when that is not allowed.
 
         Raises:
             InvalidParameter: The name is not legal.
@@ -222,7 +222,7 @@ class TopicTable:
         unit: bool = False,
         by: str = "",
     ) -> TopicConfig:
-        """Return a retry or dead-letter topic, made if need be; only its order flag may change.
+        """Return a retry or dead-letter topic, created if need be; only its order flag may change.
 
         Raises:
             InvalidParameter: The name is not legal.
@@ -245,7 +245,7 @@ class TopicTable:
         return config
 
     def widen_internal(self, topic: str, *, queue_nums: int) -> TopicConfig:
-        """Return a retry topic with that many queues at least, made if need be.
+        """Return a retry topic with at least that many queues, created if need be.
 
         Raises:
             InvalidParameter: The name is not legal.
@@ -253,11 +253,11 @@ class TopicTable:
         return self._widen(self.create_internal(topic, queue_nums=queue_nums), queue_nums)
 
     def adopt(self, topic: str, *, queue_nums: int) -> None:
-        """Add a topic whose queues are in the store but which the saved table does not know.
+        """Add a topic that has queues in the store but is not in the saved table.
 
-        A send may create a topic and be acknowledged just before a crash; the messages are there.
-        Likewise a retry topic may have got more queues. Other topics have those that users want. A
-        full table takes it all the same: it had its place once, and the broker has to start.
+        A send may create a topic and be acknowledged just before a crash; its messages are stored.
+        Likewise a retry topic may have gained queues. The queue numbers of other topics are kept. A
+        full table accepts the topic all the same: it had its place, and the broker has to start.
         """
         self.auto.claim(topic)
         known = self._configs.get(topic)
@@ -272,7 +272,7 @@ class TopicTable:
     def mark_ordered(self, ordered: Iterable[str]) -> None:
         """Set the order flag of exactly the topics that the name servers list as ordered.
 
-        Retry topics are left alone: their flag follows their group.
+        Retry topics keep their flag, which follows their group.
         """
         wanted = frozenset(ordered)
         for config in list(self._configs.values()):
@@ -285,7 +285,7 @@ class TopicTable:
                 )
 
     def delete(self, topic: str, *, by: str = "") -> TopicConfig | None:
-        """Forget a topic; return what it was, None if there was none.
+        """Delete a topic; return its configuration, None if there was none.
 
         Raises:
             InvalidParameter: The name is not legal, or the system needs the topic.
@@ -294,7 +294,7 @@ class TopicTable:
         return self._discard(topic, by)
 
     def check_name(self, topic: str) -> None:
-        """Check that a user may delete or change a topic of this name.
+        """Check that a user may change or delete a topic of this name.
 
         Raises:
             InvalidParameter: The name is not legal, or the system needs the topic.
@@ -305,7 +305,7 @@ class TopicTable:
             raise InvalidParameter(f"the topic {topic!r} belongs to the system; use another name")
 
     def touch(self) -> None:
-        """Give the table a new version although no topic changed: the broker's permission did."""
+        """Give the table a new version when only the broker's permission has changed."""
         self._changed("")
 
     def body(self) -> TopicTableBody:
@@ -317,7 +317,7 @@ class TopicTable:
         return msgspec.json.format(encode_topic_table(self.body(), mappings=False), indent=2)
 
     def load(self, data: bytes) -> None:
-        """Take over what ``topics.json`` says; names that are not legal are refused.
+        """Load the table from ``topics.json``; illegal names are refused.
 
         Raises:
             StoreError: The text is not a topic table.
@@ -408,7 +408,7 @@ def _members(config: TopicConfig) -> str:
 
 
 def _name_problem(name: str) -> str | None:
-    # Java builds names with a plus sign for retries of POP; they occur in its files only.
+    # Java builds names with a plus sign for POP retries; they occur only in its files.
     return names.topic_problem(name.replace("+", "_"))
 
 

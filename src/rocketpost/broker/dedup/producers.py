@@ -1,13 +1,13 @@
 """Messages that idempotent producers have stored, by their sequence numbers.
 
-A producer numbers its messages; the broker keeps, per producer id, the epoch and the set of
-sequences that are in its log. A sequence that is there is a duplicate, whatever queue it asks for;
-gaps and any order are fine, unless the message says what it comes after. A higher epoch starts an
-empty set and fences off the lower ones.
+A producer numbers its messages. For each producer id the broker keeps the epoch and the set of
+sequences that are in its log. A sequence in the set is a duplicate, whatever queue it asks for.
+Gaps and any order are allowed, unless a message names the sequence it must follow. A higher epoch
+starts an empty set and fences off the lower ones.
 
-Everything here follows from the log alone. A message counts from its append on (a duplicate may
-come in the same turn), but is kept apart until the log is written, so that a failed write takes it
-back. A snapshot says up to which position of the log it speaks; the rest is read from the log.
+All of this state is derived from the log. A message counts as soon as it is appended (a duplicate
+may arrive in the same turn), but stays uncommitted until the log is written, so that a failed write
+can be undone. A snapshot covers the log up to a position; the rest is read from the log.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from rocketpost.store.draft import Appended
 logger = logging.getLogger(__name__)
 
 PLACES_MIN: Final = 8192
-"""So many newest messages at least are known with their place, and twice as many at most; older
+"""Minimum number of newest messages kept with their place; at most twice as many are kept. Older
 ones are looked up in the index."""
 SNAPSHOT_VERSION: Final = 1
 _encode = msgspec.json.Encoder().encode
@@ -37,16 +37,16 @@ _decoder = msgspec.json.Decoder(ProducerSnapshot)
 
 
 class ProducerLimits(NamedTuple):
-    """Bounds on what is kept."""
+    """Bounds on the producer table."""
 
     producers_max: int = 20_000
-    """Beyond it, who has been silent longest is forgotten."""
+    """Number of producers; beyond it, the producer that has been silent longest is forgotten."""
     idle_ms_max: int = 7 * 86_400_000
-    """Who stored nothing for so long is forgotten."""
+    """Silence after which a producer is forgotten."""
     runs_max: int = 16_384
-    """Runs of one producer's sequences."""
+    """Runs of sequences of one producer."""
     runs_total_max: int = 1_000_000
-    """The same of all of them; beyond it, who has been silent longest is forgotten."""
+    """Runs of all producers; beyond it, the producer that has been silent longest is forgotten."""
 
 
 class _Producer:
@@ -59,7 +59,7 @@ class _Producer:
 
 
 class ProducerTable:
-    """The producers of one broker, who stored last last. Owned by the loop."""
+    """The producers of one broker, the most recently active last. Owned by the loop."""
 
     def __init__(self, limits: ProducerLimits | None = None) -> None:
         self.limits = limits or ProducerLimits()
@@ -71,12 +71,12 @@ class ProducerTable:
         self._older_places: dict[Stamp, Appended] = {}
         self._anchor = (-1, 0)
         self.position = -1
-        """The snapshot that was loaded covers the log up to here; -1 if there was none."""
+        """Log position up to which the loaded snapshot reaches; -1 if there was none."""
         self.revision = 0
-        """Grows with every change; whoever saves the table compares it."""
+        """Number of changes; the saver compares it to tell whether to write the table."""
         self.duplicates = 0
         self.forgotten = 0
-        """How many producers were forgotten for want of room."""
+        """Number of producers that were forgotten for lack of room."""
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -84,7 +84,7 @@ class ProducerTable:
     # -- deciding
 
     def is_stored(self, stamp: Stamp, after: int | None = None) -> bool:
-        """Tell whether this message is in the log already, as far as it is appended.
+        """Tell whether this message is already in the log, counting uncommitted appends.
 
         Args:
             stamp: The message.
@@ -92,8 +92,8 @@ class ProducerTable:
 
         Raises:
             ProducerFenced: A later epoch has begun.
-            SequenceForgotten: It is too old to tell.
-            SequenceOutOfOrder: It is new, but what it comes after is not there.
+            SequenceForgotten: The sequence is too old to be known.
+            SequenceOutOfOrder: The message is new, but the sequence before it is not stored.
         """
         if stamp in self._uncommitted:
             return True
@@ -122,20 +122,20 @@ class ProducerTable:
         return False
 
     def place(self, stamp: Stamp) -> Appended | None:
-        """Return where a stored message lies, if that is still known here."""
+        """Return the place of a stored message, if it is still known here."""
         return (
             self._uncommitted.get(stamp) or self._places.get(stamp) or self._older_places.get(stamp)
         )
 
-    # -- what was stored
+    # -- recording stored messages
 
     def take(self, stamp: Stamp, appended: Appended) -> None:
-        """Count a message that was appended; :meth:`commit` or :meth:`undo` follows."""
+        """Record an appended message; :meth:`commit` or :meth:`undo` follows."""
         self._uncommitted[stamp] = appended
         self._uncommitted_epochs[stamp.producer_id] = stamp.epoch
 
     def commit(self) -> None:
-        """Keep what was appended: the log is written."""
+        """Commit the appended messages: the log is written."""
         if not self._uncommitted:
             return
         for stamp, appended in self._uncommitted.items():
@@ -147,12 +147,12 @@ class ProducerTable:
         self._uncommitted_epochs = {}
 
     def undo(self) -> None:
-        """Forget what was appended since the last commit: it could not be written."""
+        """Undo the appends since the last commit: they could not be written."""
         self._uncommitted = {}
         self._uncommitted_epochs = {}
 
     def replay(self, stamp: Stamp, *, position: int, store_ms: int) -> None:
-        """Count a message that is in the log; again makes no difference."""
+        """Record a message read from the log; repeating it has no effect."""
         producer = self._producers.get(stamp.producer_id)
         if producer is None or producer.epoch < stamp.epoch:
             if producer is not None:
@@ -173,13 +173,13 @@ class ProducerTable:
             self._forget_for_room()
 
     def forget_before_log(self) -> None:
-        """Note that the log which was read begins too late to know every message of a producer."""
+        """Note that the log begins too late to show every message of a producer."""
         for producer in self._producers.values():
             producer.seen.forget_below_first()
         self.revision += 1
 
     def add_silent(self, older: ProducerTable) -> None:
-        """Take over producers that an older snapshot knows and that are not known here."""
+        """Add producers of an older snapshot that are missing here."""
         for producer_id, producer in reversed(older._producers.items()):
             if producer_id not in self._producers:
                 self._producers[producer_id] = producer
@@ -188,17 +188,17 @@ class ProducerTable:
                 self.revision += 1
 
     def expire(self, now_ms: int) -> None:
-        """Forget who has been silent for too long."""
+        """Forget producers that have been silent for too long."""
         limit_ms = now_ms - self.limits.idle_ms_max
         for producer_id, producer in list(self._producers.items()):
             if producer.used_ms >= limit_ms:
                 return
             self._forget(producer_id)
 
-    # -- looking at it, saving it
+    # -- inspecting and saving
 
     def states(self, producer_id: str | None = None) -> Iterator[ProducerState]:
-        """Return what is known of one producer, or of all, the most recent first."""
+        """Return the state of one producer, or of all, the most recent first."""
         ids = [producer_id] if producer_id is not None else reversed(self._producers)
         for each in ids:
             producer = self._producers.get(each)
@@ -212,7 +212,7 @@ class ProducerTable:
                 )
 
     def to_json(self, position: int) -> bytes:
-        """Return a snapshot that speaks for the log before ``position``, where it is written."""
+        """Return a snapshot that covers the log before ``position``."""
         assert not self._uncommitted
         anchor_position, anchor_timestamp = self._anchor
         return _encode(
@@ -226,10 +226,10 @@ class ProducerTable:
         )
 
     def load(self, data: bytes) -> None:
-        """Take over a snapshot.
+        """Load a snapshot.
 
         Raises:
-            StoreError: The text is none.
+            StoreError: The text is not a snapshot.
         """
         try:
             snapshot = _decoder.decode(data)
@@ -241,7 +241,7 @@ class ProducerTable:
 
     @property
     def anchor(self) -> tuple[int, int]:
-        """Position and store time of a message that the log must hold; -1 if there is none."""
+        """Position and store time of a message that the log must contain; -1 if there is none."""
         return self._anchor
 
     def _take_over(self, snapshot: ProducerSnapshot) -> None:

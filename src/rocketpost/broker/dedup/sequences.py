@@ -1,7 +1,7 @@
-"""Sets of sequence numbers that mostly follow each other: kept as runs, so one run is the usual.
+"""Sets of mostly consecutive sequence numbers, kept as runs; usually one run is enough.
 
-A set that breaks into too many runs forgets its lowest one and remembers only up to where: below
-the horizon nothing is known any more, neither that a number was seen nor that it was not.
+A set with too many runs drops its lowest run and keeps only the end of it as its horizon. Nothing
+is known about numbers below the horizon: they may have been seen or not.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ class SequenceSet:
     """Numbers seen, as runs [start, end).
 
     Args:
-        runs: What was seen before, ascending and apart.
-        horizon: Nothing is known of numbers below.
+        runs: The runs seen before, ascending and disjoint.
+        horizon: Numbers below it are unknown.
     """
 
     __slots__ = ("_ends", "_starts", "horizon")
@@ -43,7 +43,7 @@ class SequenceSet:
 
     @property
     def last(self) -> int | None:
-        """The highest number seen."""
+        """The highest number in the set."""
         return self._ends[-1] - 1 if self._ends else None
 
     @property
@@ -52,7 +52,7 @@ class SequenceSet:
         return list(zip(self._starts, self._ends, strict=True))
 
     def forget_below_first(self) -> None:
-        """Note that numbers below the first one known may have been stored too."""
+        """Note that numbers below the first known one may have been stored too."""
         if self._starts:
             self.horizon = max(self.horizon, self._starts[0])
 

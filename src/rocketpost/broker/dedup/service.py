@@ -1,9 +1,9 @@
-"""Stored once: decides which sends are duplicates, and finds what they are duplicates of.
+"""Deduplication: decides which sends are duplicates, and finds their originals.
 
-Two ways to know one: by the producer's own numbering (``broker.dedup.producers``), which holds for
-days and over crashes of both sides; and by the unique key that every client sets
-(``broker.dedup.unique_keys``), for a while and where the topic asks for it. A duplicate is answered
-like the original, with its queue, offset and id.
+A duplicate is recognised in one of two ways: by the producer's own numbering
+(``broker.dedup.producers``), which lasts for days and survives crashes of both sides, or by the
+unique key that every client sets (``broker.dedup.unique_keys``), for a limited time in topics that
+ask for it. The answer to a duplicate is that of the original: its queue, offset and id.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from rocketpost.model.stamp import Stamp, parse_field, parse_property
 from rocketpost.store.draft import Appended, Draft
 
 NOWHERE: Final = QueueOffset(-1)
-"""The queue offset of an original that is surely stored, but can no longer be found."""
+"""Queue offset of an original that is certainly stored but can no longer be found."""
 
 _ANY_TIME: Final = 2**63 - 1
 _LOOK_UP_MAX: Final = 32
 
 
 class SendHeader(Protocol):
-    """What is asked of the header of a send."""
+    """The fields of a send header that deduplication reads."""
 
     topic: str
     queue_id: int
@@ -39,17 +39,17 @@ class SendHeader(Protocol):
 
 
 class Records(Protocol):
-    """The store, as far as finding a message by its key needs it."""
+    """The part of the store that finds messages by key."""
 
     @property
     def written_position(self) -> Position:
-        """Everything before is in the files."""
+        """Position before which everything is in the files."""
         ...
 
     def find(
         self, topic: str, key: str, *, count_max: int, begin_ms: int, end_ms: int
     ) -> list[Position]:
-        """Return where messages with this key may lie."""
+        """Return positions of messages that may have this key."""
         ...
 
     def record_at(self, position: int) -> Record | None:
@@ -58,18 +58,18 @@ class Records(Protocol):
 
 
 class Admission(NamedTuple):
-    """What becomes of one message of a send."""
+    """Decision about one message of a send."""
 
     stamp: Stamp | None = None
     key: Key | None = None
     original: Appended | None = None
-    """It is stored already, here."""
+    """Place of the original, if the message is already stored."""
     twin: int = -1
-    """It is the same as this earlier one of its batch."""
+    """Index of the earlier message of the batch that it duplicates; -1 for none."""
 
     @property
     def is_new(self) -> bool:
-        """Whether it is to be stored."""
+        """True if the message is to be stored."""
         return self.original is None and self.twin < 0
 
 
@@ -82,10 +82,10 @@ class OnceService:
         self._records = records
 
     def admit(self, header: SendHeader, drafts: Sequence[Draft]) -> list[Admission]:
-        """Return what becomes of each message of a send; new stamped ones are marked for the log.
+        """Decide about each message of a send; mark new stamped ones for the log.
 
         Raises:
-            Fault: The send is refused as a whole; nothing was changed.
+            Fault: The whole send is refused; nothing was changed.
         """
         if header.sequence is None:
             return self._admit_keyed(header, drafts)
@@ -105,7 +105,7 @@ class OnceService:
         return admitted
 
     def take(self, admitted: Sequence[Admission], new: Sequence[Appended]) -> list[Appended]:
-        """Count new messages that were appended; return the place of each one of the send."""
+        """Record the new messages as appended; return the place of each message of the send."""
         fresh = iter(new)
         places: list[Appended] = []
         for each in admitted:
@@ -126,12 +126,12 @@ class OnceService:
         return places
 
     def commit(self) -> None:
-        """Keep what was taken: the log is written."""
+        """Commit the recorded messages: the log is written."""
         self.producers.commit()
         self.keys.commit()
 
     def undo(self) -> None:
-        """Forget what was taken since the last commit: it could not be written."""
+        """Undo the records since the last commit: the messages could not be written."""
         self.producers.undo()
         self.keys.undo()
 
@@ -144,7 +144,7 @@ class OnceService:
         for at, draft in enumerate(drafts):
             unique_key = draft.keys[0]
             twin = of_batch.setdefault(unique_key, at)
-            if draft.reconsume_times > 0:  # a consumer sends it again on purpose
+            if draft.reconsume_times > 0:  # a consumer resends it on purpose
                 admitted.append(Admission())
             elif twin != at:
                 admitted.append(Admission(twin=twin))
@@ -162,7 +162,7 @@ class OnceService:
                 record = self._records.record_at(position)
                 if record is not None and stamp_of(record) == stamp:
                     return _place(record, draft)
-        # It is in the log, but where nobody knows; nor whether it is durable, unless all is.
+        # Its place in the log is unknown, so it is durable only once all of the log is.
         end = self._records.written_position
         return Appended(
             Position(0), end, NOWHERE, 0, header.topic, max(0, header.queue_id), 0, draft.keys, None
@@ -170,9 +170,9 @@ class OnceService:
 
 
 def stamp_of(record: Record) -> Stamp | None:
-    """Return the stamp of a stored message, if it counts as one of an idempotent producer."""
+    """Return the stamp of a message that an idempotent producer stored; None for others."""
     if record.reconsume_times > 0 or is_retry_or_dlq(record.topic):
-        return None  # a copy, made to be consumed again
+        return None  # a copy made to be consumed again
     text = record.properties.get(names.PRODUCER_SEQUENCE)
     if text is None:
         return None
@@ -183,7 +183,7 @@ def stamp_of(record: Record) -> Stamp | None:
 
 
 def sent_queue_id(record: Record) -> int:
-    """Return the queue that a message was sent to, also while it waits elsewhere."""
+    """Return the queue that a message was sent to, even while it waits in another topic."""
     text = record.properties.get(names.REAL_QUEUE_ID, "")
     if record.topic in WAITING_TOPICS and text.isascii() and text.isdecimal():
         return int(text)

@@ -1,9 +1,9 @@
-"""Duplicates of producers that number nothing: known by their unique key, for a while.
+"""Duplicates from producers without numbering, recognised by unique key for a limited time.
 
-Every RocketMQ client gives a message a unique key that its retries keep. Where a topic asks for it,
-a message whose key was stored within the window is a duplicate. What was rolled back, recalled or
-deleted with its topic is no original: whoever sends it again means it. Nothing of this is saved:
-after a start the keys are read back from the queues.
+Every RocketMQ client gives a message a unique key that its retries keep. In a topic that asks for
+it, a message whose key was stored within the window is a duplicate. A message that was rolled back,
+recalled or deleted with its topic is not an original: sending it again is intended. The keys are
+not saved; after a start they are read back from the queues.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ KEYS_MAX: Final = 200_000
 
 
 class KeyWindow:
-    """The unique keys that were stored of late. Owned by the loop.
+    """The unique keys that were stored recently. Owned by the loop.
 
     Attributes:
-        is_on: Whether any topic asks for it; the one look that a plain send takes.
-        keys_max: So many newest keys are kept, of all topics together.
+        is_on: Whether any topic has a window; the only check that a plain send makes.
+        keys_max: Number of newest keys to keep, of all topics together.
     """
 
     def __init__(self, *, clock: Clock) -> None:
@@ -45,15 +45,15 @@ class KeyWindow:
         return len(self._keys)
 
     def configure(self, *, default_seconds: int, keys_max: int) -> None:
-        """Take the window of topics that say nothing themselves, and the bound."""
+        """Set the default window of topics, and the bound on keys."""
         self._default_ms = default_seconds * 1000
         self.keys_max = keys_max
         self._settle()
 
     def watch(self, topic: str, config: TopicConfig | None) -> None:
-        """Take the window that a topic names, or that it is gone."""
+        """Set the window of a topic, or forget a topic that was deleted."""
         text = config.attributes.get(DEDUP_SECONDS, "") if config is not None else ""
-        if config is None:  # its messages went with it, so nothing is a duplicate of them
+        if config is None:  # its messages were deleted with it, so nothing duplicates them
             for key in [key for key in self._keys if key[0] == topic]:
                 del self._keys[key]
         if text.isascii() and text.isdecimal():
@@ -63,12 +63,12 @@ class KeyWindow:
         self._settle()
 
     def window_ms(self, topic: str) -> int:
-        """Return how long keys of a topic count; 0 if they do not."""
+        """Return the window of a topic; 0 if its keys are not compared."""
         return self._windows_ms.get(topic, self._default_ms)
 
     @property
     def window_ms_max(self) -> int:
-        """The longest window of all."""
+        """The longest window of any topic."""
         return max([self._default_ms, *self._windows_ms.values()])
 
     def original(self, key: Key) -> Appended | None:
@@ -79,26 +79,26 @@ class KeyWindow:
         return found
 
     def take(self, key: Key, appended: Appended) -> None:
-        """Remember a message that was appended; :meth:`commit` or :meth:`undo` follows."""
+        """Record an appended message; :meth:`commit` or :meth:`undo` follows."""
         self._uncommitted[key] = appended
 
     def forget(self, key: Key) -> None:
-        """Take a message for no original any more: it will never be delivered."""
+        """Forget a message as an original: it will never be delivered."""
         self._keys.pop(key, None)
         self._uncommitted.pop(key, None)
 
     def commit(self) -> None:
-        """Keep what was appended: the log is written."""
+        """Commit the appended messages: the log is written."""
         if self._uncommitted:
             uncommitted, self._uncommitted = self._uncommitted, {}
             self.fill(uncommitted)
 
     def undo(self) -> None:
-        """Forget what was appended since the last commit: it could not be written."""
+        """Undo the appends since the last commit: they could not be written."""
         self._uncommitted = {}
 
     def fill(self, stored: Mapping[Key, Appended]) -> None:
-        """Remember messages that are in the log, oldest first."""
+        """Add messages from the log, oldest first."""
         keys = self._keys
         for key, appended in stored.items():
             keys[key] = appended

@@ -1,4 +1,4 @@
-"""How far each delay level has been delivered, and how much of that may be saved."""
+"""Delivery progress of each delay level, and the part of it that may be saved."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from rocketpost.model.topic import DataVersion
 
 
 class DelayProgress:
-    """How far each level has been delivered; the table of ``delayOffset.json``.
+    """Delivery progress of each level; the table of ``delayOffset.json``.
 
-    What is delivered and what is saved differ: an offset is saved only once the delivered copies
-    before it are on disk, lest a power cut takes a copy that nobody will make again.
+    An offset is saved only once the delivered copies before it are on disk. Otherwise a power cut
+    could lose a copy that would never be made again.
     """
 
     def __init__(self, *, clock: Clock) -> None:
@@ -32,7 +32,7 @@ class DelayProgress:
 
     @property
     def revision(self) -> int:
-        """Grows with every change of what is to be saved."""
+        """Number of changes of the offsets to save."""
         self._settle()
         return self._revision
 
@@ -47,9 +47,9 @@ class DelayProgress:
         self._unsafe.append((position, level, offset))
 
     def delivered_before(self, level: int) -> int:
-        """Return a position before which all copies lie that :meth:`reached` counts.
+        """Return a position after all the copies counted by :meth:`reached`.
 
-        A copy behind it belongs to a message that is not counted yet. 0 if nothing is known.
+        A copy after it belongs to a message that is not counted yet. 0 if nothing is known.
         """
         return self._positions.get(level, 0)
 
@@ -64,10 +64,10 @@ class DelayProgress:
         return encode_delay_offsets(self.version, self._safe, self._safe_positions)
 
     def load(self, data: bytes) -> None:
-        """Take over what ``delayOffset.json`` says.
+        """Load the table from ``delayOffset.json``.
 
         Raises:
-            StoreError: The text is no such table.
+            StoreError: The text is not such a table.
         """
         try:
             table = decode_delay_offsets(data)

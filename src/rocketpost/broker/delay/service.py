@@ -1,13 +1,13 @@
-"""Delayed messages: where they wait, when they are due, what is delivered then.
+"""Delayed messages: their waiting queues, due times and delivery.
 
-A message with a DELAY level waits in ``SCHEDULE_TOPIC_XXXX``, in the queue of its level, and names
-its destination in REAL_TOPIC and REAL_QID. The tags code of its queue entry is the time at which it
-is due. Within a level every message waits equally long, so each queue is in the order of delivery,
-and one offset says how far it has come.
+A message with a DELAY level waits in ``SCHEDULE_TOPIC_XXXX``, in the queue of its level. Its
+REAL_TOPIC and REAL_QID name its destination. The tags code of its queue entry is its due time. All
+messages of a level wait equally long, so each queue is in order of delivery, and one offset records
+its progress.
 
-A delivered message is a copy in its destination with the properties of the original, those three
-included: that is what RocketMQ stores. Why a crash delivers few of them twice, and what happens to
-a message whose topic is gone, is in ADR 0013.
+A delivered message is a copy in its destination with the properties of the original, including
+those three, as RocketMQ stores it. ADR 0013 explains why a crash delivers few of them twice, and
+how a message whose topic is gone is handled.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 BATCH_COUNT_MAX: Final = 256
 BATCH_BYTES_MAX: Final = 4 * 1024 * 1024
 MISSING_MS_MAX: Final = 60_000
-"""How long a level waits for a topic that does not exist."""
+"""Time that a level waits for a topic that does not exist."""
 MISSING_RETRY_MS: Final = 1000
 _COPIES_MAX: Final = 64
 _LEVEL_DIGITS_MAX: Final = 9
@@ -47,22 +47,22 @@ _TIME_MAX: Final = 2**63 - 1
 
 
 class Due(NamedTuple):
-    """Messages to deliver now; once they are stored, the level has come to ``next_offset``."""
+    """Messages to deliver now; ``next_offset`` is the level's progress once they are stored."""
 
     drafts: list[Draft]
     offsets: list[int]
-    """Where each of them waits in its level."""
+    """Queue offset of each message in its level."""
     next_offset: int
 
 
 class Wait(NamedTuple):
-    """Nothing to deliver for so long; None means until a message arrives in the level."""
+    """Time without anything to deliver; None means until a message arrives in the level."""
 
     ms: int | None
 
 
 def level_of(text: str | None) -> int | None:
-    """Return the level that a DELAY property asks for, 0 for none; None if it is no number."""
+    """Return the level that a DELAY property asks for, 0 for none; None if it is not a number."""
     if not text:
         return 0
     digits = text.removeprefix("-")
@@ -72,7 +72,7 @@ def level_of(text: str | None) -> int | None:
 
 
 def postponed(draft: Draft, level: int, *, level_max: int) -> Draft:
-    """Return ``draft`` as it waits in the queue of its level; its tags code is the store's to set.
+    """Return ``draft`` as stored in the queue of its level; the store sets its tags code.
 
     Raises:
         LocalProtocolError: There is no room for the two properties that name its destination.
@@ -93,7 +93,7 @@ def postponed(draft: Draft, level: int, *, level_max: int) -> Draft:
 
 
 class _Step(NamedTuple):
-    """Entries before ``end`` were stored by a clock that was ahead; they wait until then."""
+    """Entries before ``end``, stored while the clock was ahead; they wait until ``until_ms``."""
 
     end: int
     until_ms: int
@@ -103,8 +103,8 @@ class DelayService:
     """Decides what each level delivers. Owned by the event loop; waits for nothing.
 
     Args:
-        delays_ms: The delays of level 1, 2, ...
-        store_host: This broker, for the ids of delivered messages.
+        delays_ms: The delays of level 1, 2 and so on.
+        store_host: The address of this broker, for the ids of delivered messages.
     """
 
     def __init__(
@@ -131,12 +131,12 @@ class DelayService:
         self._claimed: set[int] = set()
 
     def next(self, level: int) -> Due | Wait:
-        """Return what a level has to deliver now, or how long it has nothing to do."""
+        """Return the messages that a level must deliver now, or how long it has none."""
         queue = self._store.queue(SCHEDULE_TOPIC, level - 1)
         if queue is None:
             return Wait(None)
         start = offset = self._start(level, queue)
-        # A message is never stored with a time at which it was not due.
+        # A message must not be stored with a store time before its due time.
         now_ms = min(self._clock.now_ms(), self._store.stamp_ms())
         drafts: list[Draft] = []
         offsets: list[int] = []
@@ -157,10 +157,10 @@ class DelayService:
         return Due(drafts, offsets, offset) if offset > start else wait
 
     def skip_delivered(self, level: int) -> bool:
-        """Pass one message whose copy is in the log already; False once there is none.
+        """Skip one message whose copy is already in the log; return False once there is none.
 
-        After a crash the saved progress is behind. Levels deliver in order, so what was delivered
-        since is the beginning of what is left; each copy stands for one message.
+        After a crash the saved progress is behind. Levels deliver in order, so the messages
+        delivered since then are the first remaining ones. Each copy counts for one message.
         """
         queue = self._store.queue(SCHEDULE_TOPIC, level - 1)
         if queue is None:
@@ -180,7 +180,7 @@ class DelayService:
         return True
 
     def state(self, level: int) -> tuple[int, int]:
-        """Return how far a level is delivered, and how far it goes."""
+        """Return the delivered offset of a level, and the end of its queue."""
         queue = self._store.queue(SCHEDULE_TOPIC, level - 1)
         return self._progress.reached(level), int(queue.end) if queue is not None else 0
 
@@ -193,7 +193,7 @@ class DelayService:
         *,
         now_ms: int,
     ) -> Draft | Wait | None:
-        """Return what to deliver for an entry, how long it must wait, or None to pass it over."""
+        """Return the message to deliver for an entry, its remaining wait, or None to skip it."""
         position, size, code = entry
         due_ms = self._due_ms(level, offset, code, queue.end, now_ms)
         if due_ms > now_ms:
@@ -202,7 +202,7 @@ class DelayService:
         if record is None:
             logger.warning("delayed message is gone or damaged: level=%s offset=%s", level, offset)
             return None
-        if code < record.store_ms:  # no time, but the code of a tag
+        if code < record.store_ms:  # the code of a tag, not a time
             due_ms = record.store_ms + self._delay_ms(level)
             if due_ms > now_ms:
                 return Wait(due_ms - now_ms)
@@ -212,7 +212,7 @@ class DelayService:
         return None if self._gave_up(draft, now_ms) else Wait(MISSING_RETRY_MS)
 
     def _start(self, level: int, queue: ConsumeQueue) -> int:
-        """Return the progress of a level, corrected into its queue."""
+        """Return the progress of a level, corrected to the bounds of its queue."""
         offset = self._progress.reached(level)
         corrected = min(max(offset, int(queue.first)), int(queue.end))
         if corrected != offset:
@@ -223,7 +223,7 @@ class DelayService:
         return corrected
 
     def _due_ms(self, level: int, offset: int, code: int, end: int, now_ms: int) -> int:
-        """Return when an entry is due; nothing waits longer than its level from when it is seen."""
+        """Return when an entry is due: at most the delay of its level after it is first seen."""
         latest_ms = now_ms + self._delay_ms(level)
         step = self._steps.get(level)
         if step is not None and offset < step.end and step.until_ms <= latest_ms:
@@ -241,7 +241,7 @@ class DelayService:
         return self._delays_ms[min(level, len(self._delays_ms)) - 1]
 
     def _delivered(self, record: Record) -> Draft | None:
-        """Return what is stored when a message is due; None if it has no destination."""
+        """Return the copy to store when a message is due; None if it has no destination."""
         properties = record.properties
         topic = properties.get(names.REAL_TOPIC)
         queue_id = level_of(properties.get(names.REAL_QUEUE_ID))
@@ -250,7 +250,7 @@ class DelayService:
             return None
         config = self._topics.find(topic)
         if config is not None and queue_id >= max(config.write_queue_nums, config.read_queue_nums):
-            queue_id %= max(1, config.write_queue_nums)  # the topic was made smaller since
+            queue_id %= max(1, config.write_queue_nums)  # the topic has fewer queues now
         return Draft.copy_of(record, topic=topic, queue_id=queue_id, store_host=self._store_host)
 
     def _is_missing(self, topic: str, now_ms: int) -> bool:
@@ -278,9 +278,9 @@ class DelayService:
         return True
 
     def _copy_of(self, record: Record, after: int) -> Record | None:
-        """Return the delivered copy of a message, unless it stands for another already.
+        """Return the delivered copy of a message, unless it is counted for another message.
 
-        What lies before ``after`` does: it is counted by the progress that was saved.
+        The saved progress already counts the copies before ``after``.
         """
         properties = record.properties
         topic = properties.get(names.REAL_TOPIC, "")

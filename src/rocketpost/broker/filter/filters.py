@@ -1,7 +1,7 @@
 """Filters of consumers that need more than tags.
 
-Expressions are compiled once and shared: all pulls that wait with the same text are judged by the
-same object. Wrong ones are remembered as well, since their senders ask again and again.
+Each expression is compiled once and shared by all waiting pulls with the same text. Invalid
+expressions are remembered as well, since their senders ask again and again.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class Filters:
     """Compiles expressions and finds those of groups. Owned by the event loop.
 
     Args:
-        table: The filters that groups have.
-        unpack: Makes compressed bodies large again.
-        resolve: Returns the text of a kept filter by its name; raises ``FilterError``.
+        table: The filters of the groups.
+        unpack: Decompresses bodies.
+        resolve: Returns the text of a named filter; raises ``FilterError``.
 
     Attributes:
-        rules: What the settings say.
+        rules: The settings in force.
     """
 
     def __init__(
@@ -77,16 +77,16 @@ class Filters:
         return found
 
     def of_group(self, topic: str, group: str, version: int) -> RecordFilter:
-        """Return the filter that a group told with its heartbeats.
+        """Return the filter that a group sent with its heartbeats.
 
         Args:
             topic: The topic.
             group: The group.
-            version: Of the subscription that a member has.
+            version: Version of the subscription that a member has.
 
         Raises:
             ServerError: Filters are switched off.
-            FilterDataNotExist: The group told none.
+            FilterDataNotExist: The group sent none.
             FilterDataNotLatest: A member has a newer one.
             SubscriptionParseFailed: The expression is wrong.
         """
@@ -99,23 +99,23 @@ class Filters:
         return self.check(data.expression_type, data.expression)
 
     def of_retries(self, topic: str) -> Matcher | None:
-        """Return what judges a group's retry topic, if the settings want it judged at all."""
+        """Return the matcher of a group's retry topic, if the settings ask for one."""
         if not self.rules.judges_retries or not topic.startswith(RETRY_PREFIX):
             return None
         return RetryFilter(topic.removeprefix(RETRY_PREFIX), self.known)
 
     def known(self, topic: str, group: str) -> RecordFilter | None:
-        """Return the filter that a group has or last had, None if there is no usable one."""
+        """Return the current or last filter of a group; None if there is no usable one."""
         data = self.data(topic, group)
         found = None if data is None else self._find(data.expression)
         return found if isinstance(found, RecordFilter) else None
 
     def data(self, topic: str, group: str) -> FilterData | None:
-        """Return what is known of a group's filter, None if filters are switched off."""
+        """Return the filter data of a group; None if filters are switched off."""
         return self.table.find(topic, group) if self.rules.enabled else None
 
     def users(self, name: str) -> list[str]:
-        """Return the groups that are online and name a kept filter."""
+        """Return the groups that are online and use a named filter."""
         found = set()
         for data in self.table:
             known = None if data.dead_time else self.known(data.topic, data.consumer_group)
@@ -124,7 +124,7 @@ class Filters:
         return sorted(found)
 
     def forget(self) -> None:
-        """Compile everything anew when it is wanted: a kept filter has changed."""
+        """Forget all compiled expressions: a named filter has changed."""
         self._compiled.clear()
 
     def _check_enabled(self, kind: str | None) -> None:
@@ -134,7 +134,7 @@ class Filters:
             )
 
     def _find(self, text: str) -> RecordFilter | FilterError:
-        if len(text) > LENGTH_MAX:  # refused, and nothing to remember
+        if len(text) > LENGTH_MAX:  # refused, and not worth remembering
             return FilterError(f"the expression has {len(text)} characters, over {LENGTH_MAX}")
         found = self._compiled.get(text)
         if found is not None:

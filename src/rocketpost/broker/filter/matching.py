@@ -1,11 +1,11 @@
-"""Matches records where they lie in the log, without decoding them.
+"""Matches records in place in the log, without decoding them.
 
-A property is found by searching the property string for its mark; that costs less than a map of all
-properties as long as an expression reads a few of them, and the bodies are not touched unless the
-expression looks into them (ADR 0024).
+A property is found by searching the property string for its mark. That costs less than a map of all
+properties as long as an expression reads only a few. Bodies are not touched unless the expression
+reads them (ADR 0024).
 
-The cost of a match is counted in units of about a tenth of a microsecond, by what was read and
-compared. A caller that matches many records stops when a budget is spent.
+The cost of a match is counted in units of about 0.1 microseconds, by the bytes read and compared. A
+caller that matches many records stops when its budget is spent.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from rocketpost.filter.values import Value
 from rocketpost.model.sysflag import COMPRESSED
 
 WORK_MAX: Final = 100_000
-"""What one request may spend on matching: about ten milliseconds."""
+"""Cost that one request may spend on matching: about ten milliseconds."""
 BODY_BYTES_MAX: Final = 1024 * 1024
-"""Larger bodies are not looked into."""
+"""Size above which bodies are not examined."""
 
 _BASE: Final = 16
 _PROPERTIES_USUAL: Final = 1024
@@ -32,19 +32,19 @@ _BYTES_READ: Final = 32
 _CHARACTERS_PER_TAG: Final = 8
 
 Unpack = Callable[[bytes, int, int], bytes]
-"""Returns a body as it was before it was compressed; takes it, its sysFlag and a bound."""
+"""Decompresses a body; takes the body, its sysFlag and a bound on the size."""
 
 
 class Matcher(Protocol):
-    """Lets records through or not."""
+    """Accepts or rejects records."""
 
     @property
     def weight(self) -> int:
-        """Memory that it takes, in tags that a subscription might have instead."""
+        """Memory that this filter takes, as an equivalent number of subscribed tags."""
         ...
 
     def matches(self, record: memoryview) -> tuple[bool, int]:
-        """Return whether a record is let through, and what it cost to find out."""
+        """Return whether a record is accepted, and the cost of matching it."""
         ...
 
 
@@ -59,21 +59,21 @@ class RecordFilter:
 
     @property
     def weight(self) -> int:
-        """Memory that it takes, in tags that a subscription might have instead."""
+        """Memory that this filter takes, as an equivalent number of subscribed tags."""
         return _BASE + len(self.expression.text) // _CHARACTERS_PER_TAG
 
     def matches(self, record: memoryview) -> tuple[bool, int]:
-        """Return whether a record matches, and what it cost to find out."""
+        """Return whether a record matches, and the cost of matching it."""
         expression = self.expression
         try:
             sys_flag, body_at, body_end, properties_at = locate(record)
         except CorruptRecord:
-            return True, _BASE  # the check of what is served names it
+            return True, _BASE  # the check before serving reports the damage
         padded = PROPERTY_PREFIX + record[properties_at:]
         values: list[Value] = [find_property(padded, mark) for mark in expression.marks]
         work = _BASE + expression.operand_count
         if len(padded) > _PROPERTIES_USUAL:
-            # Whatever reads or searches a text may read all of it.
+            # An expression that reads or searches a text may read all of it.
             work += (len(values) + expression.operand_count) * len(padded) // _BYTES_READ
         if expression.reads_body:
             body, cost = self._body(record[body_at:body_end], sys_flag)
@@ -94,13 +94,13 @@ class RecordFilter:
 
 
 class RetryFilter:
-    """Matches records of a retry topic by the filter of the topic that each came from.
+    """Matches records of a retry topic by the filter of each record's original topic.
 
-    Those of one group are equal, so that a record is matched once for all its waiting pulls.
+    Filters of one group compare equal, so a record is matched once for all its waiting pulls.
 
     Args:
         group: The group.
-        find: Returns the filter that a group has for a topic, None if it has none.
+        find: Returns a group's filter for a topic, None if it has none.
     """
 
     __slots__ = ("_find", "_group")
@@ -111,7 +111,7 @@ class RetryFilter:
 
     @property
     def weight(self) -> int:
-        """Memory that it takes, in tags that a subscription might have instead."""
+        """Memory that this filter takes, as an equivalent number of subscribed tags."""
         return _BASE
 
     def __eq__(self, other: object) -> bool:
@@ -121,7 +121,7 @@ class RetryFilter:
         return hash(self._group)
 
     def matches(self, record: memoryview) -> tuple[bool, int]:
-        """Return whether a record matches, and what it cost to find out."""
+        """Return whether a record matches, and the cost of matching it."""
         try:
             _, _, _, properties_at = locate(record)
         except CorruptRecord:

@@ -1,8 +1,8 @@
-"""Filters that administrators keep at a broker; subscribers name them by ``MATCHES('name')``.
+"""Filters that administrators store at a broker; subscribers use them by ``MATCHES('name')``.
 
-They may look into JSON bodies, which subscribers' own expressions may not: what that costs is the
-administrator's decision. They take the place of RocketMQ's filter servers, with expressions in
-place of code (ADR 0025).
+They may read JSON bodies, which subscribers' own expressions may not: that cost is the
+administrator's decision. They replace RocketMQ's filter servers, with expressions instead of code
+(ADR 0025).
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from rocketpost.model.clock import Clock
 from rocketpost.model.topic import DataVersion
 
 FILTERS_MAX: Final = 1000
-"""Filters that are kept."""
+"""Maximum number of named filters."""
 _is_name = re.compile(r"[A-Za-z0-9_.-]{1,64}").fullmatch
 
 
 class NamedFilters:
-    """The filters that one broker keeps; the table of ``namedFilters.json``.
+    """The named filters of one broker; the table of ``namedFilters.json``.
 
     Attributes:
-        enabled: Whether any may be put or named.
+        enabled: Whether filters may be stored or used.
         on_change: Called after each change.
-        users: Returns the groups that name a filter just now.
+        users: Returns the groups that use a filter now.
     """
 
     def __init__(self, *, clock: Clock) -> None:
@@ -51,7 +51,7 @@ class NamedFilters:
         self.on_change: Callable[[], None] = lambda: None
         self.users: Callable[[str], list[str]] = lambda name: []
         self.revision = 0
-        """Grows with every change; whoever saves the table compares it."""
+        """Number of changes; the saver compares it to tell whether to write the table."""
 
     def __len__(self) -> int:
         return len(self._filters)
@@ -60,7 +60,7 @@ class NamedFilters:
         """Return the expression of a filter.
 
         Raises:
-            FilterError: There is none of this name, or they are switched off.
+            FilterError: No filter has this name, or named filters are switched off.
         """
         if not self.enabled:
             raise FilterError("this broker keeps no filters: namedFilterEnable is false")
@@ -70,10 +70,10 @@ class NamedFilters:
         return found.expression
 
     def put(self, name: str, expression: str) -> None:
-        """Keep a filter, in place of an earlier one of its name.
+        """Store a filter, replacing an earlier one of the same name.
 
         Raises:
-            NoPermission: Kept filters are switched off.
+            NoPermission: Named filters are switched off.
             InvalidParameter: The name is not allowed.
             SubscriptionParseFailed: The expression is wrong.
             SystemBusy: There are too many already.
@@ -93,12 +93,12 @@ class NamedFilters:
         self._changed()
 
     def delete(self, name: str) -> None:
-        """Give a filter up.
+        """Delete a filter.
 
         Raises:
-            NoPermission: Kept filters are switched off.
-            InvalidParameter: There is none of this name.
-            IllegalOperation: A group that is online names it.
+            NoPermission: Named filters are switched off.
+            InvalidParameter: No filter has this name.
+            IllegalOperation: A group that is online uses it.
         """
         self._check_enabled()
         if name not in self._filters:
@@ -118,10 +118,10 @@ class NamedFilters:
         return encode_named_filters(self._table())
 
     def load(self, data: bytes) -> None:
-        """Take over what ``namedFilters.json`` says.
+        """Load the table from ``namedFilters.json``.
 
         Raises:
-            StoreError: The text is no such table, or holds a filter that is wrong.
+            StoreError: The text is not such a table, or holds an invalid filter.
         """
         try:
             table = decode_named_filters(data)

@@ -1,7 +1,7 @@
-"""Which group filters which topic by an expression: the table of ``consumerFilter.json``.
+"""Expression filters of groups, by topic: the table of ``consumerFilter.json``.
 
-Entries come with heartbeats. One whose group went away is dead but stays for a day, so that what a
-group that is away has to handle can still be counted; it lives again with the next heartbeat.
+Heartbeats create the entries. When a group disconnects, its entries become dead but stay for a day,
+so that its lag can still be counted. The next heartbeat revives them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 ENTRIES_MAX: Final = 20_000
 CHARACTERS_MAX: Final = 16 * 1024 * 1024
-"""Of all expressions; dead entries make room, the longest dead first."""
+"""Length of all expressions; beyond it, dead entries are removed, the longest dead first."""
 KEEP_MS: Final = 24 * 3600 * 1000
 _DEAD_SINCE_LOAD_MS: Final = 30_000
 
@@ -39,7 +39,7 @@ class FilterTable:
     """The filters of groups. Owned by the event loop.
 
     Attributes:
-        keep_ms: How long dead entries stay.
+        keep_ms: Time that dead entries stay.
         bloom: The shape of the bits that the file carries for Java.
     """
 
@@ -65,7 +65,7 @@ class FilterTable:
         return self._by_group.get(group, {}).get(topic)
 
     def joined(self, group: str, subscriptions: Iterable[Subscription]) -> None:
-        """Take over what a heartbeat says: all topics that the group wants."""
+        """Update a group's filters from a heartbeat, which names all its topics."""
         wanted = {each.topic: each for each in subscriptions if not each.is_tag}
         if not wanted and group not in self._by_group:
             return
@@ -76,12 +76,12 @@ class FilterTable:
             self._take(group, subscription)
 
     def left(self, group: str) -> None:
-        """Note that the last client of a group has gone."""
+        """Note that the last client of a group has disconnected."""
         for topic in [*self._by_group.get(group, ())]:
             self._kill(group, topic)
 
     def expire(self) -> None:
-        """Forget what has been dead for too long."""
+        """Remove entries that have been dead for too long."""
         limit = self._clock.now_ms() - self.keep_ms
         for data in [each for each in self if each.dead_time and each.dead_time < limit]:
             self._remove(data)
@@ -103,10 +103,10 @@ class FilterTable:
         return encode_filters(ConsumerFilters(filter_data_by_topic=topics))
 
     def load(self, data: bytes) -> None:
-        """Take over what ``consumerFilter.json`` says; nobody is connected, so all are dead.
+        """Load the table from ``consumerFilter.json``; entries are dead until a client connects.
 
         Raises:
-            StoreError: The text is no such table.
+            StoreError: The text is not such a table.
         """
         try:
             table = decode_filters(data)
@@ -131,7 +131,7 @@ class FilterTable:
     def _take(self, group: str, subscription: Subscription) -> None:
         known = self.find(subscription.topic, group)
         version = subscription.sub_version
-        # One that is too long is refused whatever stands at its end.
+        # A text that is too long is refused whatever its end is.
         text = subscription.sub_string[: LENGTH_MAX + 1]
         if known is not None:
             kind = subscription.expression_type
@@ -139,7 +139,7 @@ class FilterTable:
             if same:
                 self._confirm(known, version)
                 return
-            # A group that was away may come back with another text and a clock that is behind.
+            # A returning group may have another text and a clock that is behind.
             if version <= known.client_version and not known.dead_time:
                 logger.warning("older filter ignored: group=%s topic=%s", group, subscription.topic)
                 return

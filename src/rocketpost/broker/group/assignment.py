@@ -1,8 +1,8 @@
-"""Sharing out queues on the broker, for clients that leave it to the broker.
+"""Assignment of queues to members, for clients that leave it to the broker.
 
 All brokers of a topic know the same members (each client sends heartbeats to all of them) and the
-same route, so that whichever is asked gives the same answer. The share of a member is the one that
-it would compute itself; a group that pops gets more than that, since its members share queues.
+same route, so every broker gives the same answer. A member gets the share that it would compute
+itself. A member of a group that pops gets more, since such members share queues.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ STRATEGIES: Final[dict[str, Share]] = {"AVG": average_share, "AVG_BY_CIRCLE": ci
 
 
 class Members(Protocol):
-    """The membership, as far as sharing out needs it."""
+    """The part of the membership that assignment uses."""
 
     def consumer_group(self, group: str) -> ConsumerGroup | None:
         """Return the connected members of a group; None if nobody is connected."""
@@ -37,25 +37,25 @@ class Members(Protocol):
 
 
 class AssignmentService:
-    """Says which queues are whose. Owned by the event loop; waits for nothing."""
+    """Assigns queues to members. Owned by the event loop; waits for nothing."""
 
     def __init__(self, *, members: Members, modes: RequestModes) -> None:
         self._members = members
         self._modes = modes
         self.shares_out = True
-        """Whether queues are shared out at all; else everybody gets all of them."""
+        """True if queues are divided among members; otherwise every member gets all of them."""
 
     def assign(
         self, asked: QueryAssignment, queues: Sequence[MessageQueue] | None
     ) -> list[Assignment] | None:
-        """Return what is the asker's; None if that cannot be said, and it keeps what it has.
+        """Return the client's queues; None if they are unknown, and the client keeps those it has.
 
         Args:
-            asked: Who asks, for which topic.
-            queues: The queues of the topic on all brokers, None if nobody knows it.
+            asked: The request, with the client and the topic.
+            queues: The queues of the topic on all brokers, None if the topic is unknown.
 
         Raises:
-            InvalidParameter: The strategy is not one that a broker knows.
+            InvalidParameter: The broker does not know the strategy.
         """
         if queues is None:
             return None
@@ -73,7 +73,7 @@ class AssignmentService:
             return None
         members = sorted(group.client_ids, key=java_order)
         if asked.client_id not in members:
-            # Its heartbeat has not come yet: to keep what it has does no harm, to drop it would.
+            # Its heartbeat has not arrived yet. Keeping its queues is safe; dropping them is not.
             return None
         ordered = sorted(queues, key=lambda queue: queue.sort_key)
         index = members.index(asked.client_id)

@@ -1,13 +1,13 @@
 """Connected producers and consumers, by connection and client id.
 
-A client is known by the connection its heartbeat came on. The same client id may be on two
-connections for a while, when it reconnected before the old connection was found dead.
+A client is identified by the connection of its heartbeat. The same client id may be on two
+connections for a while, if it reconnected before the old connection was found dead.
 
-The subscriptions belong to the group, not to the member: the newest heartbeat wins, so members that
-subscribe differently overwrite each other. That is a mistake of the application which makes it miss
-messages, so it is reported in the log as soon as it shows.
+Subscriptions belong to the group, not to the member. The newest heartbeat wins, so members with
+different subscriptions overwrite each other. That is an application error which makes the group
+miss messages, so it is logged as soon as it is seen.
 
-Nothing here talks to anybody: every call says whether the group changed, and the server notifies.
+This module sends nothing: every call returns whether the group changed, and the server notifies.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MEMBERS_MAX: Final = 500_000
 """Memberships of all clients in all groups; more are refused."""
 
 WEIGHT_MAX: Final = 1_000_000
-"""Topics and tags that all members subscribe, long texts counting more; more are refused."""
+"""Topics and tags of all subscriptions, long texts counting more; more are refused."""
 
 _REPORTED_MAX: Final = 5
 _DIFFERENCES_MAX: Final = 20
@@ -40,7 +40,7 @@ _Signature = frozenset[tuple[str, str, str]]
 
 
 class Client(NamedTuple):
-    """One client on one connection. ``connection`` is compared and handed back, nothing else."""
+    """One client on one connection. ``connection`` is only compared and returned."""
 
     connection: Hashable
     client_id: str
@@ -62,7 +62,7 @@ class Member:
 
 
 class ConsumerGroup:
-    """The members of a consumer group that are connected, and what the group subscribes."""
+    """The connected members of a consumer group, and the group's subscriptions."""
 
     __slots__ = (
         "_client_ids",
@@ -81,7 +81,7 @@ class ConsumerGroup:
         self.name = name
         self.members: dict[Hashable, Member] = {}
         self.by_signature: dict[_Signature, dict[Hashable, Member]] = {}
-        """The members by what they subscribe, since most agree."""
+        """The members by their subscriptions, since most members agree."""
         self._client_ids: list[str] | None = None
         self.subscriptions: dict[str, Subscription] = {}
         self.consume_type = ""
@@ -92,24 +92,24 @@ class ConsumerGroup:
 
     @property
     def is_broadcasting(self) -> bool:
-        """Whether every member gets every message, so that nobody shares queues."""
+        """True if every member gets every message, so that queues are not divided."""
         return self.message_model == BROADCASTING
 
     @property
     def client_ids(self) -> list[str]:
-        """Every member's id once, sorted: a client counted twice would get queues nobody reads."""
+        """Every member's id once, sorted; a duplicate would get queues that nobody reads."""
         if self._client_ids is None:  # each member asks after each change
             self._client_ids = sorted({each.client.client_id for each in self.members.values()})
         return self._client_ids
 
     def replaced(self, before: Member | None) -> None:
-        """Note that a member came, in the place of another or of none, or went."""
+        """Note that a member joined, left, or replaced ``before``."""
         self._client_ids = None
         if before is not None:
             self.sign(before, None)
 
     def sign(self, member: Member, signature: _Signature | None) -> None:
-        """Note what a member subscribes, None if it left."""
+        """Record the subscriptions of a member; None if it left."""
         before, connection = member.signature, member.client.connection
         if before is not None:
             alike = self.by_signature[before]
@@ -122,7 +122,7 @@ class ConsumerGroup:
 
 
 class Joined(NamedTuple):
-    """Effect of a consumer's heartbeat. ``stale`` asks the client for its subscriptions in full."""
+    """Effect of a consumer's heartbeat. ``stale`` asks the client for all its subscriptions."""
 
     changed: bool
     stale: bool = False
@@ -147,7 +147,7 @@ class Membership:
         self._groups_of: dict[Hashable, set[tuple[bool, str]]] = {}
         self._turn = 0
         self.on_producer: Callable[[str], None] = _nobody
-        """Called with the group of a producer that is new here."""
+        """Called with the group of each new producer."""
         self._member_count = 0
         self._weight = 0
 
@@ -177,7 +177,7 @@ class Membership:
         return self._producers
 
     def next_producer(self, group: str) -> Client | None:
-        """Return the group's producers in turn; None if it has none."""
+        """Return the next of the group's producers, in rotation; None if it has none."""
         members = self._producers.get(group)
         if not members:
             return None
@@ -206,11 +206,11 @@ class Membership:
 
         Args:
             group: The group.
-            client: Who it is.
+            client: The client and its connection.
             consume_type: CONSUME_PASSIVELY and the like; the newest value counts.
             message_model: CLUSTERING or BROADCASTING; the newest value counts.
-            consume_from_where: Where a new group starts; the newest value counts.
-            subscriptions: All topics that the group wants; None keeps those that are known.
+            consume_from_where: Start of a new group; the newest value counts.
+            subscriptions: All topics that the group subscribes to; None keeps the known ones.
             fingerprint: The client's own hash of the heartbeat, 0 if it sends none.
 
         Raises:
@@ -264,12 +264,12 @@ class Membership:
         return max(found, key=lambda member: member.last_ms).client if found else None
 
     def subscription(self, group: str, topic: str) -> Subscription | None:
-        """Return what the group wants of the topic, None if it is not connected or wants none."""
+        """Return the group's subscription to a topic; None if it is not connected or has none."""
         state = self._consumers.get(group)
         return None if state is None else state.subscriptions.get(topic)
 
     def subscribers(self, topic: str) -> list[str]:
-        """Return the connected groups that want the topic."""
+        """Return the connected groups that subscribe to the topic."""
         return [name for name, state in self._consumers.items() if topic in state.subscriptions]
 
     # Leaving.
@@ -277,7 +277,7 @@ class Membership:
     def leave(
         self, connection: Hashable, *, producer_group: str = "", consumer_group: str = ""
     ) -> list[str]:
-        """Take a connection out of the groups it names; return the consumer groups it left."""
+        """Remove a connection from the groups it names; return the consumer groups it left."""
         left = []
         if producer_group:
             self._remove(connection, producer_group, consumer=False)
@@ -286,7 +286,7 @@ class Membership:
         return left
 
     def lost(self, connection: Hashable) -> list[str]:
-        """Forget a connection that is gone; return the consumer groups that lost a member."""
+        """Forget a closed connection; return the consumer groups that lost a member."""
         left = []
         for consumer, group in self._groups_of.pop(connection, ()):
             if self._remove(connection, group, consumer=consumer) and consumer:
@@ -294,7 +294,7 @@ class Membership:
         return left
 
     def expire(self) -> Left:
-        """Forget members that have been silent for too long; their connections are to be closed."""
+        """Forget members that have been silent for too long; return the connections to close."""
         limit_ms = self._clock.now_ms() - self._expiry_ms
         silent = [
             (connection, group, consumer)
@@ -308,7 +308,7 @@ class Membership:
             if consumer:
                 groups[group] = None
         connections = dict.fromkeys(connection for connection, _, _ in silent)
-        # A connection that still speaks for another group stays open.
+        # A connection that is still active for another group stays open.
         return Left([each for each in connections if each not in self._groups_of], list(groups))
 
     def _everybody(self) -> Iterator[tuple[Hashable, str, bool, Member]]:
@@ -334,7 +334,7 @@ class Membership:
             self._member_count += 1
 
     def _forget_id(self, group: str, gone: Member | None) -> None:
-        """Take a producer that is gone out of the table by client id."""
+        """Remove a producer that has left from the table by client id."""
         if gone is None:
             return
         same_id = self._producers_by_id[gone.client.client_id]
@@ -373,7 +373,7 @@ def _refresh(members: dict[Hashable, Member], client: Client, now_ms: int) -> tu
     if member is not None and member.client.client_id == client.client_id:
         member.last_ms = now_ms
         return member, False
-    weight = 0 if member is None else member.weight  # still counted; the caller sets it right
+    weight = 0 if member is None else member.weight  # still counted; the caller corrects it
     member = members[client.connection] = Member(client, now_ms)
     member.weight = weight
     return member, True
@@ -397,7 +397,7 @@ def _set_and_report(state: ConsumerGroup, name: str, value: str, client: Client)
 def _replace_subscriptions(
     current: dict[str, Subscription], wanted: Mapping[str, Subscription]
 ) -> bool:
-    """Take over newer subscriptions, drop topics not wanted; return whether the topics changed."""
+    """Adopt newer subscriptions and remove others; return whether the topics changed."""
     changed = current.keys() != wanted.keys()
     for topic in [topic for topic in current if topic not in wanted]:
         del current[topic]
@@ -447,4 +447,4 @@ def _report_differences(state: ConsumerGroup) -> None:
 
 
 def _nobody(group: str) -> None:
-    """Tell nobody."""
+    """Do nothing."""

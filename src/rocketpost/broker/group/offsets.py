@@ -1,11 +1,11 @@
-"""Consumer offsets: where each group goes on in each queue.
+"""Consumer offsets: the next offset of each group in each queue.
 
-Rows are named ``topic@group``; a legal name holds no ``@``. A commit overwrites, also downwards.
-A reset by an administrator waits here for the next pull of the queue; until then commits of that
-queue are ignored, because they come from a consumer that does not know of the reset yet. It is
-saved with the offsets: else a consumer that comes back after a crash would undo it.
+Rows are named ``topic@group``; a legal name contains no ``@``. A commit overwrites the offset, even
+with a lower one. A reset by an administrator waits here for the next pull of the queue. Until then,
+commits of that queue are ignored, because their consumer does not know of the reset yet. The reset
+is saved with the offsets; otherwise a consumer that returns after a crash would undo it.
 
-Beside the offsets stands how far each group has pulled, for statistics; it is not saved.
+The table also holds the pull progress of each group, for statistics; that is not saved.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ logger = logging.getLogger(__name__)
 
 NO_OFFSET: Final = -1
 OFFSETS_MAX: Final = 2_000_000
-"""Offsets of all groups in all queues; beyond it no new one is taken."""
+"""Offsets of all groups in all queues; beyond it new ones are refused."""
 COMMITS_A_VERSION: Final = 500
 
 
 class _Row:
-    """The offsets of one group in one topic, and their text as long as it is true."""
+    """The offsets of one group in one topic, and their text while it is current."""
 
     __slots__ = ("offsets", "text")
 
@@ -55,7 +55,7 @@ class OffsetTable:
         self._count = 0
         self.version = DataVersion()
         self.revision = 0
-        """Grows with every change; whoever saves the table compares it."""
+        """Number of changes; the saver compares it to tell whether to write the table."""
 
     def commit(self, topic: str, group: str, queue_id: int, offset: int) -> bool:
         """Set an offset; return False, changing nothing, while a reset of the queue is pending.
@@ -70,12 +70,12 @@ class OffsetTable:
         return True
 
     def query(self, topic: str, group: str, queue_id: int) -> int:
-        """Return the offset at which the group goes on, ``NO_OFFSET`` if none is known."""
+        """Return the group's next offset, ``NO_OFFSET`` if none is known."""
         row = self._rows.get(f"{topic}@{group}")
         return NO_OFFSET if row is None else row.offsets.get(queue_id, NO_OFFSET)
 
     def note_pull(self, topic: str, group: str, queue_id: int, offset: int) -> None:
-        """Remember up to where the group has been given messages."""
+        """Record the offset up to which the group has been given messages."""
         key = f"{topic}@{group}"
         row = self._pulled.get(key)
         if row is None:
@@ -83,18 +83,18 @@ class OffsetTable:
         row[queue_id] = offset
 
     def pulled(self, topic: str, group: str, queue_id: int) -> int:
-        """Return up to where the group has been given messages, ``NO_OFFSET`` if not known."""
+        """Return the offset up to which the group was given messages, ``NO_OFFSET`` if unknown."""
         return self._pulled.get(f"{topic}@{group}", {}).get(queue_id, NO_OFFSET)
 
     def reset(self, topic: str, group: str, queue_id: int, offset: int) -> None:
-        """Set an offset that the group's consumer must take over with its next pull."""
+        """Set an offset that the group's consumer must adopt at its next pull."""
         key = f"{topic}@{group}"
         self._put(key, queue_id, offset)
         self._resets[key, queue_id] = offset
         self.revision += 1
 
     def take_reset(self, topic: str, group: str, queue_id: int) -> int | None:
-        """Return a pending reset and forget it; None if there is none."""
+        """Remove and return a pending reset; None if there is none."""
         if not self._resets:  # Nearly always; every pull asks.
             return None
         taken = self._resets.pop((f"{topic}@{group}", queue_id), None)
@@ -103,13 +103,13 @@ class OffsetTable:
         return taken
 
     def row(self, topic: str, group: str) -> dict[int, int]:
-        """Return a copy of what a group has committed in a topic, by queue."""
+        """Return a copy of the group's committed offsets in a topic, by queue."""
         row = self._rows.get(f"{topic}@{group}")
         return {} if row is None else dict(row.offsets)
 
     @property
     def rows(self) -> list[tuple[str, str]]:
-        """Every topic and group between which there are offsets."""
+        """Every pair of topic and group that has offsets."""
         return list(self._names())
 
     def topics_of(self, group: str) -> list[str]:
@@ -122,11 +122,11 @@ class OffsetTable:
 
     @property
     def groups(self) -> list[str]:
-        """Every group that has an offset anywhere."""
+        """Every group that has any offset."""
         return list(dict.fromkeys(group for _, group in self._names()))
 
     def clone(self, source: str, target: str, topic: str) -> None:
-        """Let ``target`` go on in ``topic`` exactly where ``source`` is."""
+        """Copy the offsets of ``source`` in ``topic`` to ``target``."""
         row = self._rows.get(f"{topic}@{source}")
         if row is not None:
             self._check_room(len(row.offsets))
@@ -160,7 +160,7 @@ class OffsetTable:
         return encode_offset_table(self.version, self._texts(), resets=rows, lines=True)
 
     def load(self, data: bytes) -> None:
-        """Take over what ``consumerOffset.json`` says; rows that name nothing legal are dropped.
+        """Load the table from ``consumerOffset.json``; rows with illegal names are dropped.
 
         Raises:
             StoreError: The text is not an offset table.

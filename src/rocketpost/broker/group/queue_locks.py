@@ -1,7 +1,7 @@
-"""Locks on queues: which client of an orderly group may consume which queue just now.
+"""Queue locks: the right of one client of an orderly group to consume a queue.
 
-A lock lives for a minute after its last renewal unless told otherwise, then anyone in the group may
-take it. Locks are in memory only: after a restart the clients take them again within their round.
+By default a lock expires a minute after its last renewal; then any member of the group may take it.
+Locks are in memory only: after a restart the clients take them again within their next round.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from rocketpost.model.route import MessageQueue
 
 LOCK_MS: Final = 60_000
 LOCKS_MAX: Final = 500_000
-"""Locks of all groups; beyond it no new one is given."""
+"""Locks of all groups; beyond it new ones are refused."""
 
 
 class Lock(NamedTuple):
-    """Who may consume a queue, and until when."""
+    """The client that may consume a queue, and the end of that right."""
 
     client_id: str
     expires_ms: int
@@ -36,7 +36,7 @@ class QueueLocks:
     def lock(
         self, group: str, client_id: str, queues: Iterable[MessageQueue]
     ) -> list[MessageQueue]:
-        """Take or renew locks; return the queues that the client holds now."""
+        """Take or renew locks; return the queues that the client now holds."""
         now_ms = self._clock.now_ms()
         mine = Lock(client_id, now_ms + self._lock_ms)
         locks = self._groups.setdefault(group, {})
@@ -55,7 +55,7 @@ class QueueLocks:
         return held
 
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
-        """Free the queues among ``queues`` that the client holds."""
+        """Release the queues among ``queues`` that the client holds."""
         locks = self._groups.get(group, {})
         for queue in queues:
             lock = locks.get(queue)
@@ -66,12 +66,12 @@ class QueueLocks:
             self._groups.pop(group, None)
 
     def holder(self, group: str, queue: MessageQueue) -> Lock | None:
-        """Return who holds the lock on a queue; None if nobody does."""
+        """Return the lock on a queue; None if nobody holds it."""
         lock = self._groups.get(group, {}).get(queue)
         return lock if lock is not None and lock.expires_ms > self._clock.now_ms() else None
 
     def holds_locks(self, group: str) -> bool:
-        """Tell whether the group consumes in order just now."""
+        """Tell whether the group currently consumes in order."""
         locks = self._groups.get(group)
         if locks is None:
             return False
@@ -79,7 +79,7 @@ class QueueLocks:
         return any(lock.expires_ms > now_ms for lock in locks.values())
 
     def expire(self) -> None:
-        """Forget locks that ran out."""
+        """Remove expired locks."""
         now_ms = self._clock.now_ms()
         for group, locks in list(self._groups.items()):
             for queue in [queue for queue, lock in locks.items() if lock.expires_ms <= now_ms]:

@@ -1,8 +1,8 @@
-"""How each group takes messages from each topic: pulling, or popping and how widely shared.
+"""Request mode of each group in each topic: pulling, or popping with a number of shared queues.
 
-Clients that leave the sharing of queues to brokers learn it from there
-(``broker.group.assignment``). What an administrator set is kept in ``messageRequestMode.json``; all
-else follows the settings.
+Clients that leave assignment to brokers learn the mode with their queues
+(``broker.group.assignment``). Modes set by an administrator are saved in
+``messageRequestMode.json``; all others follow the settings.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from rocketpost.model import names
 logger = logging.getLogger(__name__)
 
 MODES_MAX: Final = 100_000
-"""Modes that are set, of all groups in all topics; beyond it no new one is taken."""
+"""Stored modes of all groups in all topics; beyond it new ones are refused."""
 
 
 class ModeRules(NamedTuple):
-    """What holds for a topic and a group where nobody set a mode."""
+    """Default mode of a topic and a group."""
 
     mode: str = PULL
     pop_share_count: int = -1
@@ -51,10 +51,10 @@ class RequestModes:
         self.rules = ModeRules()
         self._rows: dict[str, dict[str, RequestMode]] = {}
         self.revision = 0
-        """Grows with every change; whoever saves the table compares it."""
+        """Number of changes; the saver compares it to tell whether to write the table."""
 
     def find(self, topic: str, group: str) -> RequestMode:
-        """Return how a group takes messages from a topic."""
+        """Return the mode in which a group takes messages from a topic."""
         known = self._rows.get(topic, {}).get(group)
         if known is not None:
             return known
@@ -66,7 +66,7 @@ class RequestModes:
         )
 
     def set(self, wanted: RequestMode) -> None:
-        """Set how a group takes messages from a topic.
+        """Set the mode in which a group takes messages from a topic.
 
         Raises:
             NoPermission: The topic is a retry topic, which is always pulled.
@@ -97,7 +97,7 @@ class RequestModes:
         return msgspec.json.format(self.body(), indent=2)
 
     def load(self, data: bytes) -> None:
-        """Take over what ``messageRequestMode.json`` says; what makes no sense is dropped.
+        """Load the table from ``messageRequestMode.json``; invalid entries are dropped.
 
         Raises:
             StoreError: The text is not such a table.

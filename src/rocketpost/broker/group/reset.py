@@ -1,8 +1,8 @@
-"""Offsets at which a group continues after a reset, by time or by offset, queue by queue.
+"""Offsets of a group after a reset, by time or by offset, for each queue.
 
-Either the broker sets the offsets and the next pull of a queue takes them over, whether anybody is
-online or not; or the members are told, as brokers before 5 did, and set their offsets themselves.
-Without force a group is only set back, never ahead: what it has not consumed is not skipped.
+Either the broker sets the offsets and the next pull of a queue adopts them, whether or not a member
+is online; or the members are told, as by brokers before 5, and set their offsets themselves.
+Without force, a group is only moved back, never ahead: unconsumed messages are not skipped.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from rocketpost.model.topic import TopicConfig
 
 
 class Queue(Protocol):
-    """A consume queue, as far as a reset needs it."""
+    """The part of a consume queue that a reset uses."""
 
     @property
     def first(self) -> QueueOffset:
-        """The oldest offset that can be read."""
+        """Offset of the oldest readable message."""
         ...
 
     @property
     def end(self) -> QueueOffset:
-        """One past the newest offset that can be read."""
+        """Offset one past the newest readable message."""
         ...
 
     def offset_at(self, timestamp_ms: int, *, upper: bool) -> QueueOffset:
@@ -38,15 +38,15 @@ class Queue(Protocol):
 
 
 class Queues(Protocol):
-    """The store, as far as a reset needs it."""
+    """The part of the store that a reset uses."""
 
     def queue(self, topic: str, queue_id: int) -> Queue | None:
-        """Return a queue, if it was ever written."""
+        """Return a queue; None if it was never written."""
         ...
 
 
 class Plan(NamedTuple):
-    """Offsets by queue id: where the group will stand, and of that what is a change."""
+    """Offsets by queue id: all offsets after the reset, and those of them that change."""
 
     stand: dict[int, int]
     moved: dict[int, int]
@@ -64,10 +64,10 @@ class ResetService:
         self._queues = queues
 
     def plan(self, wish: ResetOffset, *, by_members: bool) -> Plan:
-        """Return where the group goes on; ``by_members``: its members will see to it.
+        """Return the group's new offsets; ``by_members`` if its members will set them.
 
         Raises:
-            Fault: The topic, the group, the queue or the offset does not exist, or members are to
+            Fault: The topic, group, queue or offset does not exist, or members would have to
                 set an offset that the group never had.
         """
         config = self._check(wish)
@@ -77,7 +77,7 @@ class ResetService:
             stored = self._offsets.query(wish.topic, wish.group, queue_id)
             if by_members and stored == NO_OFFSET:
                 if self._is_empty(wish.topic, queue_id):
-                    continue  # nobody has anything to consume, or to commit, there
+                    continue  # there is nothing to consume or commit there
                 raise ServerError(
                     f"the group {wish.group} has no offset in queue {queue_id} of {wish.topic}; "
                     "let it consume first, or set useServerSideResetOffset=true"

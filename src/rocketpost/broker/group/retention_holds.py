@@ -1,8 +1,8 @@
-"""Holds: groups that must have got to a message before it may expire.
+"""Holds: groups that must have consumed a message before it may expire.
 
 A group with the attribute ``retention.hold=true`` holds the topics in which it has offsets. In such
-a topic a queue without an offset is held whole. The disk may force messages out all the same; then
-it can be told exactly which.
+a topic, a queue without an offset is held entirely. A full disk may still force messages to be
+deleted; then this module can name exactly those messages.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ _TRUE: Final = "true"
 
 
 class Queue(Protocol):
-    """A consume queue, as far as this needs it."""
+    """The part of a consume queue that this module uses."""
 
     queue_id: int
     first: QueueOffset
     end: QueueOffset
 
     def position_from(self, offset: int) -> Position | None:
-        """Return where the first message at an offset or later lies, None if there is none."""
+        """Return the position of the first message at an offset or later, None if there is none."""
         ...
 
     def first_at(self, position: int) -> QueueOffset:
-        """Return the first offset whose message lies at a position or later."""
+        """Return the first offset whose message is at a position or later."""
         ...
 
 
@@ -43,7 +43,7 @@ class Queues(Protocol):
 
 
 class Lost(NamedTuple):
-    """Messages that a group held and did not get to: from ``first`` up to, not with, ``end``."""
+    """Messages that a group held and lost unread: from ``first`` to before ``end``."""
 
     group: str
     topic: str
@@ -57,7 +57,7 @@ class Lost(NamedTuple):
 
 
 class RetentionHolds:
-    """What the holding groups still need. Owned by the event loop."""
+    """Messages that holding groups still need. Owned by the event loop."""
 
     def __init__(self, *, groups: GroupTable, offsets: OffsetTable, queues: Queues) -> None:
         self._groups = groups
@@ -66,7 +66,7 @@ class RetentionHolds:
 
     @property
     def groups(self) -> list[str]:
-        """The groups that hold."""
+        """The groups with a hold."""
         return [
             name
             for name, config in self._groups.configs.items()
@@ -74,12 +74,12 @@ class RetentionHolds:
         ]
 
     def position(self) -> Position | None:
-        """Return where the oldest message lies that is still needed; None if none is."""
+        """Return the position of the oldest message that is still needed; None if none is."""
         found = (queue.position_from(offset) for _, _, queue, offset in self._held())
         return min((position for position in found if position is not None), default=None)
 
     def lost(self, position: int | None = None) -> list[Lost]:
-        """Return what is gone though it was held, or would be if the log began at a position."""
+        """Return the held messages that are gone, or would be if the log began at ``position``."""
         losses = []
         for group, topic, queue, offset in self._held():
             first = queue.first if position is None else queue.first_at(position)

@@ -1,10 +1,10 @@
-"""Messages that a consumer sends back: again later, or among the dead letters.
+"""Messages that a consumer sends back: retried later, or moved to the dead letters.
 
-A message comes again in ``%RETRY%group`` after a delay that grows with each round: level 3 plus the
-rounds so far, unless the consumer names a level or the group has a retry policy; what its policy
-says is waited for as a timed message. After the last round, or at level -1, it goes to
-``%DLQ%group``. The copy keeps everything of the original but counts the round, and names the topic
-and the message id of the first delivery, and the last failure if the consumer tells it.
+A message is retried in ``%RETRY%group`` after a delay that grows with each round: level 3 plus the
+rounds so far, unless the consumer names a level or the group has a retry policy. A delay from a
+policy makes it a timed message. After the last round, or at level -1, the message is stored in
+``%DLQ%group``. The copy keeps everything of the original, counts the round, and names the topic and
+the message id of the first delivery, and the last failure if the consumer reports it.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from rocketpost.store.draft import Draft
 
 FIRST_LEVEL: Final = 3
 VERSION_MAX_RECONSUME: Final = 121
-"""3.4.9: from here on clients say how often they retry."""
+"""3.4.9: newer clients send their maximum number of retries."""
 
 
 class Topics(Protocol):
-    """The topic table, as far as retries need it."""
+    """The part of the topic table that retries use."""
 
     def find(self, topic: str) -> TopicConfig | None:
         """Return the configuration of ``topic``."""
@@ -49,36 +49,36 @@ class Topics(Protocol):
 
 
 class Groups(Protocol):
-    """The group table, as far as retries need it."""
+    """The part of the group table that retries use."""
 
     def find_or_create(self, group: str, *, by: str = "") -> GroupConfig | None:
         """Return the configuration of ``group``; None when it is unknown and may not be created."""
         ...
 
     def use(self, group: str) -> None:
-        """Note that a message waits for ``group``, which must not expire meanwhile."""
+        """Note that a message waits for ``group``, so the group must not expire."""
         ...
 
     def retry_policy(self, group: str) -> RetryPolicy | None:
-        """Return how long messages wait before they come again; None: by the delay levels."""
+        """Return the retry delays of a group; None for the delay levels."""
         ...
 
 
 class _Wait(NamedTuple):
-    """Wait of a message: a delay level (0 for none) or a time."""
+    """Delay of a message: a delay level (0 for none) or a time."""
 
     level: int = 0
     ms: int | None = None
 
 
 class RetryService:
-    """Turns messages that are sent back into what is stored of them.
+    """Makes the copies to store of messages that are sent back.
 
     Args:
         record_at: Finds the message by its position.
         random_below: Picks a queue of the retry topic.
         level_max: The highest delay level.
-        put_off: Makes a timed message of one that waits for so many milliseconds.
+        put_off: Makes a message a timed one with a delay in milliseconds.
     """
 
     def __init__(
@@ -108,8 +108,8 @@ class RetryService:
         Args:
             header: The request.
             client_version: RocketMQ's number of the client's version.
-            broker_writable: Whether this broker takes messages.
-            by: Who asks, for the log, in case the group has to be created.
+            broker_writable: Whether this broker accepts messages.
+            by: The client, for the log if the group has to be created.
 
         Raises:
             Fault: The message cannot be taken back.

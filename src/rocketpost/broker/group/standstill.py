@@ -1,8 +1,8 @@
-"""Why a queue stands still: what the broker can tell of a group that does not go on.
+"""Causes of a stopped queue: the reasons a broker can see why a group makes no progress.
 
 The members know more, such as which handler is busy with which message; ``mqadmin consumerStatus``
-asks them. Here is what can be seen from outside, and a watch that writes it to the log as soon as a
-group has not moved for a minute, once per cause, so that nobody has to find out by guessing.
+asks them. This module finds the causes that are visible from outside. Its watch logs the cause as
+soon as a group has made no progress for a minute, once per cause, so that nobody has to guess.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ from rocketpost.model.topic import PERM_READ
 logger = logging.getLogger(__name__)
 
 STILL_MS: Final = 60_000
-"""How long an offset must not have moved to be worth a line."""
+"""Time without progress after which an offset is worth a log line."""
 LINES_MAX: Final = 100
 """Lines in the log for one round of the watch."""
 
 
 class Queue(Protocol):
-    """A consume queue, as far as this needs it."""
+    """The part of a consume queue that this module uses."""
 
     @property
     def end(self) -> QueueOffset:
-        """One past the newest offset that can be read."""
+        """Offset one past the newest readable message."""
         ...
 
 
 class Queues(Protocol):
-    """The store, as far as this needs it."""
+    """The part of the store that this module uses."""
 
     def queue(self, topic: str, queue_id: int) -> Queue | None:
-        """Return a queue, if it was ever written."""
+        """Return a queue; None if it was never written."""
         ...
 
 
 class Cause(NamedTuple):
-    """Why a queue may stand still. ``kind`` stays the same while details change."""
+    """Possible cause of a stopped queue. ``kind`` stays the same while details change."""
 
     kind: str
     text: str
@@ -58,7 +58,7 @@ class Standstill:
     """Finds causes. Owned by the event loop.
 
     Args:
-        broker_name: Part of the name of every queue that is locked.
+        broker_name: Part of the name of every locked queue.
     """
 
     def __init__(
@@ -83,12 +83,12 @@ class Standstill:
         self._locks = locks
 
     def lag(self, topic: str, queue_id: int, offset: int) -> int:
-        """Return how many messages lie behind an offset; negative if it is beyond the end."""
+        """Return the number of messages from an offset on; negative if it is beyond the end."""
         queue = self._queues.queue(topic, queue_id)
         return (0 if queue is None else queue.end) - offset
 
     def cause(self, topic: str, group: str, queue_id: int) -> Cause | None:
-        """Return why a group does not go on in a queue; None if there is nothing to go on to."""
+        """Return why a group makes no progress in a queue; None if there is nothing to consume."""
         offset = max(0, self._offsets.query(topic, group, queue_id))
         lag = self.lag(topic, queue_id, offset)
         if lag == 0:
@@ -134,7 +134,7 @@ class _Seen(NamedTuple):
 
 
 class StandstillWatch:
-    """Remembers since when offsets have not moved, and says so. Owned by the event loop."""
+    """Tracks how long offsets have not moved, and logs it. Owned by the event loop."""
 
     def __init__(self, *, clock: Clock, offsets: OffsetTable, standstill: Standstill) -> None:
         self._clock = clock
@@ -144,18 +144,18 @@ class StandstillWatch:
         self._lines = 0
 
     def begin_round(self) -> list[tuple[str, str]]:
-        """Return the topics and groups to look at, and forget those that are gone."""
+        """Return the topics and groups to check, and forget those that are gone."""
         if self._lines > LINES_MAX:
             logger.warning("more queues stand still: lines_left_out=%s", self._lines - LINES_MAX)
         self._lines = 0
-        # The broker's own groups have no members, and go on when there is a reason to.
+        # The broker's own groups have no members, and move only when there is a reason.
         rows = [row for row in self._offsets.rows if not row[1].startswith(SYSTEM_GROUP_PREFIX)]
         for gone in self._seen.keys() - set(rows):
             del self._seen[gone]
         return rows
 
     def look(self, topic: str, group: str) -> None:
-        """Compare with the round before; log what has stood still for long enough."""
+        """Compare offsets with the previous round; log those that have stopped for long enough."""
         before = self._seen.get((topic, group), {})
         now, causes = self._compare(topic, group, before)
         for kind, (text, queue_ids) in causes.items():

@@ -1,6 +1,6 @@
-"""The consumer groups of one broker: their configuration, and which topics they may not read.
+"""The consumer groups of one broker: their configuration, and the topics they may not read.
 
-The log has a line for each creation, change and deletion, with who asked for it and what differs.
+The log has a line for each creation, change and deletion, with the client and the differences.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rocketpost.model.topic import DataVersion
 logger = logging.getLogger(__name__)
 
 GROUP_COUNT_MAX: Final = 32_768
-"""More groups than this would not fit into one answer that lists them."""
+"""Number of groups; more would not fit into one answer that lists them."""
 
 FORBIDDEN_READ_BIT: Final = 2
 _INT32_MAX: Final = 2**31 - 1
@@ -40,8 +40,8 @@ class GroupTable:
     """The consumer groups of one broker. Owned by the event loop.
 
     Args:
-        auto_create: Whether a group that nobody configured comes into being by being used.
-        timed: Whether the broker has timed messages, by which retry policies work.
+        auto_create: Whether using an unknown group creates it.
+        timed: Whether the broker has timed messages, which retry policies need.
         on_change: Called with the group's name after each creation, update and deletion.
     """
 
@@ -60,12 +60,12 @@ class GroupTable:
         self.auto_create = auto_create
         self._timed = timed
         self.auto = AutoCreated("group", clock=clock)
-        """Groups that were created by use, and the rate at which that may happen."""
-        self._policies: dict[str, RetryPolicy | None] = {}  # those that were asked for
+        """Groups that were created by use, and the limit on their rate."""
+        self._policies: dict[str, RetryPolicy | None] = {}  # those that were looked up
         self.version = DataVersion()
         self.revision = 0
-        """Grows with every change; whoever saves the table compares it."""
-        self._loaded_ms = 0  # when what was loaded had changed last
+        """Number of changes; the saver compares it to tell whether to write the table."""
+        self._loaded_ms = 0  # last change of the loaded table
 
     @property
     def configs(self) -> Mapping[str, GroupConfig]:
@@ -87,7 +87,7 @@ class GroupTable:
 
         Args:
             group: The group.
-            by: Who uses it, for the log.
+            by: The client that uses it, for the log.
 
         Raises:
             SystemBusy: Too many groups are being created, or there are too many.
@@ -100,14 +100,14 @@ class GroupTable:
         return config
 
     def use(self, group: str) -> None:
-        """Note that a message waits to come again for a group: from now on the group stays."""
+        """Note that a message waits to be retried for a group: from now on the group stays."""
         self.auto.claim(group)
 
     def retry_policy(self, group: str) -> RetryPolicy | None:
-        """Return how long messages of a group wait before they come again.
+        """Return the retry delays of a group.
 
-        None means by the delay levels, as of most groups and of those that this broker does not
-        know, or whose policy another broker wrote and this one cannot read.
+        None means the delay levels, as for most groups, for unknown groups, and for a policy that
+        another broker wrote and this one cannot read.
         """
         if not self._timed or (config := self._configs.get(group)) is None:
             return None
@@ -120,7 +120,7 @@ class GroupTable:
         return self._policies[group]
 
     def require(self, group: str, *, by: str = "") -> GroupConfig:
-        """Return a group's configuration, created if that is allowed.
+        """Return a group's configuration, creating the group if that is allowed.
 
         Raises:
             GroupNotExist: It is unknown and may not be created.
@@ -132,17 +132,17 @@ class GroupTable:
         return config
 
     def adopt(self, group: str, *, used_ms: int) -> None:
-        """Take back a group that came into being by being used just before a crash.
+        """Restore a group that was created by use just before a crash.
 
-        One that was used only before the saved table changed last was deleted, and stays so. A full
-        table takes it all the same: it had its place once, and the broker has to start.
+        A group last used before the last change of the saved table was deleted and stays deleted.
+        A full table accepts it all the same: it had its place, and the broker has to start.
         """
         unknown = group not in self._configs and names.group_problem(group) is None
         if unknown and used_ms >= self._loaded_ms:
             self._put(GroupConfig(group_name=group), "recovery")
 
     def plan(self, wanted: GroupChange | GroupConfig) -> GroupConfig:
-        """Return what :meth:`update` would make of a group, without doing it.
+        """Return the result of :meth:`update` on a group, without changing it.
 
         Raises:
             InvalidParameter: As :meth:`update`.
@@ -157,11 +157,11 @@ class GroupTable:
         return msgspec.structs.replace(after, attributes=attributes)
 
     def update(self, wanted: GroupChange | GroupConfig, *, by: str = "") -> GroupConfig:
-        """Create or change a group; what a :class:`GroupChange` leaves out stays as it is.
+        """Create or change a group; fields that a :class:`GroupChange` omits are kept.
 
         Args:
             wanted: The group; keys of its attributes are signed, ``+k`` or ``-k``.
-            by: Who asks for it, for the log.
+            by: The client, for the log.
 
         Raises:
             InvalidParameter: The name or a number is not allowed.
@@ -173,7 +173,7 @@ class GroupTable:
         return config
 
     def delete(self, group: str, *, by: str = "") -> GroupConfig | None:
-        """Forget a group; return what it was, None if there was none.
+        """Delete a group; return its configuration, None if there was none.
 
         Raises:
             InvalidParameter: The name is not legal, or the system needs the group.
@@ -206,7 +206,7 @@ class GroupTable:
         self._changed(group)
 
     def may_read(self, group: str, topic: str) -> bool:
-        """Tell whether nobody forbade the group to read the topic."""
+        """Tell whether the group may read the topic: nobody has forbidden it."""
         row = self._forbidden.get(group)
         return row is None or not row.get(topic, 0) >> FORBIDDEN_READ_BIT & 1
 
@@ -223,7 +223,7 @@ class GroupTable:
         return msgspec.json.format(encode_group_table(self.body()), indent=2)
 
     def load(self, data: bytes) -> None:
-        """Take over what ``subscriptionGroup.json`` says; names that are not legal are refused.
+        """Load the table from ``subscriptionGroup.json``; illegal names are refused.
 
         Raises:
             StoreError: The text is not a group table.
@@ -269,7 +269,7 @@ class GroupTable:
 
 
 def group_not_exist(group: str) -> GroupNotExist:
-    """Return the refusal of a group that is unknown and may not be created by use."""
+    """Return the refusal for an unknown group that may not be created by use."""
     if problem := names.group_problem(group):
         return GroupNotExist(problem)
     return GroupNotExist(
@@ -279,13 +279,13 @@ def group_not_exist(group: str) -> GroupNotExist:
 
 
 def _without_effect(config: GroupConfig) -> str | None:
-    """Return why a member of a group's configuration would not act, or None."""
+    """Return why a field of a group's configuration would have no effect, or None."""
     if config.broker_id != 0:
         return (
             f"brokerId={config.broker_id} cannot be honoured: groups read from masters, whose id "
             "is 0, for this version has no slaves"
         )
-    if config.which_broker_when_consume_slowly not in (0, 1):  # 1 is what every tool writes
+    if config.which_broker_when_consume_slowly not in (0, 1):  # every tool writes 1
         return (
             f"whichBrokerWhenConsumeSlowly={config.which_broker_when_consume_slowly} cannot be "
             "honoured: this version has no slaves to read from; leave it at 0 or 1"
@@ -318,7 +318,7 @@ def _check(wanted: GroupConfig, before: GroupConfig | None, *, timed: bool) -> N
         if not low <= value <= high:
             raise InvalidParameter(f"{key}={value} must be between {low} and {high}")
     problem = _without_effect(wanted)
-    # What came with the store of another broker does not keep the rest from being changed.
+    # A value from another broker's store does not prevent other changes.
     if problem is not None and (before is None or _without_effect(before) != problem):
         raise InvalidParameter(problem)
     _check_policy_size(wanted.group_retry_policy)
@@ -343,7 +343,7 @@ def _log_change(before: GroupConfig | None, after: GroupConfig, by: str) -> None
 
 
 def _unusual(config: GroupConfig) -> str:
-    """Return the members of a configuration that differ from what a new group has."""
+    """Return the fields of a configuration that differ from those of a new group."""
     usual = GroupConfig(group_name=config.group_name)
     changed = differences(usual, config)
     return " ".join(f"{each.name}={value_text(each.after)}" for each in changed) or "as by default"

@@ -1,1 +1,1 @@
-"""Popping: messages handed out one by one, to whoever asks."""
+"""Popping: messages handed out one by one, to any client that asks."""

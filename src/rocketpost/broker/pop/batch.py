@@ -1,11 +1,11 @@
 """Batches: messages of one queue that were handed out in order, and the table of them.
 
-A group that pops in order has one batch of a queue at a time. The queue gives nothing more until
-every message of the batch is acknowledged or its time is over; then what is left comes again, in
-its order and before everything else. The group's offset is that of the first message that is left.
+A group that pops in order has one batch of a queue at a time. The queue hands out nothing more
+until every message of the batch is acknowledged or has timed out. Then the unacknowledged messages
+are redelivered in order, before any others. The group's offset is that of the first of them.
 
-RocketMQ forgets what was acknowledged behind one that is left, and hands it out again; here it is
-remembered (*ahead*, if it lies behind the newest batch), so that nothing acknowledged comes again.
+RocketMQ forgets acknowledgements behind an unacknowledged message and redelivers those messages.
+Here they are remembered (*ahead*, if behind the newest batch), so none of them is redelivered.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from rocketpost.errors import RemoteProtocolError, StoreError
 logger = logging.getLogger(__name__)
 
 REMEMBERED_MAX: Final = 64
-"""Messages of one batch, acknowledged or not: RocketMQ has a bit for so many."""
+"""Messages of one batch, acknowledged or not: RocketMQ has this many bits."""
 FORGOTTEN_AFTER_MS: Final = 24 * 3600 * 1000
-"""A batch that nobody touched for so long counts for nothing, as in RocketMQ."""
+"""Age at which an untouched batch is ignored, as in RocketMQ."""
 
 
 class Batch:
@@ -52,29 +52,29 @@ class Batch:
     ) -> None:
         assert offsets
         self.offsets = offsets
-        """Ascending; those that are acknowledged already are among them."""
+        """Ascending; acknowledged ones are included."""
         self.pop_ms = pop_ms
         self.invisible_ms = invisible_ms
         self.attempt_id = attempt_id
         self.acked: set[int] = set()
         self.ahead: set[int] = set()
-        """What an earlier batch had acknowledged behind this one."""
+        """Offsets behind this batch that were acknowledged in an earlier one."""
         self.counts: dict[int, int] = {}
-        """How often a message came before, if it did."""
+        """Number of earlier deliveries of a message, if any."""
         self.visible_ms: dict[int, int] = {}
-        """From when on a message may come again, if that was changed."""
+        """Time at which a message may be redelivered, if it was changed."""
         self.touched_ms = pop_ms
         self.revive_offset = -1
-        """Where the newest record of this batch lies; -1 if there is none."""
+        """Revive offset of the newest record of this batch; -1 if there is none."""
 
     @property
     def left(self) -> list[int]:
-        """What is not acknowledged."""
+        """Offsets that are not acknowledged."""
         return [offset for offset in self.offsets if offset not in self.acked]
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing needs to be remembered."""
+        """True if nothing needs to be remembered."""
         if len(self.acked) < len(self.offsets):
             return False
         following = self.next_offset
@@ -82,7 +82,7 @@ class Batch:
 
     @property
     def next_offset(self) -> int:
-        """Where the group goes on: at the first that is left, or behind all of them."""
+        """The group's next offset: the first unacknowledged one, or the one behind the batch."""
         for offset in self.offsets:
             if offset not in self.acked:
                 return offset
@@ -93,17 +93,17 @@ class Batch:
 
     @property
     def blocked_until_ms(self) -> int:
-        """When the last message that is left may come again; 0 if none is left."""
+        """Time at which the last unacknowledged message may be redelivered; 0 if there is none."""
         usual_ms = self.pop_ms + self.invisible_ms
         return max((self.visible_ms.get(offset, usual_ms) for offset in self.left), default=0)
 
     @property
     def finished(self) -> set[int]:
-        """Everything that must not come again."""
+        """Offsets that must not be redelivered."""
         return self.acked | self.ahead
 
     def to_info(self) -> OrderInfo:
-        """Return it in RocketMQ's form."""
+        """Return the batch in RocketMQ's form."""
         first = self.offsets[0]
         bits = sum(1 << at for at, offset in enumerate(self.offsets) if offset in self.acked)
         return OrderInfo(
@@ -119,7 +119,7 @@ class Batch:
 
 
 def batch_of(info: OrderInfo) -> Batch | None:
-    """Return the batch that RocketMQ's form means, None if it means none."""
+    """Return the batch that RocketMQ's form describes; None if it is not valid."""
     offsets = [info.o[0], *(info.o[0] + each for each in info.o[1:])] if info.o else []
     if not offsets or offsets != sorted(set(offsets)) or len(offsets) > REMEMBERED_MAX:
         return None
@@ -137,7 +137,7 @@ class Batches:
     def __init__(self) -> None:
         self._batches: dict[Cursor, Batch] = {}
         self.revision = 0
-        """Grows with every change; whoever saves the table compares it."""
+        """Number of changes; the saver compares it to tell whether to write the table."""
 
     def __len__(self) -> int:
         return len(self._batches)
@@ -150,12 +150,12 @@ class Batches:
         return self._batches.get(cursor)
 
     def find(self, cursor: Cursor, committed: int) -> Batch | None:
-        """Return the batch that a group has in hand; None if its offset was moved since."""
+        """Return the current batch of a group; None if the group's offset was moved since."""
         batch = self._batches.get(cursor)
         return batch if batch is not None and batch.next_offset == committed else None
 
     def put(self, cursor: Cursor, batch: Batch | None) -> None:
-        """Let a batch be the newest one of a group in a queue; None forgets the one there is."""
+        """Set the newest batch of a group in a queue; None removes it."""
         if batch is not None:
             self._batches[cursor] = batch
         else:
@@ -174,7 +174,7 @@ class Batches:
         return encode_order_table(rows.items())
 
     def load(self, data: bytes) -> None:
-        """Take over what ``consumerOrderInfo.json`` says; what makes no sense is dropped.
+        """Load the table from ``consumerOrderInfo.json``; invalid entries are dropped.
 
         Raises:
             StoreError: The text is not such a table.

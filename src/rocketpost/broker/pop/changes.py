@@ -1,10 +1,10 @@
 """Changes of popping's state: values that the services return and the server stores.
 
 A service decides on a change and returns it with the records to store. The server appends them at
-once, before anything else is asked of the services, and tells the service when the change is
-*settled*: stored or failed. Changes settle in the order in which they were appended. A change
-counts once it is stored: only then are messages handed out or acknowledgements confirmed. If it
-failed, everything is as if it had never been asked for.
+once, before any other call of the services, and tells the service when the change is *settled*:
+stored or failed. Changes settle in the order in which they were appended. A change takes effect
+once it is stored: only then are messages handed out or acknowledgements confirmed. A failed change
+has no effect.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ T = TypeVar("T")
 
 
 class Change:
-    """Something that counts once its records are stored. Each service derives its own kinds.
+    """A change that takes effect once its records are stored. Each service derives its own kinds.
 
     Attributes:
         drafts: The records, in the order in which they must be stored.
         is_settled: Whether it is known if they are stored.
-        is_stored: Whether the change counts.
-        count: How many of the records are stored: all, or the first of them if the disk is full.
-        reason: Why none is.
+        is_stored: Whether the change takes effect.
+        count: Number of stored records: all, or only the first ones if the disk is full.
+        reason: Why none is stored.
     """
 
     __slots__ = ("_first_offset", "count", "drafts", "is_settled", "is_stored", "reason")
@@ -40,27 +40,27 @@ class Change:
         self._first_offset = first_offset
 
     def settle(self, stored: Sequence[Appended], reason: str = "") -> None:
-        """Note which of the records are stored; none if the change failed, for a reason."""
+        """Record how many of the records are stored; none, with a reason, if the change failed."""
         assert not self.is_settled
         assert len(stored) <= len(self.drafts)
         if stored and self._first_offset >= 0:
-            # The record names its own offset; something else was appended in between otherwise.
+            # The record names its own offset, so nothing else may be appended in between.
             assert stored[0].queue_offset == self._first_offset
         self.is_settled = True
         self.is_stored = bool(stored)
         self.count = len(stored)
         self.reason = reason
-        self.drafts = []  # they may be large, and somebody may still wait for this
+        self.drafts = []  # they may be large, and a request may still wait for this change
 
 
 class Decider(Protocol):
     """A service that decides on changes."""
 
     def settled(self, change: Change, /) -> None:
-        """Take note that a change of this service is stored, or is not and never will be."""
+        """Apply a stored change of this service, or undo a failed one."""
         ...
 
 
 ChangeSteps = Generator[Change | None, None, T]
-"""Work in steps that yields None where it may be interrupted, and changes that must be appended
-before it goes on. A ``StoreError`` is thrown into it if one cannot be."""
+"""Work in steps. It yields None where it may be interrupted, and changes that must be appended
+before it continues. A ``StoreError`` is thrown into it if a change cannot be appended."""

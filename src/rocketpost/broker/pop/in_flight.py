@@ -1,17 +1,17 @@
-"""Messages in flight: popped by somebody, not acknowledged yet, due to come again.
+"""Messages in flight: popped, not acknowledged yet, and due to be redelivered.
 
-Messages that one pop took from one queue share a checkpoint. Each of them is *left*, *closing*
-(what ends it is being stored) or gone; a checkpoint ends with its last message. Everything here is
-made again from the revive topic after a crash.
+Messages that one pop took from one queue share a checkpoint. Each of them is *left*, *closing* (its
+end is being stored) or gone; a checkpoint ends with its last message. After a crash the table is
+rebuilt from the revive topic.
 
 Invariants, checked by :meth:`InFlightTable.check` and by assertions where they could be broken:
 
 - A message of a checkpoint is left or closing, never both; a checkpoint in the table has one.
-- Only a checkpoint that is stored (*launched*) comes due, and as long as a message of it is left it
-  has an entry among those that come due: nothing is forgotten.
-- The record of every checkpoint in the table is needed: the watermark of its revive queue lies
-  before it, so that a start after a crash reads it again.
-- The counts of messages, in all and by queue and group, are those of the checkpoints.
+- Only a stored (*launched*) checkpoint falls due. While a message of it is left, it has an entry in
+  the schedule, so nothing is forgotten.
+- The record of every checkpoint in the table is needed: the watermark of its revive queue is before
+  it, so that a start after a crash reads it again.
+- The counts of messages, in total and by queue and group, are those of the checkpoints.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _STALE_MAX: Final = 1024
 
 
 class Key(NamedTuple):
-    """What names a checkpoint."""
+    """Identity of a checkpoint."""
 
     topic: str
     group: str
@@ -68,7 +68,7 @@ class Checkpoint:
 
     @property
     def due_ms(self) -> int:
-        """When what is left comes again."""
+        """Time at which the messages that are left are redelivered."""
         return self.key.pop_ms + self.invisible_ms
 
 
@@ -76,7 +76,7 @@ class InFlightTable:
     """The checkpoints of one broker. Owned by the event loop.
 
     Args:
-        watermark: Which records of the revive topic are needed.
+        watermark: Tracks the needed records of the revive topic.
     """
 
     def __init__(self, watermark: ReviveWatermark | None = None) -> None:
@@ -98,7 +98,7 @@ class InFlightTable:
         return self._by_key.get(key)
 
     def add(self, checkpoint: Checkpoint) -> None:
-        """Take a checkpoint that is being stored; it does not come due before it is launched."""
+        """Add a checkpoint that is being stored; it cannot fall due before it is launched."""
         assert checkpoint.key not in self._by_key
         self._by_key[checkpoint.key] = checkpoint
         self._watermark.add(checkpoint.revive_queue, checkpoint.revive_offset, checkpoint)
@@ -109,7 +109,7 @@ class InFlightTable:
         return self._counts.get(cursor, 0)
 
     def find_message(self, cursor: tuple[str, str, int], offset: int) -> Checkpoint | None:
-        """Return the checkpoint of a message that is in flight; looks through all of them."""
+        """Return the checkpoint of a message in flight; searches all of them."""
         if not self.count_in(cursor):
             return None
         for key, checkpoint in self._by_key.items():
@@ -118,21 +118,21 @@ class InFlightTable:
         return None
 
     def launch(self, checkpoint: Checkpoint) -> None:
-        """Note that a checkpoint is stored: from now on it comes due."""
+        """Note that a checkpoint is stored: from now on it can fall due."""
         checkpoint.is_launched = True
         self.arm(checkpoint, checkpoint.due_ms)
 
     def arm(self, checkpoint: Checkpoint, due_ms: int) -> None:
-        """Have what is left of a checkpoint come due at a time."""
+        """Schedule the redelivery of a checkpoint's remaining messages."""
         entry = (due_ms, checkpoint.revive_queue, checkpoint.revive_offset, checkpoint.key)
         heapq.heappush(self._due, entry)
         if len(self._due) > 2 * len(self._by_key) + _STALE_MAX:
-            # Most were acknowledged long before they are due.
+            # Most checkpoints are acknowledged long before they are due.
             self._due = [each for each in set(self._due) if each[3] in self._by_key]
             heapq.heapify(self._due)
 
     def check(self) -> None:
-        """Assert the invariants; looks at everything, so it is for tests."""
+        """Assert the invariants; examines everything, so it is for tests."""
         due = {(entry[3], entry[2]) for entry in self._due}
         counts: dict[tuple[str, str, int], int] = {}
         for key, checkpoint in self._by_key.items():
@@ -149,7 +149,7 @@ class InFlightTable:
         assert self.count == sum(counts.values())
 
     def discard(self, checkpoint: Checkpoint) -> None:
-        """Forget a checkpoint that was not stored, as if it had never been."""
+        """Forget a checkpoint that was not stored, as if it had never existed."""
         self._forget(checkpoint)
 
     def begin_close(self, checkpoint: Checkpoint, offsets: Iterable[int], change: Change) -> None:
@@ -159,7 +159,7 @@ class InFlightTable:
         checkpoint.closing.update(dict.fromkeys(closing, change))
 
     def close(self, checkpoint: Checkpoint, offsets: Iterable[int]) -> None:
-        """Note that messages are done for good; the last one ends the checkpoint."""
+        """Note that messages have ended; the last one ends the checkpoint."""
         for offset in offsets:
             if offset in checkpoint.left or offset in checkpoint.closing:
                 checkpoint.left.discard(offset)
@@ -171,7 +171,7 @@ class InFlightTable:
             self._watermark.end(checkpoint.revive_queue, checkpoint.revive_offset, checkpoint)
 
     def reopen(self, checkpoint: Checkpoint, offsets: Iterable[int], *, due_ms: int) -> None:
-        """Note that the end of messages could not be stored: they come again."""
+        """Note that the end of messages could not be stored: they will be redelivered."""
         for offset in offsets:
             if checkpoint.closing.pop(offset, None) is not None:
                 checkpoint.left.add(offset)
@@ -189,7 +189,7 @@ class InFlightTable:
         return None
 
     def take_due(self, now_ms: int, *, count_max: int) -> list[Checkpoint]:
-        """Return checkpoints that are due, oldest first, each once until it is armed again."""
+        """Return due checkpoints, oldest first, each once until it is armed again."""
         taken: dict[Key, Checkpoint] = {}
         while len(taken) < count_max:
             due_ms = self.next_due_ms()

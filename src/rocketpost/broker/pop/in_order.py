@@ -1,15 +1,15 @@
-"""Popping in order: one batch of a queue at a time, and nothing behind it before it is finished.
+"""Popping in order: one batch of a queue at a time, and nothing behind it until it is finished.
 
 Every change of a batch (handed out, acknowledged, given more time) is a record of the revive topic,
-which is stored before it counts; records of one queue and group lie in one revive queue, so that
-the newest is the last that is read after a crash. ``broker.pop.batch`` says what a batch is.
+stored before it takes effect. Records of one queue and group share a revive queue, so the newest
+record is the last that is read after a crash. ``broker.pop.batch`` describes batches.
 
 Invariants:
 
-- A group has one batch of a queue in hand, and the queue gives nothing behind it.
-- The times of the batches of a queue grow: a receipt names one delivery.
-- The newest stored record of a batch that is not over is needed after a crash; older ones are not.
-- A change that fails leaves the batch, and the group's offset, as they were.
+- A group has one current batch of a queue, and the queue hands out nothing behind it.
+- The times of the batches of a queue increase: a receipt identifies one delivery.
+- The newest stored record of an unfinished batch is needed after a crash; older ones are not.
+- A change that fails leaves the batch and the group's offset unchanged.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class BatchChange(Change):
     """A new record of a batch.
 
     Attributes:
-        owner: Whose record it replaces: that of the same batch, or of the one before it.
+        owner: The batch whose record it replaces: the same batch, or the one before it.
         replaced: The offset of that record in the revive queue; -1 if there is none.
     """
 
@@ -74,21 +74,21 @@ class BatchChange(Change):
 
 
 class BatchTaken(BatchChange):
-    """A batch is handed out, after another one or as the first."""
+    """A batch that is handed out, after another one or as the first."""
 
     __slots__ = ("before",)
     before: Batch | None
 
 
 class BatchAcknowledged(BatchChange):
-    """Messages of a batch are done."""
+    """Acknowledgement of messages of a batch."""
 
     __slots__ = ("offsets",)
     offsets: list[int]
 
 
 class BatchDelayed(BatchChange):
-    """A message of a batch comes again at another time."""
+    """A new redelivery time for a message of a batch."""
 
     __slots__ = ("before_ms", "invisible_ms", "offset", "pop_ms")
     offset: int
@@ -104,8 +104,8 @@ class OrderService:
     """Hands out messages in order. Owned by the event loop; waits for nothing.
 
     Args:
-        watermark: Which records of the revive topic are needed.
-        revive_queue_count: How many queues the revive topic has.
+        watermark: Tracks the needed records of the revive topic.
+        revive_queue_count: Number of queues of the revive topic.
     """
 
     def __init__(
@@ -133,18 +133,18 @@ class OrderService:
         self._blocked: list[tuple[int, Cursor]] = []
         self._storing: dict[Cursor, Change] = {}
         self.on_release: Callable[[str, int], None] = _nobody
-        """Called with topic and number of a queue that may give messages again."""
+        """Called with topic and number of a queue that may hand out messages again."""
         self.on_due: Callable[[], None] = lambda: None
         """Called when another queue may be the next to be released."""
         for cursor, batch in batches:
             self._watch(cursor, batch)
 
     def pop_steps(self, request: PopRequest) -> ChangeSteps[Popped]:
-        """Take the next batch of each queue that has none out.
+        """Take the next batch of each queue that has no current one.
 
         Raises:
-            SystemBusy: Too many batches are out.
-            StoreError: It cannot be stored.
+            SystemBusy: Too many batches are unfinished.
+            StoreError: The batch cannot be stored.
         """
         now_ms, targets = self._clock.now_ms(), list(self._targets.of(request))
         pop_ms = yield from self._pop_ms(targets, request.group, now_ms)
@@ -165,9 +165,9 @@ class OrderService:
                     self._commit(cursor, 0)
                 continue
             if self._is_newer(cursor, pop_ms):
-                is_cut = True  # somebody popped between two steps; receipts must differ
+                is_cut = True  # another pop came between two steps; receipts must differ
                 continue
-            self._offsets.take_reset(*cursor)  # what it set is the offset by now
+            self._offsets.take_reset(*cursor)  # the reset has already set the offset
             offset = self._position(cursor, queue, request)
             self._commit(cursor, offset)
             if count > 0 and size > 0 and not self._is_blocked(cursor, offset, request, now_ms):
@@ -180,7 +180,7 @@ class OrderService:
                     except StoreError:
                         if not parts:
                             raise
-                        break  # what is taken already is handed out
+                        break  # the batches taken so far are handed out
                 if part is not None:
                     parts.append(part)
                     count -= len(part.offsets)
@@ -193,7 +193,7 @@ class OrderService:
         return Popped(parts, pop_ms, request.invisible_ms, ORDER_QUEUE, rest, is_cut)
 
     def has_message(self, request: PopRequest) -> Steps[bool]:
-        """Tell whether a pop might find something now."""
+        """Tell whether a pop might find a message now."""
         now_ms = self._clock.now_ms()
         for number, target in enumerate(self._targets.of(request), 1):
             if number % QUEUES_AT_A_STEP == 0:
@@ -208,12 +208,12 @@ class OrderService:
         return False
 
     def ack(self, cursor: Cursor, pop_ms: int, offset: int) -> Change | None:
-        """Acknowledge a message; None if that needs nothing more, which is no error.
+        """Acknowledge a message; None if nothing is left to store, which is not an error.
 
-        If somebody else is acknowledging it already, that change is returned.
+        If another request is already acknowledging it, that change is returned.
 
         Raises:
-            MessageIllegal: The message is in nobody's hands.
+            MessageIllegal: The message is not handed out.
         """
         committed = self._offsets.query(*cursor)
         if offset < committed:
@@ -224,17 +224,17 @@ class OrderService:
         return self._ack(cursor, batch, [offset]) if batch.pop_ms == pop_ms else None
 
     def ack_all(self, cursor: Cursor, pop_ms: int, offsets: Container[int]) -> Change | None:
-        """Acknowledge those messages of a batch that are in ``offsets``."""
+        """Acknowledge the messages of a batch that are in ``offsets``."""
         batch = self._batches.find(cursor, self._offsets.query(*cursor))
         if batch is None or batch.pop_ms != pop_ms:
             return None
         return self._ack(cursor, batch, [each for each in batch.offsets if each in offsets])
 
     def change(self, cursor: Cursor, pop_ms: int, offset: int, invisible_ms: int) -> BatchDelayed:
-        """Have a message that is left come again so much from now instead.
+        """Set the redelivery of an unacknowledged message to ``invisible_ms`` from now.
 
         Raises:
-            NoMessage: The receipt is good no more: acknowledged, or handed out again.
+            NoMessage: The receipt is no longer valid: acknowledged, or handed out again.
         """
         batch = self._batches.find(cursor, self._offsets.query(*cursor))
         if batch is None or batch.pop_ms != pop_ms or offset not in batch.left:
@@ -247,7 +247,7 @@ class OrderService:
         return change
 
     def settled(self, change: Change) -> None:
-        """Take note that a change of a batch is stored, or undo it."""
+        """Apply a stored change of a batch, or undo a failed one."""
         assert isinstance(change, BatchChange)
         self._settle_record(change)
         if isinstance(change, BatchTaken):
@@ -261,16 +261,16 @@ class OrderService:
             self._watch(change.cursor, change.batch)
 
     def until_ms(self, cursor: Cursor, offset: int) -> int | None:
-        """Return until when a message is in somebody's hands, None if it is in nobody's."""
+        """Return the time until which a message is handed out; None if it is not."""
         batch = self._batches.find(cursor, self._offsets.query(*cursor))
         if batch is None or offset not in batch.left:
             return None
         return batch.visible_ms.get(offset, batch.pop_ms + batch.invisible_ms)
 
-    # Queues that may give messages again.
+    # Release of blocked queues.
 
     def next_due_ms(self) -> int | None:
-        """Return when the next queue may give messages again, None if none is waited for."""
+        """Return when the next queue may hand out messages again; None if none is blocked."""
         while self._blocked:
             until_ms, cursor = self._blocked[0]
             batch = self._batches.newest(cursor)
@@ -280,7 +280,7 @@ class OrderService:
         return None
 
     def revive(self) -> list[Change]:
-        """Tell of queues that may give messages again by now; nothing is stored for it."""
+        """Report queues that may hand out messages again; nothing is stored for that."""
         now_ms = self._clock.now_ms()
         for _ in range(_RELEASED_AT_ONCE):
             due_ms = self.next_due_ms()
@@ -291,7 +291,7 @@ class OrderService:
         return []
 
     def clean(self) -> None:
-        """Forget batches that nobody has touched for long, or that count no more."""
+        """Remove batches that are long untouched or no longer count."""
         oldest_ms = self._clock.now_ms() - FORGOTTEN_AFTER_MS
         for cursor, batch in self._batches:
             is_moved = batch.next_offset != self._offsets.query(*cursor)
@@ -301,7 +301,7 @@ class OrderService:
     # Taking.
 
     def _pop_ms(self, targets: list[Target], group: str, now_ms: int) -> Steps[int]:
-        """Return a time that no earlier batch of these queues has: it tells receipts apart."""
+        """Return a time that no earlier batch of these queues has, to tell receipts apart."""
         pop_ms = now_ms
         for number, target in enumerate(targets, 1):
             if number % QUEUES_AT_A_STEP == 0:
@@ -337,7 +337,7 @@ class OrderService:
         room: tuple[int, int],
         pop_ms: int,
     ) -> tuple[Part | None, int]:
-        """Take a batch; return it, and up to where the queue was looked through."""
+        """Take a batch; return it, and the offset up to which the queue was searched."""
         cursor = target.cursor(request.group)
         replaced, before = self._batches.newest(cursor), self._batches.find(cursor, offset)
         if replaced is None and len(self._batches) >= BATCHES_MAX:
@@ -376,7 +376,7 @@ class OrderService:
     def _ack(self, cursor: Cursor, batch: Batch, offsets: list[int]) -> Change | None:
         fresh = [each for each in offsets if each not in batch.acked]
         if not fresh:
-            # Somebody was faster; what he stores must be safe before this one is told so.
+            # Another request acknowledged it; its change must be stored before this answer.
             return self._storing.get(cursor)
         batch.acked.update(fresh)
         batch.touched_ms = self._clock.now_ms()
@@ -403,7 +403,7 @@ class OrderService:
     def _change(
         self, kind: type[B], cursor: Cursor, batch: Batch, replaced: Batch | None = None
     ) -> B:
-        """Return the change to what a batch has come to, in place of its or another's record."""
+        """Return a change that stores the batch's state, replacing its or another's record."""
         revive_queue = self._revive_queue(cursor)
         drafts = [self._log.order_draft(cursor, batch, revive_queue, self._clock.now_ms())]
         revive_offset = self._progress.next_offset(revive_queue)
@@ -428,7 +428,7 @@ class OrderService:
             del self._storing[change.cursor]
         if not change.is_stored:
             self._watermark.discard(revive_queue, change.revive_offset, batch)
-            # Of several changes that fail one after the other, the first one's was stored last.
+            # If several changes fail in turn, the record that the first one replaces stays valid.
             stored = change.replaced if change.owner is batch else -1
             batch.revive_offset = min(batch.revive_offset, stored)
             return
@@ -459,14 +459,14 @@ class OrderService:
         try:
             self._offsets.commit(*cursor, offset)
         except Fault as error:
-            # The messages are handed out all the same; the group will see them once more.
+            # The messages are handed out all the same; the group will receive them once more.
             logger.warning("offset not kept: cursor=%s reason=%s", cursor, error)
 
 
 def _successor(
     before: Batch | None, offsets: list[int], finished: set[int], request: PopRequest, pop_ms: int
 ) -> Batch:
-    """Return the batch of ``offsets`` that follows another one, or is the first."""
+    """Return the batch of ``offsets`` that follows ``before``, or is the first."""
     last = offsets[-1]
     within = {each for each in finished if each < last}
     batch = Batch(
@@ -495,4 +495,4 @@ def _restore(table: dict[int, int], key: int, value: int | None) -> None:
 
 
 def _nobody(_: str, __: int) -> None:
-    """Tell nobody."""
+    """Do nothing."""

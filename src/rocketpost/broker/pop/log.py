@@ -1,14 +1,13 @@
 """Checkpoints and acks as messages of the revive topic, in RocketMQ's form.
 
 The revive topic is the log of popping: a checkpoint (tag ``ck``) is stored before its messages are
-handed out, an ack (``ack``, or ``bAck`` for several) before the consumer is told that it counts.
-What is popped in order leaves records of its own (``order``), which RocketMQ passes over: each says
-what became of a batch by then.
-What is written here carries this broker as sender; what anybody else sent into the topic is passed
-over.
+handed out, and an ack (``ack``, or ``bAck`` for several) before it is confirmed to the consumer.
+Popping in order writes its own records (``order``), which RocketMQ skips: each holds the state of
+a batch. All these records name this broker as sender; messages from any other sender are skipped.
 
-A pop moves the group's offset on, and a checkpoint says how far. One that only gives a message more
-time does not, and says so by ``ro`` being -1; readers of RocketMQ set ``ro`` themselves.
+A pop advances the group's offset, and its checkpoint says how far. A checkpoint that only gives a
+message more time does not, and marks that with ``ro`` = -1; readers of RocketMQ set ``ro``
+themselves.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ _READ_AT_ONCE: Final = 1024
 
 
 class Store(Protocol):
-    """The store, as far as reading the log needs it."""
+    """The part of the store that reading the log uses."""
 
     def record_of(
         self, queue: ConsumeQueue, offset: int, position: int, size: int
@@ -65,14 +64,14 @@ class Store(Protocol):
 
 
 class Handed(NamedTuple):
-    """A checkpoint read from the log, and where its pop left the group's offset, if it did."""
+    """A checkpoint read from the log, and the group's offset after its pop, if the pop moved it."""
 
     checkpoint: Checkpoint
     next_offset: int | None
 
 
 class Ordered(NamedTuple):
-    """A batch that was handed out in order, read from the log, and where its group goes on."""
+    """A batch handed out in order, read from the log, and the next offset of its group."""
 
     cursor: Cursor
     batch: Batch
@@ -94,8 +93,8 @@ class PopLog:
 
     Args:
         topic: The revive topic.
-        broker_name: What checkpoints say about where they are from.
-        store_host: This broker, as sender of everything here.
+        broker_name: The broker name in checkpoints.
+        store_host: The address of this broker, as sender of all records.
     """
 
     def __init__(self, *, topic: str, broker_name: str, store_host: bytes) -> None:
@@ -105,7 +104,7 @@ class PopLog:
         self._sys_flag = host_bits(0, store_host, store_host)
 
     def checkpoint_draft(self, checkpoint: Checkpoint, *, now_ms: int, moves_offset: bool) -> Draft:
-        """Return the message that says what is handed out."""
+        """Return the record of a checkpoint."""
         key = checkpoint.key
         offsets = sorted(checkpoint.left)
         body = CheckpointBody(
@@ -133,7 +132,7 @@ class PopLog:
         )
 
     def ack_draft(self, checkpoint: Checkpoint, offsets: Sequence[int], *, now_ms: int) -> Draft:
-        """Return the message that says that messages of a checkpoint are done."""
+        """Return the record that acknowledges messages of a checkpoint."""
         key = checkpoint.key
         is_one = len(offsets) == 1
         body = AckBody(
@@ -156,7 +155,7 @@ class PopLog:
         )
 
     def order_draft(self, cursor: Cursor, batch: Batch, revive_queue: int, now_ms: int) -> Draft:
-        """Return the message that says what a batch has come to."""
+        """Return the record of a batch's current state."""
         body = OrderRecord(
             bn=self._broker_name,
             c=cursor.group,
@@ -177,7 +176,7 @@ class PopLog:
         )
 
     def read(self, store: Store, queue: ConsumeQueue, start: int) -> Iterator[Entry]:
-        """Return what a revive queue says from an offset on, oldest first."""
+        """Yield the entries of a revive queue from an offset on, oldest first."""
         offset = max(start, int(queue.first))
         while offset < queue.end:
             data = queue.read(offset, min(_READ_AT_ONCE, queue.end - offset))

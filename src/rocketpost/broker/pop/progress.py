@@ -1,9 +1,9 @@
 """Progress through the revive topic, kept among the consumer offsets.
 
 Two rows of the offset table belong to the revive topic, so that they are saved together with the
-offsets that popping moves. The one of RocketMQ's revive group is the offset of the last record that
-nobody needs any more. The other is ours: checkpoints before it have moved their group's offset
-already, so that reading them again does not undo a reset.
+offsets that popping moves. The row of RocketMQ's revive group is the offset of the last record that
+is no longer needed. The other row is Rocketpost's own: checkpoints before it have already moved
+their group's offset, so that reading them again does not undo a reset.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ APPLIED_GROUP: Final = "CID_RMQ_SYS_REVIVE_APPLIED"
 
 
 class Store(Protocol):
-    """The store, as far as this needs it."""
+    """The part of the store that this module uses."""
 
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """Return a queue, or None if it never had a message."""
@@ -42,7 +42,7 @@ class Store(Protocol):
     def record_of(
         self, queue: ConsumeQueue, offset: int, position: int, size: int
     ) -> Record | None:
-        """Return the record that a queue entry leads to; None if it is gone or damaged."""
+        """Return the record that a queue entry points to; None if it is gone or damaged."""
         ...
 
 
@@ -50,9 +50,9 @@ class PopProgress:
     """Follows the revive topic of one broker. Owned by the event loop.
 
     Args:
-        in_flight: What is in flight; filled by :meth:`recover`.
-        batches: What is handed out in order; brought up to date by :meth:`recover`.
-        watermark: Which records are needed, for both of them.
+        in_flight: The messages in flight; filled by :meth:`recover`.
+        batches: The batches handed out in order; updated by :meth:`recover`.
+        watermark: Tracks the records that both need.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class PopProgress:
         self._watermark = watermark
         self._log = log
         self.on_due: Callable[[], None] = _nobody
-        """Called when a checkpoint may have become the next that is due."""
+        """Called when a checkpoint may have become the next one due."""
 
     def next_offset(self, revive_queue: int) -> int:
         """Return the offset that the next message in a revive queue will get."""
@@ -89,13 +89,13 @@ class PopProgress:
         self._raise(APPLIED_GROUP, revive_queue, revive_offset + 1)
 
     def ended(self, revive_queue: int) -> None:
-        """Note that records of a revive queue are needed no more."""
+        """Note that records of a revive queue are no longer needed."""
         self._raise(REVIVE_GROUP, revive_queue, self._watermark.reached(revive_queue))
 
     def recover(self) -> None:
-        """Read the revive topic again: what is in flight, and how far groups have come."""
+        """Read the revive topic: restore the messages in flight and the groups' offsets."""
         for queue in self._store.queues_of(self._log.topic):
-            # A power cut may have taken the end of the queue; its offsets are given out again.
+            # A power cut may have removed the end of the queue; its offsets are used again.
             queue_id, end = queue.queue_id, int(queue.end)
             done = min(self._offsets.query(self._log.topic, REVIVE_GROUP, queue_id), end - 1)
             applied = min(self._offsets.query(self._log.topic, APPLIED_GROUP, queue_id), end)
@@ -153,9 +153,9 @@ class PopProgress:
         try:
             self._offsets.commit(self._log.topic, group, revive_queue, offset)
         except Fault as error:
-            # More than needed is read after a crash then, and nothing less.
+            # Then more than needed is read after a crash, but never less.
             logger.warning("revive offset not kept: queue=%s reason=%s", revive_queue, error)
 
 
 def _nobody() -> None:
-    """Tell nobody."""
+    """Do nothing."""

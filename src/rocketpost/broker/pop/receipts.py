@@ -1,16 +1,16 @@
 """Outcomes of popped messages: acknowledged, given more time, or handed out again.
 
-Each of these is a change that is stored before it counts (``broker.pop.changes``). A message that
-comes again is a copy in the group's retry topic for this topic; the copies of a checkpoint and the
-record that ends it are written together, copies first, so that a crash in between repeats some and
-loses none.
+Each outcome is a change that is stored before it takes effect (``broker.pop.changes``). A
+redelivered message is a copy in the group's retry topic for this topic. The copies of a checkpoint
+and the record that ends it are written together, copies first, so that a crash in between repeats
+some messages and loses none.
 
 Invariants:
 
-- A message is acknowledged, given more time or handed out again only while it is left, and is
-  closing until that is stored: of several who try, one succeeds.
-- What could not be stored is left again, and comes due.
-- A receipt that was given more time has a new name, so that the old one is good no more.
+- A message is acknowledged, given more time or redelivered only while it is left, and is closing
+  until that is stored: of several attempts, one succeeds.
+- A message whose change could not be stored is left again, and falls due.
+- A receipt that was given more time has a new name, so that the old one is no longer valid.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from rocketpost.store.queue.consume_queue import ConsumeQueue
 logger = logging.getLogger(__name__)
 
 _CHANGES_MS_MAX: Final = 1000
-"""A receipt may be this much ahead by many changes at once; beyond, the clock was set back."""
+"""Largest lead of a receipt over the clock from quick changes; beyond, the clock was set back."""
 REVIVED_AT_ONCE: Final = 32
 RETRY_MS: Final = 1000
-"""How long what could not be stored waits for the next attempt."""
+"""Time before a failed change is tried again."""
 _FIRST_POP_MS: Final = "1ST_POP_TIME"
 
 
 class Store(Protocol):
-    """The store, as far as this needs it."""
+    """The part of the store that this module uses."""
 
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """Return a queue, or None if it never had a message."""
@@ -57,12 +57,12 @@ class Store(Protocol):
     def record_of(
         self, queue: ConsumeQueue, offset: int, position: int, size: int
     ) -> Record | None:
-        """Return the record that a queue entry leads to; None if it is gone or damaged."""
+        """Return the record that a queue entry points to; None if it is gone or damaged."""
         ...
 
 
 class Topics(Protocol):
-    """The topic table, as far as this needs it."""
+    """The part of the topic table that this module uses."""
 
     def find(self, topic: str) -> TopicConfig | None:
         """Return the configuration of ``topic``."""
@@ -73,12 +73,12 @@ class Topics(Protocol):
         ...
 
     def widen_internal(self, topic: str, *, queue_nums: int) -> TopicConfig:
-        """Return a retry topic with that many queues at least."""
+        """Return a retry topic with at least that many queues."""
         ...
 
 
 class Groups(Protocol):
-    """The group table, as far as this needs it."""
+    """The part of the group table that this module uses."""
 
     def find(self, group: str) -> object | None:
         """Return the configuration of ``group``."""
@@ -86,7 +86,7 @@ class Groups(Protocol):
 
 
 class Acknowledgement(Change):
-    """The end of messages that were processed."""
+    """The end of processed messages."""
 
     __slots__ = ("checkpoint", "offsets")
 
@@ -119,7 +119,7 @@ class Extension(Change):
 
 
 class Redelivery(Change):
-    """Copies of messages that come again, and the end of the originals."""
+    """Copies of messages to redeliver, and the end of the originals."""
 
     __slots__ = ("checkpoint", "copied", "offsets")
 
@@ -134,14 +134,14 @@ class Redelivery(Change):
         self.checkpoint = checkpoint
         self.offsets = offsets
         self.copied = copied
-        """The messages that are copied, one record each, before the record that ends them all."""
+        """The copied messages, one record each, before the record that ends all of them."""
 
 
 class ReceiptService:
     """Ends checkpoints. Owned by the event loop; waits for nothing.
 
     Args:
-        store_host: This broker, for the ids of copies.
+        store_host: The address of this broker, for the ids of copies.
     """
 
     def __init__(
@@ -168,10 +168,10 @@ class ReceiptService:
         self._store_host = store_host
 
     def ack(self, key: Key, offsets: Container[int]) -> Change | None:
-        """Acknowledge messages; None if they need it no more, which is no error.
+        """Acknowledge messages; None if nothing is left to store, which is not an error.
 
-        If somebody else is ending them already, that change is returned: it must be stored before
-        this one is told that the messages are done.
+        If another request is already ending them, that change is returned: it must be stored before
+        this request is answered.
         """
         checkpoint = self._in_flight.find(key)
         if checkpoint is None:
@@ -186,20 +186,20 @@ class ReceiptService:
         return change
 
     def change(self, key: Key, offset: int, invisible_ms: int) -> Extension:
-        """Have a message come again so much from now instead.
+        """Set the redelivery of a message to ``invisible_ms`` from now.
 
         Raises:
-            NoMessage: The receipt is good no more: acknowledged, changed or handed out again.
+            NoMessage: The receipt is no longer valid: acknowledged, changed or handed out again.
         """
         if self._groups.find(key.group) is None:
-            # A fresh checkpoint would bring it back with the next start.
+            # A new checkpoint would bring the group back at the next start.
             raise NoMessage(f"the group {key.group} was deleted, and its receipts with it")
         old = self._in_flight.find(key)
         if old is None or offset not in old.left:
             raise NoMessage("the receipt is good no more: the message was acknowledged or is late")
         now_ms = pop_ms = self._clock.now_ms()
         if now_ms <= key.pop_ms < now_ms + _CHANGES_MS_MAX:
-            # Names of what has ended must not come again: their acknowledgements are in the log.
+            # Names of ended checkpoints must not be reused: their acknowledgements are in the log.
             pop_ms = key.pop_ms + 1
         while self._in_flight.find(key._replace(start_offset=offset, pop_ms=pop_ms)) is not None:
             pop_ms += 1
@@ -220,22 +220,22 @@ class ReceiptService:
         return change
 
     def until_ms(self, cursor: Cursor, offset: int) -> int | None:
-        """Return until when a message is in somebody's hands, None if it is in nobody's."""
+        """Return the time until which a message is handed out; None if it is not."""
         checkpoint = self._in_flight.find_message(cursor, offset)
         return None if checkpoint is None else checkpoint.due_ms
 
     def next_due_ms(self) -> int | None:
-        """Return when the next message comes again, None if none is in flight."""
+        """Return when the next message is redelivered; None if none is in flight."""
         return self._in_flight.next_due_ms()
 
     def revive(self) -> list[Change]:
-        """Return the changes that hand out again what is due now, some of it."""
+        """Return changes that redeliver some of the messages that are due."""
         due = self._in_flight.take_due(self._clock.now_ms(), count_max=REVIVED_AT_ONCE)
         changes = [self._revive(checkpoint) for checkpoint in due]
         return [change for change in changes if change is not None]
 
     def settled(self, change: Change) -> None:
-        """End what a stored change ends; have the rest come again."""
+        """End the messages of a stored change; have the others redelivered."""
         if isinstance(change, Acknowledgement):
             if change.is_stored:
                 self._close(change.checkpoint, change.offsets)
@@ -247,7 +247,7 @@ class ReceiptService:
             assert isinstance(change, Redelivery)
             self._end_redelivery(change)
 
-    # Messages that come again.
+    # Redelivery.
 
     def _revive(self, checkpoint: Checkpoint) -> Redelivery | None:
         offsets = sorted(checkpoint.left)
@@ -266,7 +266,7 @@ class ReceiptService:
         return change
 
     def _copies(self, checkpoint: Checkpoint, offsets: Sequence[int]) -> dict[int, Draft]:
-        """Return what to store for the messages that are left, by their offsets."""
+        """Return the copies to store for messages that are left, by their offsets."""
         key = checkpoint.key
         if self._topics.find(key.topic) is None or self._groups.find(key.group) is None:
             logger.info("popped messages dropped: topic=%s group=%s", key.topic, key.group)
@@ -283,8 +283,8 @@ class ReceiptService:
         return copies
 
     def _retry_queue(self, key: Key, topic: str) -> int:
-        """Return the queue of the retry topic that keeps the level of a message."""
-        if key.topic == topic:  # it comes again once more
+        """Return the queue of the retry topic that keeps the priority of a message."""
+        if key.topic == topic:  # it was redelivered before
             return key.queue_id
         config = self._topics.find(key.topic)
         if config is not None and has_levels(config):
@@ -306,9 +306,9 @@ class ReceiptService:
         encoded = record.properties_bytes
         more = {_FIRST_POP_MS: str(pop_ms)}
         if not record.topic.startswith(RETRY_PREFIX):
-            more[names.RETRY_TOPIC] = record.topic  # for who pulls it, or finds it among the dead
+            more[names.RETRY_TOPIC] = record.topic  # for readers of retries and dead letters
         if not more.keys() <= properties.keys():
-            with contextlib.suppress(LocalProtocolError):  # without room it goes as it is
+            with contextlib.suppress(LocalProtocolError):  # stored without them if there is no room
                 encoded = encode_properties(more | properties)
         return Draft.copy_of(
             record,
@@ -319,7 +319,7 @@ class ReceiptService:
             properties=encoded,
         )
 
-    # What happens when it is stored, or is not.
+    # Settled changes.
 
     def _end_extension(self, change: Extension) -> None:
         old, new, offset = change.old, change.new, change.offset
@@ -327,7 +327,7 @@ class ReceiptService:
             self._in_flight.discard(new)
             self._reopen(old, [offset], old.due_ms)
             return
-        # If only the first of the two fitted, a crash hands the message out once more than asked.
+        # If only the first record fitted, a crash redelivers the message once more than asked.
         self._in_flight.launch(new)
         self._progress.launched(new)
         self._close(old, [offset])

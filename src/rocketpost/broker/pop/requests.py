@@ -1,8 +1,8 @@
-"""Decides what becomes of a pop: checked, then answered or held.
+"""Decides about pop requests: checks them, then answers or holds them.
 
 The outcome of a pop is a value: an answer, or a hold that says what the pop waits for and how long.
-Whoever called parks it and looks again, by :meth:`PopRequests.renew`, when something has arrived.
-Nothing here knows a connection, so that any protocol can call it.
+The caller parks a hold and tries again, by :meth:`PopRequests.renew`, when a message has arrived.
+This module knows nothing of connections, so that any protocol can use it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from rocketpost.model.group import TAG, parse_tags
 from rocketpost.model.topic import TopicConfig
 
 INVISIBLE_MS_MAX: Final = 3 * 24 * 3600 * 1000
-"""Longer than that the log does not promise to keep what was handed out."""
+"""Longest invisible time; the log does not promise to keep the messages longer."""
 _POLL_MS_MAX: Final = 120_000
 _EXPRESSION_LENGTH_MAX: Final = 64 * 1024
 _ATTEMPT_LENGTH_MAX: Final = 256
@@ -38,7 +38,7 @@ _FROM_END: Final = 1
 
 
 class Caller(Protocol):
-    """Whoever pops, as far as log lines name them."""
+    """The client that pops, as named in log lines."""
 
     @property
     def peer_text(self) -> str:
@@ -47,7 +47,7 @@ class Caller(Protocol):
 
 
 class Place(NamedTuple):
-    """Topic and queue that a pop waits for; the queue is -1 for all of them."""
+    """Topic and queue that a pop waits for; the queue is -1 for all queues."""
 
     topic: str
     group: str
@@ -55,10 +55,10 @@ class Place(NamedTuple):
 
 
 class PopAnswer(NamedTuple):
-    """An answer to a pop, or to the question whether there is something to pop.
+    """An answer to a pop, or to the question whether there are messages to pop.
 
     Attributes:
-        code: SUCCESS if something was found, else POLLING_TIMEOUT or POLLING_FULL.
+        code: SUCCESS if messages were found, else POLLING_TIMEOUT or POLLING_FULL.
         popped: The messages, all of them stored as handed out; None for a question.
     """
 
@@ -68,18 +68,18 @@ class PopAnswer(NamedTuple):
 
 
 class PopHold(NamedTuple):
-    """A pop, or a question, that found nothing yet, and what it waits for."""
+    """A pop, or a question, that has found nothing yet, and what it waits for."""
 
     request: PopRequest
     is_pop: bool
     seconds: float
-    """How long it waits at most."""
+    """Longest time to wait."""
     retry_topics: list[str]
-    """Where messages come again for its group; it waits for those as well."""
+    """Retry topics of its group; the pop waits for their messages as well."""
 
     @property
     def place(self) -> Place:
-        """The queue, or all queues of a topic, that it waits for."""
+        """The queue, or all queues of a topic, that the pop waits for."""
         request = self.request
         return Place(request.topic.topic_name, request.group, request.queue_id)
 
@@ -91,13 +91,13 @@ class PopHold(NamedTuple):
 
     @property
     def is_modest(self) -> bool:
-        """Whether it may leave something for the next; who takes anything has taken it all."""
+        """True if it may leave messages for the next pop; other pops take all of them."""
         request = self.request
         return request.queue_id >= 0 or request.is_picky or request.in_order or not self.is_pop
 
 
 class PopRequests:
-    """Checks requests for popped messages and decides who waits. Owned by the event loop."""
+    """Checks requests for popped messages and decides which wait. Owned by the event loop."""
 
     def __init__(
         self, *, targets: Targets, topics: TopicTable, groups: GroupTable, filters: Filters
@@ -109,10 +109,10 @@ class PopRequests:
         self.broker_readable = True
 
     def pop(self, header: PopMessage, caller: Caller) -> PopRequest:
-        """Return what a pop asks for.
+        """Check a pop and return it as a request.
 
         Raises:
-            Fault: It is refused.
+            Fault: The pop is refused.
         """
         topic = self.check(header, caller)
         _check_count(header.max_msg_nums)
@@ -134,10 +134,10 @@ class PopRequests:
         )
 
     def news(self, header: Notification, caller: Caller) -> PopRequest:
-        """Return what a question for news asks for.
+        """Check a question for new messages and return it as a request.
 
         Raises:
-            Fault: It is refused.
+            Fault: The question is refused.
         """
         topic = self.check(header, caller)
         return PopRequest(
@@ -149,10 +149,10 @@ class PopRequests:
         )
 
     def peek(self, header: PeekMessage, caller: Caller) -> PopRequest:
-        """Return what somebody asks for who only looks.
+        """Check a peek and return it as a request.
 
         Raises:
-            Fault: It is refused.
+            Fault: The peek is refused.
         """
         topic = self.check(header, caller)
         _check_count(header.max_msg_nums)
@@ -161,7 +161,7 @@ class PopRequests:
         )
 
     def decide(self, request: PopRequest, popped: Popped, poll_ms: int) -> PopAnswer | PopHold:
-        """Return the answer to a pop, valid once what it took is stored, or what it waits for."""
+        """Return the answer to a pop, valid once its changes are stored, or a hold."""
         if popped.parts:
             return PopAnswer(ResponseCode.SUCCESS, request, popped)
         if poll_ms <= 0 or popped.is_cut:
@@ -169,7 +169,7 @@ class PopRequests:
         return self._hold(request, poll_ms, is_pop=True)
 
     def decide_news(self, request: PopRequest, poll_ms: int, *, found: bool) -> PopAnswer | PopHold:
-        """Return the answer to a question for news, or what it waits for."""
+        """Return the answer to a question for new messages, or a hold."""
         if found:
             return PopAnswer(ResponseCode.SUCCESS, request)
         if poll_ms <= 0:
@@ -177,35 +177,35 @@ class PopRequests:
         return self._hold(request, poll_ms, is_pop=False)
 
     def renew(self, hold: PopHold, fresh: Mapping[tuple[str, int], None] | None) -> PopRequest:
-        """Return a request that has waited, as it is now.
+        """Return a held request, updated to the current configuration.
 
         Args:
-            hold: It and what it waits for.
-            fresh: The queues that have something new; None to look at all.
+            hold: The held request.
+            fresh: The queues that have new messages; None to read all of them.
 
         Raises:
-            GroupNotExist: Its group was deleted.
+            GroupNotExist: The group was deleted.
         """
         request = hold.request
         if hold.is_pop and self._groups.find(request.group) is None:
             raise GroupNotExist(f"the group {request.group!r} was deleted meanwhile")
         topic = self._topics.find(request.topic.topic_name)
         if topic is not None and topic is not request.topic:
-            request = request._replace(topic=topic)  # it may have got more queues meanwhile
+            request = request._replace(topic=topic)  # it may have more queues now
         return request._replace(only=fresh)
 
     def topics_of(self, request: PopRequest) -> list[str]:
-        """Return the topics that a request reads: its own, and those where messages come again."""
+        """Return the topics that a request reads: its own and its retry topics."""
         topic = request.topic.topic_name
         return [topic, *self._targets.retry_topics(topic, request.group)]
 
     def check(
         self, header: PopMessage | Notification | PeekMessage | PollingInfo, caller: Caller
     ) -> TopicConfig:
-        """Return the topic of a request; refuse it in RocketMQ's order.
+        """Check a request in RocketMQ's order; return its topic.
 
         Raises:
-            Fault: It is refused.
+            Fault: The request is refused.
         """
         topic_name, group_name = header.topic, header.consumer_group
         if not self.broker_readable:
@@ -246,7 +246,7 @@ class PopRequests:
 
 
 def check_invisible(invisible_ms: int) -> None:
-    """Refuse times that make no sense.
+    """Refuse invalid times.
 
     Raises:
         InvalidParameter: The time is negative or too long.

@@ -1,4 +1,4 @@
-"""Looking for messages to hand out in one queue, and where a group that is new to it begins."""
+"""Search for messages to hand out in one queue, and the start of a group that is new to it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from rocketpost.model.ids import Position
 from rocketpost.store.queue.consume_queue import ConsumeQueue
 
 SCAN_MAX: Final = 32_000
-"""Queue entries that one pop looks at while none has a wanted tag."""
+"""Queue entries that one pop examines while none has a wanted tag."""
 
 _QUEUES_EXPECTED: Final = 4
-"""Queues that share what one pop may spend on matching."""
+"""Queues among which one pop divides its matching budget."""
 
 
 class Found(NamedTuple):
@@ -26,15 +26,15 @@ class Found(NamedTuple):
     views: list[memoryview]
     next_offset: int
     is_cut: bool
-    """Whether there may be more to find although nothing was found."""
+    """True if there may be more messages although none was found."""
 
 
 class Store(Protocol):
-    """The store, as far as popping needs it."""
+    """The part of the store that popping uses."""
 
     @property
     def end_position(self) -> Position:
-        """One past the newest byte."""
+        """Position one past the newest byte."""
         ...
 
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
@@ -62,7 +62,7 @@ class QueueScan:
     """Reads queues for pops. Owned by the event loop; waits for nothing.
 
     Args:
-        limits: Returns how much one pop may return.
+        limits: Returns the bounds on one pop.
     """
 
     def __init__(self, *, store: Store, limits: Callable[[], PullLimits]) -> None:
@@ -80,13 +80,13 @@ class QueueScan:
         return queue if queue is not None and queue.end else None
 
     def initial(self, cursor: Cursor, queue: ConsumeQueue, request: PopRequest) -> int:
-        """Return where a group begins that is new to a queue."""
+        """Return the first offset of a group that is new to a queue."""
         if not request.from_end or cursor.topic != request.topic.topic_name:
             return int(queue.first)
         first = queue.entry(0) if queue.first == 0 else None
         memory = self._limits().memory_bytes
         if first is not None and self._store.end_position - first[0] <= memory:
-            return 0  # a topic so young that its first messages are new to everybody
+            return 0  # the topic is so young that its first messages are new to every group
         return max(int(queue.first), int(queue.end) - 1)
 
     def find(
@@ -98,12 +98,12 @@ class QueueScan:
         count_max: int,
         bytes_max: int,
     ) -> Found:
-        """Look for messages from ``offset`` on."""
+        """Find messages from ``offset`` on."""
         limits, matcher = self._limits(), request.matcher
         step = (
             max(limits.scan_bytes // QUEUE_UNIT_BYTES, count_max) if request.is_picky else count_max
         )
-        # What a matcher may cost is bounded for one step.
+        # The cost of a matcher is bounded for each step.
         until = min(int(queue.end), offset + (SCAN_MAX if matcher is None else step))
         offsets: list[int] = []
         views: list[memoryview] = []
@@ -135,14 +135,14 @@ class QueueScan:
     def _views(
         self, queue: ConsumeQueue, offset: int, chosen: list[tuple[int, int, int]]
     ) -> Iterator[tuple[int, memoryview]]:
-        """Yield the records of entries by their ordinals, but for those that cannot be served."""
+        """Yield the records of entries by their ordinals, except those that cannot be served."""
         if not chosen:
             return
         for ordinal, position, size in self._sound(queue, offset, chosen):
             view = self._store.view(Position(position), size)
             if view is not None:
                 yield ordinal, view
-            else:  # it was trusted, but an entry that leads nowhere is damaged
+            else:  # the entry was trusted, but points to no record: it is damaged
                 for _, found, found_bytes in self._sound(
                     queue, offset, [(ordinal, position, size)], is_urgent=True
                 ):

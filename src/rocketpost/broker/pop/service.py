@@ -1,18 +1,18 @@
-"""Popping: messages are handed out one by one, whoever asks, and come again unless acknowledged.
+"""Popping: messages handed out one by one to any client, and redelivered unless acknowledged.
 
-A pop reads on from the group's offset in each queue and has a checkpoint stored for what it takes
-(``broker.pop.changes``). The messages are handed out once the checkpoint is stored, and the group's
-offset moves then. While checkpoints of a queue are on their way to the disk, later pops go on
-behind them: nobody waits for a queue. If storing one fails, every later one of the same queue fails
-as well (there is one log), and the group's offset never moved: nothing is lost. ADR 0015 has the
-whole picture.
+A pop reads from the group's offset in each queue and has a checkpoint stored for the messages it
+takes (``broker.pop.changes``). Once the checkpoint is stored, the messages are handed out and the
+group's offset moves. While checkpoints of a queue are being stored, later pops continue behind
+them, so no pop waits for a queue. If storing one fails, every later one of the same queue fails as
+well (there is one log), and the group's offset has not moved, so nothing is lost. ADR 0015 has the
+full description.
 
 Invariants:
 
-- The claims of a group in a queue lie in the order of their offsets, and settle in that order.
-- The group's offset moves behind a claim only when that and all earlier ones are stored.
-- A receipt names one delivery: no two checkpoints in flight have the same key.
-- The record of a checkpoint gets the offset in the revive topic that the checkpoint has.
+- The claims of a group in a queue are in the order of their offsets, and settle in that order.
+- The group's offset moves past a claim only when it and all earlier ones are stored.
+- A receipt identifies one delivery: no two checkpoints in flight have the same key.
+- The record of a checkpoint gets the revive offset that the checkpoint has.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class Part(NamedTuple):
     views: list[memoryview]
     change: Change
     counts: Mapping[int, int] = {}
-    """How often a message came before, if it did and was popped in order."""
+    """Number of earlier deliveries of each message, if any and if it was popped in order."""
 
     @property
     def start_offset(self) -> int:
-        """The checkpoint that the receipts of these messages name."""
+        """The start offset of the checkpoint, as in the receipts of these messages."""
         return self.offsets[0]
 
 
@@ -69,11 +69,11 @@ class Popped(NamedTuple):
     revive_queue: int
     rest_count: int
     is_cut: bool
-    """Whether there may be more to find although nothing was found."""
+    """True if there may be more messages although none was found."""
 
 
 class Claim(Change):
-    """Messages of a queue that are handed out, once their checkpoint is stored."""
+    """Messages of a queue that are handed out once their checkpoint is stored."""
 
     __slots__ = ("checkpoint", "cursor", "moves_offset", "next_offset")
 
@@ -85,7 +85,7 @@ class Claim(Change):
         self.checkpoint = checkpoint
         self.next_offset = next_offset
         self.moves_offset = True
-        """Whether the group's offset moves; not if it was reset since, or an earlier one failed."""
+        """True if the group's offset moves; not after a reset or a failed earlier claim."""
 
 
 class _Passed(NamedTuple):
@@ -98,7 +98,7 @@ class PopService:
     """Hands out messages. Owned by the event loop; waits for nothing.
 
     Args:
-        revive_queue_count: How many queues the revive topic has.
+        revive_queue_count: Number of queues of the revive topic.
     """
 
     def __init__(
@@ -122,14 +122,14 @@ class PopService:
         self._clock = clock
         self._revive_queue_count = revive_queue_count
         self.unacked_max: int | None = None
-        """How many messages of one queue a group may have in hand before it gets no more."""
+        """Number of unacknowledged messages of a queue at which a group gets no more."""
         self._turn = 0
         self._claims: dict[Cursor, deque[Claim | _Passed]] = {}
 
     def pop_steps(self, request: PopRequest) -> ChangeSteps[Popped]:
         """Take messages for a group.
 
-        Others may pop in between: what is taken of a queue is taken within a step.
+        Other pops may run in between: messages of one queue are taken within one step.
 
         Raises:
             SystemBusy: Too many messages are in flight.
@@ -152,7 +152,7 @@ class PopService:
                     self._commit(cursor, 0)
                 continue
             if request.from_end and self._offsets.query(*cursor) == NO_OFFSET:
-                # At once, else it would begin behind what arrives until it is looked at.
+                # Commit now, or the group would skip messages that arrive before its first read.
                 self._commit(cursor, self._scan.initial(cursor, queue, request))
             if count > 0 and size > 0 and not self._has_too_many(cursor):
                 found = self._find(cursor, queue, request, count_max=count, bytes_max=size)
@@ -165,21 +165,21 @@ class PopService:
                     except StoreError:
                         if not parts:
                             raise
-                        break  # what is claimed already is handed out
+                        break  # the messages claimed so far are handed out
                     parts.append(Part(*target, found.offsets, found.views, claim))
                     count -= len(found.offsets)
                     size -= sum(map(len, found.views))
                 elif key is None:
                     self._pass(cursor, found.next_offset)
                 else:
-                    is_cut = True  # after a reset: a receipt must not name two deliveries
+                    is_cut = True  # after a reset: a receipt must not identify two deliveries
                 if request.is_picky:
-                    yield None  # looking for what is wanted costs more than looking for anything
+                    yield None  # searching for certain messages costs more than taking any
             rest += max(0, queue.end - self._position(cursor, queue, request))
         return Popped(parts, pop_ms, request.invisible_ms, revive_queue, rest, is_cut)
 
     def peek(self, request: PopRequest) -> Steps[tuple[list[memoryview], int]]:
-        """Return what a pop would take now, and how much more there is; takes nothing."""
+        """Return the messages that a pop would take now, and how many more there are."""
         views: list[memoryview] = []
         rest, size = 0, self._scan.bytes_max
         for number, target in enumerate(self._targets.of(request), 1):
@@ -200,7 +200,7 @@ class PopService:
         return views, rest
 
     def has_message(self, request: PopRequest) -> Steps[bool]:
-        """Tell whether a pop might find something now."""
+        """Tell whether a pop might find a message now."""
         for number, target in enumerate(self._targets.of(request), 1):
             if number % QUEUES_AT_A_STEP == 0:
                 yield
@@ -213,7 +213,7 @@ class PopService:
     def _has_too_many(self, cursor: Cursor) -> bool:
         return self.unacked_max is not None and self._in_flight.count_in(cursor) > self.unacked_max
 
-    # Where a group is in a queue.
+    # A group's place in a queue.
 
     def _position(self, cursor: Cursor, queue: ConsumeQueue, request: PopRequest) -> int:
         claims = self._claims.get(cursor)
@@ -238,10 +238,10 @@ class PopService:
         offset = self._position(cursor, queue, request)
         return self._scan.find(queue, offset, request, count_max=count_max, bytes_max=bytes_max)
 
-    # What is handed out, and not stored yet.
+    # Claims that are not stored yet.
 
     def settled(self, claim: Change) -> None:
-        """Hand out the messages of a claim that is stored; forget one that is not."""
+        """Hand out the messages of a stored claim; forget a failed one."""
         assert isinstance(claim, Claim)
         if claim.is_stored:
             self._end_stored(claim)
@@ -272,7 +272,7 @@ class PopService:
         return claim
 
     def _pass(self, cursor: Cursor, next_offset: int) -> None:
-        """Go on behind messages that the group does not want; that needs no checkpoint."""
+        """Skip messages that the group does not want; that needs no checkpoint."""
         claims = self._claims.get(cursor)
         if claims:
             claims.append(_Passed(next_offset))
@@ -298,7 +298,7 @@ class PopService:
             return
         claims = self._claims[claim.cursor]
         while claims[-1] is not claim:
-            # There is one log: what was claimed behind this is not stored either.
+            # There is one log: later claims are not stored either.
             behind = claims.pop()
             if isinstance(behind, Claim):
                 behind.moves_offset = False
@@ -307,7 +307,7 @@ class PopService:
             del self._claims[claim.cursor]
 
     def _abandon(self, cursor: Cursor) -> None:
-        """Let the group's offset be: it was reset. What is in flight comes again all the same."""
+        """Leave the group's offset, which was reset. Messages in flight are still redelivered."""
         for claim in self._claims.pop(cursor, ()):
             if isinstance(claim, Claim):
                 claim.moves_offset = False
@@ -316,5 +316,5 @@ class PopService:
         try:
             self._offsets.commit(*cursor, offset)
         except Fault as error:
-            # The messages are in flight all the same; the group will see them once more.
+            # The messages are in flight all the same; the group will receive them once more.
             logger.warning("offset not kept: cursor=%s reason=%s", cursor, error)

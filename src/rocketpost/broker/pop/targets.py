@@ -1,8 +1,8 @@
-"""Queues that a pop reads: those of its topic, and those where messages come again.
+"""Queues that a pop reads: those of its topic, and those of its retry topics.
 
-Messages that a group popped from a topic and did not finish come again in a topic of their own,
-``%RETRY%group_topic``, or in the newer form ``%RETRY%group+topic``, which cannot be mistaken for
-another group's. The settings say which form is written; both are read while they have messages.
+Messages that a group popped from a topic and did not acknowledge are redelivered in a retry topic,
+``%RETRY%group_topic``, or in the newer form ``%RETRY%group+topic``, which is never ambiguous. The
+settings choose the form that is written; both are read while they have messages.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ COUNT_MAX: Final = 32
 """Messages that one pop may ask for."""
 ALL_QUEUES: Final = -1
 EMPTY_QUEUES_MAX: Final = 256
-"""Queues of a topic up to which a pop keeps an offset in those that never had a message.
+"""Number of queues of a topic up to which a pop stores offsets for queues without messages.
 
-Otherwise a stranger could fill the table of offsets with a few pops of a topic with many queues.
+Otherwise a client could fill the offset table with a few pops of a topic with many queues.
 """
 
 
 class PopRequest(NamedTuple):
-    """PopRequest of a pop."""
+    """A pop, after its checks."""
 
     topic: TopicConfig
     group: str
@@ -45,33 +45,33 @@ class PopRequest(NamedTuple):
     tags: AbstractSet[int] = frozenset()
     matcher: Matcher | None = None
     from_end: bool = False
-    """Whether a group that is new to a queue starts at its end."""
+    """True if a group that is new to a queue starts at its end."""
     in_order: bool = False
-    """Whether a queue waits until what was handed out of it is finished."""
+    """True if a queue waits until the messages handed out of it are finished."""
     priority_factor: int = FACTOR_MAX
-    """How many of a hundred pops go by level, if the topic has levels."""
+    """Percentage of pops that go by level, if the topic has levels."""
     attempt_id: str = ""
-    """Names an attempt at popping in order; the same one again gets the same messages again."""
+    """Identifies an attempt at popping in order; repeating it returns the same messages."""
     only: Mapping[tuple[str, int], None] | None = None
-    """The only topics and queues that may have something new; None if that is not known."""
+    """The only topics and queues that may have new messages; None if unknown."""
 
     @property
     def is_picky(self) -> bool:
-        """Whether not every message is wanted."""
+        """True if only some messages are wanted."""
         return bool(self.tags) or self.matcher is not None
 
     @property
     def fixes_start(self) -> bool:
-        """Whether a new group keeps offset 0 where it finds a queue that never had a message.
+        """True if a new group stores offset 0 for a queue that never had a message.
 
-        Otherwise it would skip what is stored until its next pop, should that pop come so late
-        that the queue is not young any more.
+        Otherwise, if its next pop is so late that the queue no longer counts as young, the group
+        would skip the messages stored until then.
         """
         return self.from_end and self.topic.read_queue_nums <= EMPTY_QUEUES_MAX
 
     @property
     def queue_ids(self) -> range:
-        """The queues wanted."""
+        """The requested queues."""
         if self.queue_id < 0:
             return range(self.topic.read_queue_nums)
         return range(self.queue_id, self.queue_id + 1)
@@ -86,30 +86,30 @@ class Cursor(NamedTuple):
 
 
 class Target(NamedTuple):
-    """A queue to look at."""
+    """A queue to read."""
 
     retry: int
     topic: str
     queue_id: int
 
     def cursor(self, group: str) -> Cursor:
-        """Return where a group is in this queue."""
+        """Return the cursor of a group in this queue."""
         return Cursor(self.topic, group, self.queue_id)
 
 
 class RetryRules(NamedTuple):
-    """Rules by which messages come again."""
+    """Rules for redelivery."""
 
     newer_form: bool = False
-    """Whether they are written to the newer form of retry topic."""
+    """True if redelivered messages are written to the newer form of retry topic."""
     older_form_read: bool = True
-    """Whether the older form is read as well then."""
+    """True if the older form is then read as well."""
     first_percent: int = 20
-    """How often what comes again is looked at first; else last."""
+    """Percentage of pops that read retry topics first; the others read them last."""
 
 
 class Topics(Protocol):
-    """The topic table, as far as popping needs it."""
+    """The part of the topic table that popping uses."""
 
     def find(self, topic: str) -> TopicConfig | None:
         """Return the configuration of ``topic``."""
@@ -120,7 +120,7 @@ class Targets:
     """Finds the queues of pops. Owned by the event loop.
 
     Args:
-        random_below: Says where to begin.
+        random_below: Chooses the queue to begin with.
     """
 
     def __init__(self, *, topics: Topics, random_below: Callable[[int], int]) -> None:
@@ -129,9 +129,9 @@ class Targets:
         self.rules = RetryRules()
 
     def of(self, request: PopRequest) -> Iterator[Target]:
-        """Return the queues to look at, those of retry topics sometimes first, else last.
+        """Yield the queues to read, those of retry topics sometimes first, else last.
 
-        A topic with levels is looked at from the highest down, each with what comes again in it.
+        A topic with levels is read from the highest down, each with the retry queue of its level.
         """
         if request.only is not None:
             yield from self._narrowed(request, request.only)
@@ -153,7 +153,7 @@ class Targets:
             yield from again
 
     def _narrowed(self, request: PopRequest, only: Mapping[tuple[str, int], None]) -> list[Target]:
-        """Return the queues among ``only`` that a pop looks at."""
+        """Return the queues among ``only`` that a pop reads."""
         topic, ids = request.topic.topic_name, request.queue_ids
         forms = {real_topic(form, request.group, topic): form for form in self._forms(topic)}
         found = []
@@ -172,11 +172,11 @@ class Targets:
         return not request.in_order and self._random_below(FACTOR_MAX) < request.priority_factor
 
     def retry_topics(self, topic: str, group: str) -> list[str]:
-        """Return where messages of ``topic`` may come again for ``group``."""
+        """Return the topics in which messages of ``topic`` may be redelivered to ``group``."""
         return [real_topic(form, group, topic) for form in self._forms(topic)]
 
     def written_retry_topic(self, topic: str, group: str) -> str:
-        """Return where messages that are handed out of ``topic`` come again."""
+        """Return the topic to which redelivered messages of ``topic`` are written."""
         if topic.startswith(RETRY_PREFIX):
             return topic
         form = IN_RETRY_TOPIC_V2 if self.rules.newer_form else IN_RETRY_TOPIC

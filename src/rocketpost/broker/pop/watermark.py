@@ -18,7 +18,7 @@ class ReviveWatermark:
         self._ended: dict[int, int] = {}
 
     def add(self, queue: int, offset: int, owner: object) -> None:
-        """Note that a record is needed, and by whom."""
+        """Note that a record is needed, with its owner."""
         owners = self._owners.setdefault(queue, {})
         owners[offset] = owner
         oldest = self._oldest.setdefault(queue, [])
@@ -27,18 +27,18 @@ class ReviveWatermark:
             oldest[:] = sorted(owners)
 
     def discard(self, queue: int, offset: int, owner: object) -> None:
-        """Forget a record that was never stored; another may have its place already."""
+        """Forget a record that was never stored; another may already have its offset."""
         owners = self._owners.get(queue, {})
         if owners.get(offset) is owner:
             del owners[offset]
 
     def end(self, queue: int, offset: int, owner: object) -> None:
-        """Note that a record is needed no more."""
+        """Note that a record is no longer needed."""
         self.discard(queue, offset, owner)
         self._ended[queue] = max(self._ended.get(queue, NOTHING_REACHED), offset)
 
     def reached(self, queue: int) -> int:
-        """Return the offset in a revive queue up to which nothing is needed."""
+        """Return the offset in a revive queue up to which no record is needed."""
         owners = self._owners.get(queue, {})
         oldest = self._oldest.get(queue, [])
         while oldest and oldest[0] not in owners:

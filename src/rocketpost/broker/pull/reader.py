@@ -1,7 +1,7 @@
 """Reads queues by offset.
 
-The reader filters queue entries by tags code without touching the log, or by a matcher that looks
-at the records, and returns views of the records.
+The reader filters queue entries by tags code without reading the log, or by a matcher that examines
+the records, and returns views of the records.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ QUEUE_UNIT_BYTES: Final = 20
 _UNIT: Final = Struct(">qiq")
 _FILLER_SIZE: Final = 0x7FFF_FFFF
 _DISK_FACTOR: Final = 8
-"""How much dearer it is to match a record that has left memory."""
+"""Cost factor of matching a record that is no longer in memory."""
 
 
 class Queue(Protocol):
-    """A consume queue, as far as pulling needs it."""
+    """The part of a consume queue that pulling uses."""
 
     @property
     def first(self) -> QueueOffset:
-        """The oldest offset that can be read."""
+        """Offset of the oldest readable message."""
         ...
 
     @property
     def end(self) -> QueueOffset:
-        """One past the newest offset that can be read."""
+        """Offset one past the newest readable message."""
         ...
 
     def read(self, offset: QueueOffset, count_max: int) -> bytes | memoryview:
@@ -42,15 +42,15 @@ class Queue(Protocol):
 
 
 class Records(Protocol):
-    """The commit log, as far as pulling needs it."""
+    """The part of the commit log that pulling uses."""
 
     @property
     def end_position(self) -> Position:
-        """One past the newest byte."""
+        """Position one past the newest byte."""
         ...
 
     def queue(self, topic: str, queue_id: int) -> Queue | None:
-        """Return a queue, if it was ever written."""
+        """Return a queue; None if it was never written."""
         ...
 
     def view(self, position: Position, size: int) -> memoryview | None:
@@ -71,7 +71,7 @@ class Records(Protocol):
 
 
 class PullLimits(NamedTuple):
-    """Bounds on what one pull may return; lower for messages that have left memory."""
+    """Bounds on the result of one pull; lower for messages that are no longer in memory."""
 
     memory_bytes: int
     bytes_in_memory: int = 262_144
@@ -101,7 +101,7 @@ class QueueReader:
     def __init__(self, *, records: Records, limits: PullLimits) -> None:
         self._records = records
         self.limits = limits
-        """May be replaced while the broker runs."""
+        """Current limits; may be replaced while the broker runs."""
 
     def read(
         self,
@@ -114,17 +114,17 @@ class QueueReader:
         matcher: Matcher | None = None,
         bytes_max: int | None = None,
     ) -> Pulled:
-        """Return the messages at ``offset``, or why there are none, and where to go on.
+        """Return the messages at ``offset``, or why there are none, and the next offset.
 
         Args:
             topic: The topic.
             queue_id: The queue.
             offset: The first queue offset wanted.
-            count_max: How many messages at most.
-            tags: Tags codes wanted; empty means all.
-            matcher: Says which records are wanted; none means all.
-            bytes_max: How many bytes of records at most, below the limits of the broker; the first
-                record may exceed it. None or 0 for no such wish.
+            count_max: Maximum number of messages.
+            tags: Wanted tags codes; empty means all.
+            matcher: Decides which records are wanted; None means all.
+            bytes_max: Maximum number of bytes, below the broker's own limits; the first record
+                may exceed it. None or 0 for no further limit.
         """
         queue = self._records.queue(topic, queue_id)
         if queue is None or queue.end == 0:
@@ -151,7 +151,7 @@ class QueueReader:
         )
 
     def end(self, topic: str, queue_id: int) -> int:
-        """Return one past the newest offset of a queue that can be read."""
+        """Return the offset one past the newest readable message of a queue."""
         queue = self._records.queue(topic, queue_id)
         return 0 if queue is None else int(queue.end)
 
@@ -209,9 +209,9 @@ class QueueReader:
         )
 
     def _views(self, chosen: list[tuple[int, int, int]]) -> tuple[list[memoryview], int] | None:
-        """Return the records, neighbours in the log joined into one view, and their size.
+        """Return the records and their size; records adjacent in the log share one view.
 
-        None if one of them is not there.
+        None if one of them is missing.
         """
         views: list[memoryview] = []
         total = 0
@@ -250,11 +250,11 @@ def choose(
 
     Args:
         units: Whole entries.
-        matcher: Says which records are wanted.
+        matcher: Decides which records are wanted.
         view: Returns a record, None if it is gone.
-        count_max: How many entries to choose at most.
-        bytes_max: How many bytes of records to choose at most; the first record may exceed it.
-        work_max: What matching may cost; one record is always matched.
+        count_max: Maximum number of entries to choose.
+        bytes_max: Maximum number of bytes of records; the first record may exceed it.
+        work_max: Maximum cost of matching; one record is always matched.
     """
     chosen: list[tuple[int, int, int]] = []
     total = spent = ordinal = 0
@@ -263,7 +263,7 @@ def choose(
             return chosen, ordinal
         record = view(Position(position), size)
         if record is None:
-            if size != _FILLER_SIZE:  # the check of what is served tells why it is not there
+            if size != _FILLER_SIZE:  # the check before serving reports why it is missing
                 chosen.append((ordinal, position, size))
         else:
             wanted, work = matcher.matches(record)

@@ -1,8 +1,8 @@
-"""Decides what a pull gets: an answer now, or a hold.
+"""Decides the outcome of a pull: an answer now, or a hold.
 
-A hold is a value: it says which queue the pull waits for, which messages it wants and for how long.
-Whoever called parks it, and calls :meth:`PullService.resume` when a wanted message has arrived or
-the time is over. The service knows nothing of connections, so that any protocol can call it.
+A hold is a value: it names the queue that the pull waits for, the wanted messages and the time. The
+caller parks it, and calls :meth:`PullService.resume` when a wanted message has arrived or the time
+is over. The service knows nothing of connections, so that any protocol can use it.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class PullRules(NamedTuple):
     long_polling: bool
     short_polling_ms: int
     corrects_offsets: bool = True
-    """Whether a pull outside the queue, or of a group that was reset, is told where to go on."""
+    """True if a pull outside the queue, or after a reset, is told its next offset."""
 
 
 class Caller(Protocol):
-    """Whoever pulls, as far as log lines name them."""
+    """The client that pulls, as named in log lines."""
 
     @property
     def peer_text(self) -> str:
@@ -61,7 +61,7 @@ class PullAnswer(NamedTuple):
 
 
 class PullHold(NamedTuple):
-    """A pull that found nothing yet, and what it waits for."""
+    """A pull that has found nothing yet, and what it waits for."""
 
     request: PullMessage
     tags: AbstractSet[int]
@@ -69,11 +69,11 @@ class PullHold(NamedTuple):
     topic: TopicConfig
     group: GroupConfig
     seconds: float
-    """How long it waits at most."""
+    """Longest time to wait."""
 
     @property
     def queue(self) -> tuple[str, int]:
-        """The topic and queue that it waits for."""
+        """The topic and queue that the pull waits for."""
         return self.request.topic, self.request.queue_id
 
     @property
@@ -111,7 +111,7 @@ class PullService:
     def pull(
         self, request: PullMessage, caller: Caller, *, is_lite: bool = False
     ) -> PullAnswer | PullHold:
-        """Return the answer to a pull, or what it waits for.
+        """Return the answer to a pull, or a hold.
 
         Raises:
             Fault: The pull is refused.
@@ -141,7 +141,7 @@ class PullService:
         return PullAnswer(pulled, topic, group)
 
     def resume(self, hold: PullHold) -> PullAnswer:
-        """Return the answer to a pull that has waited."""
+        """Return the answer to a held pull."""
         pulled = self._read(hold.request, Wanted(hold.tags, hold.matcher))
         self._count(hold.request, pulled)
         return PullAnswer(pulled, hold.topic, hold.group)
@@ -176,11 +176,11 @@ class PullService:
 
     def _commit(self, request: PullMessage, caller: Caller) -> None:
         topic, group, offset = request.topic, request.consumer_group, request.commit_offset
-        if is_own_offset(topic, group):  # nobody but the broker moves those
+        if is_own_offset(topic, group):  # only the broker moves those
             return
         end = self._reader.end(topic, request.queue_id)
         if offset > end:
-            # The group would skip what is still to come; the pull itself is answered as usual.
+            # The group would skip messages that are still to arrive; the pull is answered as usual.
             logger.warning(
                 "commit refused: peer=%s topic=%s queue=%s group=%s offset=%s end=%s",
                 caller.peer_text, topic, request.queue_id, group, offset, end,

@@ -1,4 +1,4 @@
-"""Finds out which messages a pull wants: by its own filter, or by its group's subscription."""
+"""Determines the messages that a pull wants: by its own filter or its group's subscription."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _EXPRESSION_LENGTH_MAX: Final = 64 * 1024
 
 
 class Wanted(NamedTuple):
-    """Messages that a pull wants: by their tags codes (none for all), or by a matcher."""
+    """Messages that a pull wants: by tags code (none for all), or by a matcher."""
 
     tags: AbstractSet[int] = frozenset()
     matcher: Matcher | None = None
@@ -41,13 +41,13 @@ class PullSubscriptions:
         self._groups = groups
 
     def wanted(self, request: PullMessage, group: GroupConfig) -> Wanted:
-        """Return which messages a pull wants.
+        """Return the messages that a pull wants.
 
         Raises:
             SubscriptionNotExist: The pull relies on a subscription that its group does not have.
             SubscriptionNotLatest: The subscription known here is older than the pull's.
             SubscriptionParseFailed: The pull's own filter is wrong.
-            NoPermission: The group may not consume like this.
+            NoPermission: The group may not consume in this way.
         """
         if not request.sys_flag & sysflag.PULL_SUBSCRIPTION:
             subscription = self._of_group(request, group)

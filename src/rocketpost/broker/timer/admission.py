@@ -1,13 +1,13 @@
-"""Timed messages: which are taken, what is stored of them, what is delivered when they are due.
+"""Timed messages: their admission, and the forms that are stored and delivered.
 
 A message with TIMER_DELAY_SEC, TIMER_DELAY_MS or TIMER_DELIVER_MS waits in ``rmq_sys_wheel_timer``
-and names its destination in REAL_TOPIC and REAL_QID. TIMER_OUT_MS is the slot of the wheel that it
-waits in; TIMER_DELIVER_MS, added where the sender gave a delay, is when it is due, exactly.
+and names its destination in REAL_TOPIC and REAL_QID. TIMER_OUT_MS is its slot of the wheel.
+TIMER_DELIVER_MS, added if the sender gave a delay, is its exact due time.
 
-What is delivered is a copy in the destination with these properties, and two that say when it came
-into the wheel and out of it. The prepared position of a copy, which means something in transactions
-only, is the position of the message it was made from: so a broker knows after a crash what it had
-delivered (ADR 0021).
+The delivered message is a copy in the destination with these properties, and two more with the
+times at which it entered and left the wheel. The prepared position of a copy, which otherwise only
+transactions use, is the position of the original: after a crash it tells the broker what was
+already delivered (ADR 0021).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from rocketpost.store.draft import Draft
 
 CONGESTION_OFF: Final = 2**31 - 1
 _ADDED_LATER_BYTES: Final = 160
-"""Room in the properties for what rolling and delivery add: times and a counter."""
+"""Room in the properties for the times and the counter that rolling and delivery add."""
 _OF_WAITING: Final = (
     *TIMER,
     names.TIMER_OUT_MS,
@@ -60,12 +60,12 @@ class TimerRules(NamedTuple):
 
 
 class Timers:
-    """The kind of message that is due at a time of its own.
+    """The kind of message that has its own due time.
 
     Args:
         rules: Returns the settings in force.
-        count_in: Returns how many messages wait in a slot.
-        random_below: Decides who is refused while a slot is crowded.
+        count_in: Returns the number of messages in a slot.
+        random_below: Chooses the messages to refuse while a slot is crowded.
     """
 
     def __init__(
@@ -84,12 +84,12 @@ class Timers:
         self._random_below = random_below
 
     def claim(self, draft: Draft, properties: dict[str, str]) -> Draft | None:
-        """Claim what is due later; what is due already is a plain message.
+        """Claim a message that is due later; one that is already due is a plain message.
 
         Raises:
-            MessageIllegal: The time is none, or too far away, or there is no room for more
+            MessageIllegal: The time is invalid or too far ahead, or there is no room for more
                 properties.
-            ServerError: There is no timer, or too much is due at that time.
+            ServerError: There is no timer, or too many messages are due at that time.
         """
         if names.TIMER_OUT_MS in properties or not any(name in properties for name in TIMER):
             return None
@@ -124,9 +124,9 @@ class Timers:
         return waiting
 
     def put_off(self, draft: Draft, delay_ms: int) -> Draft:
-        """Return a message that comes again after a time, whenever it was due before.
+        """Return a message to be redelivered after a delay, whatever its earlier due time was.
 
-        The time is cut at ``timerMaxDelaySec``.
+        The delay is at most ``timerMaxDelaySec``.
 
         Raises:
             MessageIllegal: As :meth:`claim`.
@@ -141,7 +141,7 @@ class Timers:
         return draft if waiting is None else waiting
 
     def _check_crowd(self, count: int, most: int) -> None:
-        """Refuse ever more as a slot fills up to twice what it should hold."""
+        """Refuse a growing share as a slot fills up to twice its regular number."""
         if count > most and self._random_below(most) < count - most:
             raise ServerError(
                 f"{count} messages are due at that time already; "
@@ -150,10 +150,10 @@ class Timers:
 
 
 def due_time(properties: dict[str, str], now_ms: int) -> int:
-    """Return when a message is due.
+    """Return the due time of a message.
 
     Raises:
-        MessageIllegal: What it says is no time.
+        MessageIllegal: Its properties hold no valid time.
     """
     for name, scale in ((names.TIMER_DELAY_SEC, 1000), (names.TIMER_DELAY_MS, 1)):
         if name in properties:
@@ -169,7 +169,7 @@ def _number(name: str, text: str) -> int:
 
 
 def recall_handle(properties: dict[str, str], broker_name: str) -> str | None:
-    """Return the handle by which a waiting message can be recalled; retries cannot be."""
+    """Return the handle that recalls a waiting message; None for a retry."""
     topic = properties[names.REAL_TOPIC]
     if topic.startswith(RETRY_PREFIX):
         return None
@@ -178,12 +178,12 @@ def recall_handle(properties: dict[str, str], broker_name: str) -> str | None:
 
 
 def recall_key(topic: str, message_id: str) -> str:
-    """Return how TIMER_DEL_UNIQKEY names the message that is recalled."""
+    """Return the name of a message in TIMER_DEL_UNIQKEY, which recalls it."""
     return f"{topic}+{message_id}"
 
 
 class Waiting(NamedTuple):
-    """A message of the timer topic, as far as the wheel is concerned."""
+    """The fields of a message of the timer topic that the wheel uses."""
 
     topic: str
     slot_ms: int
@@ -192,7 +192,7 @@ class Waiting(NamedTuple):
 
 
 def waiting_of(properties: dict[str, str], precision_ms: int) -> Waiting | None:
-    """Return when and where to a message of the timer topic goes; None if it does not say."""
+    """Return the due time and destination of a message of the timer topic; None if missing."""
     topic = properties.get(names.REAL_TOPIC)
     out = properties.get(names.TIMER_OUT_MS, "")
     if not topic or not _is_time(out):
@@ -203,16 +203,16 @@ def waiting_of(properties: dict[str, str], precision_ms: int) -> Waiting | None:
     if slot_ms < due_ms <= int(out) + _PRECISION_MS_MAX:
         slot_ms = (due_ms - 1) // precision_ms * precision_ms
     else:
-        # Written by a broker that keeps the slot alone; the end of it is not too early.
+        # Written by a broker that stores only the slot; its end is not too early.
         due_ms = slot_ms + precision_ms
     return Waiting(topic, slot_ms, due_ms, properties.get(names.TIMER_RECALLS))
 
 
 def day_wait_ms(properties: dict[str, str], precision_ms: int, wall_ms: int) -> int:
-    """Return how long a message is to wait for its time of the day; 0 if it named a delay.
+    """Return how long a message must still wait for its time of day; 0 if it named a delay.
 
-    That takes long only if the clock of the machine was set back. It may be set again meanwhile, so
-    the answer holds for a minute at most.
+    The wait is long only if the machine's clock was set back. The clock may be set again, so the
+    answer is at most a minute.
     """
     waiting = waiting_of(properties, precision_ms)
     if waiting is None or names.TIMER_DELAY_SEC in properties or names.TIMER_DELAY_MS in properties:
@@ -234,14 +234,14 @@ def copy_draft(
     now_ms: int,
     store_host: bytes,
 ) -> Draft:
-    """Return what is stored of a message that comes out of the wheel."""
+    """Return the copy to store of a message that leaves the wheel."""
     times = {names.TIMER_ENQUEUE_MS: str(enqueued_ms), names.TIMER_DEQUEUE_MS: str(now_ms)}
     if topic == TIMER_TOPIC:
         rolled = properties.get(names.TIMER_ROLL_TIMES, "0")
         times[names.TIMER_ROLL_TIMES] = str(int(rolled) + 1 if _is_time(rolled) else 1)
     encoded = record.properties_bytes
     with contextlib.suppress(LocalProtocolError):
-        # Without room it goes as it is, for it must not hold up the others for ever.
+        # Without room it is stored as it is, since it must not block the others for ever.
         if names.TIMER_DEQUEUE_MS in properties:  # it was in the wheel before
             encoded = encode_properties({**properties, **times})
         else:

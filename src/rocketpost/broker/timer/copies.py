@@ -1,9 +1,8 @@
-"""What was delivered before a crash, of which the timer's files do not know.
+"""Messages that were delivered before a crash, but after the last save of the timer's files.
 
-After a crash the files are as they were last saved; what came out of the wheel since is in the
-commit log all the same. A copy of ours names the message it was made from; one of RocketMQ's is
-known by its contents. Without a key index nothing is found, and what came since the last save comes
-again.
+After a crash the files are as they were last saved, but later deliveries are in the commit log. A
+copy by Rocketpost names its original; a copy by RocketMQ is recognised by its contents. Without a
+key index no copy is found, and messages delivered since the last save are delivered again.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ class Copies:
     """Finds copies that were made before a crash. Owned by the event loop.
 
     Args:
-        crash_end: Where the commit log ended when the broker started.
-        crash_ms: When the last message before that was stored; -1 if there was no crash.
+        crash_end: End of the commit log when the broker started.
+        crash_ms: Store time of the last message before that; -1 if there was no crash.
     """
 
     def __init__(self, *, store: Records, crash_end: int, crash_ms: int) -> None:
@@ -33,14 +32,14 @@ class Copies:
         self._crash_ms = crash_ms
         self._claimed: set[int] = set()
         self.found = 0
-        """Messages that turned out to have been delivered."""
+        """Number of messages that had already been delivered."""
 
     def is_needed(self, due_ms: int) -> bool:
-        """Tell whether what is due at a time may have been delivered before the crash."""
+        """Tell whether messages due at a time may have been delivered before the crash."""
         return due_ms <= self._crash_ms
 
     def exists(self, record: Record, properties: dict[str, str], topic: str) -> bool:
-        """Tell whether a message left the wheel before the crash, delivered or put off."""
+        """Tell whether a message left the wheel before the crash, delivered or postponed."""
         if self._crash_ms < 0 or record.position >= self._crash_end:
             return False
         found = self._has_copy(record, properties, topic) or self._has_copy(
@@ -70,7 +69,7 @@ class Copies:
 
 
 def _is_java_copy(copy: Record, record: Record, properties: dict[str, str]) -> bool:
-    """Tell whether RocketMQ, which leaves no mark, made a copy of a message."""
+    """Tell whether a record is RocketMQ's copy of a message, which carries no mark."""
     if copy.prepared_position or copy.born_ms != record.born_ms:
         return False
     if copy.body_crc != record.body_crc or copy.reconsume_times != record.reconsume_times:

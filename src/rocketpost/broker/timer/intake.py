@@ -1,8 +1,8 @@
-"""The way of messages from the timer topic into the wheel: their slot and their time.
+"""Intake of messages from the timer topic into the wheel: their slot and their due time.
 
-A message that is due later than the wheel reaches, or later than its record is surely kept, waits
-for a part of the time and is put off again. After a crash, what came out of the wheel already is
-left out.
+A message that is due beyond the end of the wheel, or later than its record is sure to be kept,
+waits for a part of the time and is then postponed again. After a crash, messages that already left
+the wheel are skipped.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TAKE_COUNT_MAX: Final = 256
 
 
 class Taken(NamedTuple):
-    """A message that is in the wheel now, and where its unit lies."""
+    """A message that is now in the wheel, and the place of its unit."""
 
     item: Item
     waiting: Waiting
@@ -38,8 +38,8 @@ class Intake:
     """Takes messages from the timer topic. Owned by the event loop; waits for nothing.
 
     Args:
-        is_indexed: Whether messages are found by their keys. If not, and the topic is read again,
-            what had its time before the last save counts as delivered.
+        is_indexed: Whether messages are found by key. If not, and the topic is read again,
+            messages due before the last save count as delivered.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Intake:
         self._done_before = (0, 0) if is_indexed else timers.done_before
 
     def start(self) -> bool:
-        """Correct how far the topic is taken, if the log was cut; returns whether it was."""
+        """Correct the progress in the topic if the log was cut; return whether it was corrected."""
         queue = self._store.queue(TIMER_TOPIC, 0)
         if queue is None:
             return False
@@ -94,7 +94,7 @@ class Intake:
         return [Taken(*each, at) for each, at in zip(found, places, strict=True)]
 
     def record(self, position: int, size: int) -> Record | None:
-        """Return the message of a unit; None if that is gone, or another lies there."""
+        """Return the message of a unit; None if it is gone or another record is in its place."""
         record = self._store.record_at(position)
         if record is None or record.size != size or record.topic != TIMER_TOPIC:
             return None
@@ -107,7 +107,7 @@ class Intake:
     def _item(
         self, record: Record | None, offset: int, rules: TimerRules, now_ms: int
     ) -> tuple[Item, Waiting] | None:
-        """Return how a message is to wait; None if it does not."""
+        """Return the slot and due time of a message; None if it does not wait."""
         timers = self._timers
         if record is None:
             logger.error("timed message is gone or damaged: offset=%s", offset)
@@ -130,7 +130,7 @@ class Intake:
             slot_ms = due_ms = timers.slot_of(now_ms + step_ms)
             magic |= ROLL
         if slot_ms > timers.slot_ms_max:
-            # After a long stop the wheel is still at that time; this one comes round again.
+            # After a long stop the wheel is still at that time; this message is postponed again.
             slot_ms = due_ms = timers.slot_ms_max
             magic |= ROLL
         slot_ms = max(slot_ms, timers.read_ms)

@@ -1,13 +1,13 @@
-"""Moves what waits out of segments that are about to be deleted, while its time has not come.
+"""Moves messages that are not due yet out of segments that are about to be deleted.
 
-A message that waits is stored once more at the end of the timer topic, as one that waits longer
-than the wheel reaches is; then its slot is chained anew without the old unit, and the copy enters
-the wheel like any message. While a slot is moved the service stands still, so no file ever shows
-the copy in the wheel beside its original.
+A waiting message is stored once more at the end of the timer topic, like one that is due beyond the
+end of the wheel. Then the chain of its slot is rebuilt without the old unit, and the copy enters
+the wheel like any message. While a slot is moved the service is paused, so no file ever has the
+copy in the wheel beside its original.
 
-A crash between the two leaves the old unit, and a copy that the wheel has not taken yet. The next
-start looks for such copies first, and takes what they were made from out of the wheel. A slot that
-cannot be chained anew, since the disk is full, is tried again; until then no copy is taken.
+A crash between the two steps leaves the old unit, and a copy that is not in the wheel yet. The next
+start looks for such copies first, and removes their originals from the wheel. If the chain of a
+slot cannot be rebuilt because the disk is full, it is tried again; until then no copy is taken.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ logger = logging.getLogger(__name__)
 
 LOOKED_AT_ONCE: Final = 1024
 _SHARE_MAX: Final = 2
-"""What is moved may take one part in so many of what is freed; more would free nothing."""
+"""Moved bytes may be one part in this many of the freed bytes; more would free too little."""
 
 
 @dataclass
 class Departure:
-    """A slot that is being moved: what is to leave it, and whose copies are being stored."""
+    """A slot that is being moved: the units to move, and those whose copies are being stored."""
 
     slot_ms: int
     leaving: deque[Unit]
@@ -48,7 +48,7 @@ class Departure:
 
 
 class Moving:
-    """Decides what moves, and into what. Owned by the event loop; waits for nothing."""
+    """Decides which messages move, and makes their copies. Owned by the event loop; never waits."""
 
     def __init__(
         self,
@@ -69,9 +69,9 @@ class Moving:
             self._recover()
 
     def survey(self, position: int) -> Iterator[dict[int, int]]:
-        """Find the slots in which messages from before a position wait, and how large those are.
+        """Find the slots that hold messages from before a position, and the size of those messages.
 
-        Yields what is found so far, now and then and at the end.
+        Yields the result so far at intervals, and the full result at the end.
         """
         slots: set[int] = set()
         for count, (slot_ms, unit) in enumerate(self._logged(), 1):
@@ -79,7 +79,7 @@ class Moving:
                 slots.add(slot_ms)
             if count % LOOKED_AT_ONCE == 0:
                 yield {}
-        # The log knows more than waits: what has been moved before, what was chained anew.
+        # The log also has units that no longer wait: moved before, or in a rebuilt chain.
         found: dict[int, int] = {}
         for count, (slot_ms, unit) in enumerate(self._chained(slots), 1):
             if unit.position < position and unit.position not in self._service.moved:
@@ -89,20 +89,20 @@ class Moving:
         yield found
 
     def check(self, found: dict[int, int], *, freed_bytes: int) -> None:
-        """Check that it pays to move what was found.
+        """Check that it pays to move the messages that were found.
 
         Raises:
-            StoreError: It would take too much of the room that is won.
+            StoreError: They would take too much of the freed space.
         """
         size = sum(found.values())
         if size > freed_bytes // _SHARE_MAX:
             raise StoreError(f"{size} of {freed_bytes} bytes to free are messages that wait")
 
     def begin(self, slot_ms: int, position: int) -> Departure | None:
-        """Hold the service and return what is to leave a slot; None if nothing is.
+        """Pause the service and return the messages that must leave a slot; None if there are none.
 
         Raises:
-            StoreError: It is due now; it will be gone soon.
+            StoreError: They are due now and will be delivered soon.
         """
         service, timers = self._service, self._timers
         old = [(at, unit) for at, unit in self._chain(slot_ms) if unit.position < position]
@@ -126,7 +126,7 @@ class Moving:
             unit = departure.leaving.popleft()
             record = self._service.record(unit.position, unit.size)
             if record is None:
-                continue  # it is gone; the service says so when it comes up
+                continue  # it is gone; the service reports that when it is due
             if self._service.was_delivered(record, due_ms=unit.due_ms):
                 self._service.moved.add(unit.position)
                 continue
@@ -142,14 +142,14 @@ class Moving:
         departure.batch = []
 
     def end(self, departure: Departure) -> None:
-        """Chain the slot anew without what has left it, and let the service go on.
+        """Rebuild the chain of the slot without the moved units, and let the service continue.
 
         Raises:
             OSError: The timer log could not be written; see :meth:`settle`.
         """
         service, slot_ms = self._service, departure.slot_ms
         service.is_held = False
-        units = [unit for _, unit in self._chain(slot_ms)]  # some may have come meanwhile
+        units = [unit for _, unit in self._chain(slot_ms)]  # new ones may have arrived
         left = [unit for unit in units if unit.position in service.moved]
         if not left:
             service.unsettled.discard(slot_ms)
@@ -170,24 +170,24 @@ class Moving:
                 self._timers.waiting[record.properties.get(names.REAL_TOPIC, "")] -= 1
 
     def settle(self) -> None:
-        """Chain the slots anew that could not be until now.
+        """Rebuild the chains of slots for which that failed before.
 
         Raises:
-            OSError: Not all of them can; try again later.
+            OSError: Some of them still fail; try again later.
         """
         service = self._service
         for slot_ms in list(service.unsettled):
-            # Not while another slot is moved: its service must stand still until that is done.
+            # Not while another slot is moved: the service must stay paused until that is done.
             if not service.is_held and not service.is_reading(slot_ms):
                 self.end(Departure(slot_ms, deque(), []))
 
     def _recover(self) -> None:
-        """Let go of what a crash left in the wheel beside its copy."""
+        """Remove messages from the wheel that a crash left there beside their copies."""
         service = self._service
         moved = service.moved
         for position, size in (*self._not_taken(), *self._rebuilt()):
             record = service.record(position, size)
-            # A copy may have been moved in its turn, and its original be in the log still.
+            # A copy may itself have been moved while its original is still in the log.
             while record is not None and (original := self._original(record)) is not None:
                 moved.add(original)
                 record = self._store.record_at(original)
@@ -195,18 +195,18 @@ class Moving:
             return
         service.unsettled.update(slot for slot, unit in self._logged() if unit.position in moved)
         try:
-            service.leave()  # what is done of the first slot is known by its old chain only
+            service.leave()  # only its old chain shows what is done of the first slot
             self.settle()
         except OSError as error:
             logger.warning("moved messages stay in the wheel for now: reason=%s", error)
 
     def _original(self, copy: Record) -> int | None:
-        """Return where the message lies, or lay, of which another is a copy; None if it is none.
+        """Return the position of the message that a record is a copy of; None if it is not a copy.
 
-        Copies by RocketMQ name none, and anybody may send their properties; commits name a half.
+        RocketMQ's copies name none, any client may send their properties, and commits name a half.
         """
         position = copy.prepared_position
-        is_marked = names.TIMER_ROLL_TIMES in copy.properties  # but for those without room for it
+        is_marked = names.TIMER_ROLL_TIMES in copy.properties  # except copies without room for it
         if position >= copy.position or not (position or is_marked):
             return None
         original = self._store.record_at(position)
@@ -224,22 +224,22 @@ class Moving:
                     yield entry[0], entry[1]
 
     def _rebuilt(self) -> Iterator[tuple[int, int]]:
-        """Return what a wheel that was made anew from the log holds."""
+        """Yield the units of a wheel that was rebuilt from the log."""
         if self._timers.is_rebuilt:
             for _, unit in self._logged():
                 yield unit.position, unit.size
 
     def _logged(self) -> Iterator[tuple[int, Unit]]:
-        """Return what the log knows of slots that are still to come, in the wheel or not."""
+        """Yield the log's units of slots that are still to come, whether in the wheel or not."""
         timers = self._timers
         for _, unit in timers.log.scan(timers.log.first, timers.log.end):
-            # The slots of older units may have had another length.
+            # Slots of older units may have had another length.
             slot_ms = unit.slot_ms // timers.precision_ms * timers.precision_ms
             if slot_ms >= timers.read_ms:
                 yield slot_ms, unit
 
     def _chained(self, slots: Iterable[int]) -> Iterator[tuple[int, Unit]]:
-        """Return what waits in some slots."""
+        """Yield the units that wait in some slots."""
         for slot_ms in slots:
             for _, unit in self._timers.units_from(self._timers.wheel.get(slot_ms).last):
                 yield slot_ms, unit

@@ -1,8 +1,8 @@
 """Recalling a timed message before it is due.
 
-The recall is a message of the timer topic itself, due in the slot of the one it recalls. It is
-known from the moment it is accepted: the other is not delivered while it is being stored, and not
-any more when it is.
+The recall is itself a message of the timer topic, due in the slot of the message that it recalls.
+It takes effect when it is accepted: the message is not delivered while the recall is being stored,
+nor after that.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ class RecallService:
         self._is_indexed = is_indexed
 
     def recall(self, topic: str, handle_text: str, *, born_host: bytes) -> Recall:
-        """Return what to store so that a message is not delivered.
+        """Return the recall to store so that a message is not delivered.
 
         Raises:
             IllegalOperation: It cannot be recalled: the handle is not of this topic and broker,
-                or no such message waits, or it is due already.
+                or no such message waits, or it is already due.
         """
         try:
             handle = decode_recall_handle(handle_text)
@@ -98,7 +98,7 @@ class RecallService:
             raise IllegalOperation("too late: the message is delivered")
 
     def _exists(self, where: str, topic: str, message_id: str) -> bool:
-        """Tell whether a timed message is in the timer topic, or delivered to its own."""
+        """Tell whether a timed message is in the timer topic, or in its destination."""
         positions = self._store.find(
             where, message_id, count_max=_FOUND_MAX, begin_ms=0, end_ms=_TIME_MAX
         )

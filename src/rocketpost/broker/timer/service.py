@@ -1,13 +1,13 @@
-"""Decides what the timer does next: take new messages into the wheel, or deliver what is due.
+"""Decides the timer's next step: take new messages into the wheel, or deliver due messages.
 
-New messages come first. Whatever is in the timer topic gets its unit, due or not, so that nothing
-is delivered of which the files do not know, and so that a message that recalls another is known
-before that one is due. Then the slot of the present time is read and delivered in the order of due
-times. A slot is emptied when it is done with.
+New messages come first. Every message of the timer topic gets a unit, even if it is already due, so
+that the files know every delivered message, and a recall is known before the message it recalls is
+due. Then the slot of the present time is read and delivered in the order of due times. A finished
+slot is emptied.
 
-After a crash the files are as they were last saved, so some of what is due may have been delivered
-already. That is looked up: a copy names the message it was made from. Only what was due when the
-last message before the crash was stored needs that, for nothing is delivered early.
+After a crash the files are as they were last saved, so some due messages may already have been
+delivered. These are looked up by their copies, which name their originals. That is needed only for
+messages due before the last store time before the crash, since none is delivered early.
 """
 
 from __future__ import annotations
@@ -50,20 +50,20 @@ _HOLD_MS: Final = 10
 
 
 class Due(NamedTuple):
-    """Messages to store now; :meth:`TimerService.done` is told how many were."""
+    """Messages to store now; :meth:`TimerService.done` is then told how many were stored."""
 
     drafts: list[Draft]
 
 
 class Again(NamedTuple):
-    """Something was done; ask again at once."""
+    """Progress was made; ask again at once."""
 
 
 AGAIN: Final = Again()
 
 
 class _Next(NamedTuple):
-    """Result of a look ahead: the next used slot, if any before ``until_ms``."""
+    """Result of a look ahead: the next used slot, if there is one before ``until_ms``."""
 
     slot_ms: int | None
     until_ms: int
@@ -73,11 +73,11 @@ class TimerService:
     """Moves messages into the wheel and out of it. Owned by the event loop; waits for nothing.
 
     Args:
-        crash_end: Where the commit log ended when the broker started.
-        crash_ms: When the last message before that was stored.
-        is_indexed: Whether messages are found by their keys.
-        wall_ms: Returns the time of the day, which lies behind the clock when it was set back;
-            messages that name such a time wait for it. By default the clock says it.
+        crash_end: End of the commit log when the broker started.
+        crash_ms: Store time of the last message before that.
+        is_indexed: Whether messages are found by key.
+        wall_ms: Returns the time of day, which is behind the clock after it was set back;
+            messages that name such a time wait for it. The clock's time by default.
     """
 
     def __init__(
@@ -109,25 +109,25 @@ class TimerService:
         self._empty_count = 0
         self._batch: list[Judged] = []
         self.recalling: set[str] = set()
-        """Recalls that are not stored yet; their messages are held until they are."""
+        """Recalls that are being stored; their messages are held until then."""
         self.recalled: set[str] = set()
-        """Recalls that are stored and not in the wheel yet."""
+        """Recalls that are stored but not in the wheel yet."""
         self.is_held = False
-        """Whether nothing is taken or delivered just now: see ``broker.timer.moving``."""
+        """True if taking and delivering are paused: see ``broker.timer.moving``."""
         self.moved: set[int] = set()
-        """Positions of messages that wait elsewhere now; what the wheel knows of them is void."""
+        """Positions of messages that were moved; their units in the wheel are void."""
         self.unsettled: set[int] = set()
-        """Slots that still hold such ones. Nothing is taken meanwhile: a crash would show both."""
+        """Slots with such units. Nothing is taken meanwhile, or a crash would show both copies."""
         self.enqueued = self.delivered = self.rolled = self.recalled_count = self.lost = 0
         self.is_changed = False
-        """Whether there is something to save."""
+        """True if there are changes to save."""
         self._intake = Intake(store=store, timers=timers, copies=self.copies, is_indexed=is_indexed)
         self.is_changed |= self._intake.start()  # before the log grows again, if it was cut
 
-    # -- what the server asks
+    # -- called by the server
 
     def next(self) -> Due | Wait | Again:
-        """Return what to do now: store messages, wait, or ask again.
+        """Return the next step: store messages, wait, or ask again.
 
         Raises:
             OSError: The timer log could not be written; ask again later.
@@ -140,7 +140,7 @@ class TimerService:
             self._follow_back(now_ms)
         is_far_behind = self._timers.slot_ms_max < now_ms + rules.roll_window_ms
         if is_far_behind and self._slot is None and isinstance(self._open_next(now_ms), Again):
-            return AGAIN  # else what is new would not fit the wheel
+            return AGAIN  # otherwise new messages would not fit the wheel
         if not rules.stop_enqueue and not self.unsettled and self._take(rules, now_ms):
             return AGAIN
         if rules.stop_dequeue:
@@ -151,7 +151,7 @@ class TimerService:
         """Note that the first ``count`` of the messages to store are stored.
 
         Raises:
-            OSError: The timer log could not be written; what is not noted is looked up again.
+            OSError: The timer log could not be written; messages not noted are looked up again.
         """
         slot = self._slot
         assert slot is not None
@@ -168,7 +168,7 @@ class TimerService:
                 trouble = error
                 slot.put_back([judged.place])
                 continue
-            if trouble is None:  # else a crash must not take what was put back for delivered
+            if trouble is None:  # else a crash would count messages put back as delivered
                 self._timers.cursor = Cursor(*judged.place)
         if trouble is not None:
             raise trouble
@@ -180,7 +180,7 @@ class TimerService:
         self._batch = []
 
     def leave(self) -> None:
-        """Put what is left of the slot in memory back into the wheel, for a stop in order.
+        """Put the remaining messages of the open slot back into the wheel, for an orderly stop.
 
         Raises:
             OSError: The timer log could not be written; nothing was changed.
@@ -190,7 +190,7 @@ class TimerService:
 
     @property
     def is_suspect(self) -> bool:
-        """Whether messages may wait that were delivered before a crash."""
+        """True if messages that were delivered before a crash may still wait."""
         return self._crash_ms >= self._timers.read_ms
 
     @property
@@ -199,28 +199,28 @@ class TimerService:
         return sum(self._timers.waiting.values())
 
     def behind_ms(self, now_ms: int) -> int:
-        """Return how long the first message that waits has been due."""
+        """Return how long the first waiting message has been due."""
         first = self._slot.first() if self._slot is not None else None
         return max(0, now_ms - first.due_ms) if first is not None else 0
 
     def offset_behind(self) -> int:
-        """Return how many messages have not come into the wheel yet."""
+        """Return the number of messages that are not in the wheel yet."""
         queue = self._store.queue(TIMER_TOPIC, 0)
         return max(0, int(queue.end) - self._timers.queue_offset) if queue is not None else 0
 
     def record(self, position: int, size: int) -> Record | None:
-        """Return the message of a unit; None if that is gone, or another lies there."""
+        """Return the message of a unit; None if it is gone or another record is in its place."""
         return self._intake.record(position, size)
 
     def was_delivered(self, record: Record, *, due_ms: int) -> bool:
-        """Tell whether a message left the wheel before a crash that made the wheel forget it."""
+        """Tell whether a message left the wheel before a crash, unknown to the saved wheel."""
         if not self.copies.is_needed(due_ms):
             return False
         properties = record.properties
         return self.copies.exists(record, properties, properties.get(names.REAL_TOPIC, ""))
 
     def due_of(self, unit: Unit) -> int:
-        """Return when a unit is due; one of RocketMQ does not say so itself."""
+        """Return when a unit is due; RocketMQ's units do not contain it."""
         if unit.due_ms:
             return unit.due_ms
         record = self.record(unit.position, unit.size)
@@ -232,7 +232,7 @@ class TimerService:
         return waiting.due_ms
 
     def is_reading(self, slot_ms: int) -> bool:
-        """Tell whether some of a slot may be delivered already; only its old chain can tell."""
+        """Tell whether some of a slot may be delivered; only its old chain shows which."""
         if self._slot is not None and self._slot.slot_ms == slot_ms:
             return True
         return slot_ms == self._timers.read_ms and self._timers.cursor.position != NOWHERE
@@ -287,7 +287,7 @@ class TimerService:
         return self._judge_due(slot, now_ms)
 
     def _open_next(self, now_ms: int) -> Wait | Again | None:
-        """Begin with the next slot that is used, if its time has come."""
+        """Open the next used slot, if its time has come."""
         timers = self._timers
         if self._next is None:
             until_ms = timers.read_ms + SCAN_COUNT * timers.precision_ms
@@ -295,7 +295,7 @@ class TimerService:
         found, until_ms = self._next
         here = timers.slot_of(now_ms)
         if found is None and until_ms <= here:
-            # Once round the wheel and nothing found: there is nothing before the present.
+            # A full turn of the wheel found nothing, so no slot before the present is used.
             self._empty_count += SCAN_COUNT
             is_round = self._empty_count >= timers.wheel.slot_count
             self._move(here if is_round else until_ms)
@@ -347,7 +347,7 @@ class TimerService:
         return AGAIN
 
     def _judge_due(self, slot: OpenSlot, now_ms: int) -> Due | Wait | Again:
-        """Take what is due from the slot, as much as is stored at once."""
+        """Take due messages from the slot, as many as are stored at once."""
         size_sum = 0
         while len(self._batch) < BATCH_COUNT_MAX and size_sum < BATCH_BYTES_MAX:
             first = slot.first()
@@ -439,15 +439,15 @@ class TimerService:
     # -- clocks and crashes
 
     def _follow_back(self, now_ms: int) -> None:
-        """Begin again at an earlier slot, since the clock was set back."""
+        """Restart at an earlier slot, since the clock was set back."""
         logger.warning("the clock was set back: by_ms=%s", self._timers.read_ms - now_ms)
         self._leave(self._timers.slot_of(now_ms), now_ms)
         self._next = None
 
     def _leave(self, read_ms: int, now_ms: int) -> None:
-        """Put what is left of the first slot back into the wheel, and go on from ``read_ms``.
+        """Put the messages left in the first slot back into the wheel; continue at ``read_ms``.
 
-        What came too late for its own slot waits in the first one; it may go back now.
+        Messages that were too late for their own slot wait in the first one; they may return now.
         """
         timers = self._timers
         before = (timers.read_ms, timers.cursor)
@@ -477,7 +477,7 @@ class TimerService:
         self.is_changed = True
 
     def _again(self, unit: Unit) -> Item:
-        """Return how the message of a unit waits from now on."""
+        """Return the new slot and due time of a unit's message."""
         timers = self._timers
         slot_ms, due_ms = unit.slot_ms, unit.due_ms
         record = self.record(unit.position, unit.size)

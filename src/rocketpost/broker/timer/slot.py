@@ -1,7 +1,7 @@
-"""The slot of the wheel that is being delivered, in memory: what is due when, in order.
+"""The slot of the wheel that is being delivered, in memory: its messages by due time.
 
-A million messages may be due within one slot, so each takes one number of 64 bits: how far into the
-slot it is due, and where its unit lies in the timer log.
+A million messages may be due within one slot, so each takes a single 64-bit number: its due time
+within the slot, and the place of its unit in the timer log.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _LATE_MS_MAX: Final = (1 << 63 - _POSITION_BITS) - 1
 
 
 class Place(NamedTuple):
-    """A message in its slot: when it is due, and where its unit lies."""
+    """A message in its slot: its due time, and the place of its unit."""
 
     due_ms: int
     position: int
 
 
 class Fate(enum.Enum):
-    """Outcome of a message whose time has come."""
+    """Outcome of a message that is due."""
 
     SENT = enum.auto()
     DROPPED = enum.auto()
@@ -39,7 +39,7 @@ class Fate(enum.Enum):
 
 
 class Judged(NamedTuple):
-    """A message whose time has come, what becomes of it, and what is stored if anything is."""
+    """A message that is due, its outcome, and the copy to store, if any."""
 
     place: Place
     fate: Fate
@@ -50,19 +50,19 @@ class Judged(NamedTuple):
 
 
 class OpenSlot:
-    """Messages left in a slot, first due first.
+    """Messages left in a slot, earliest due time first.
 
     Args:
-        slot_ms: Where the slot begins.
-        chain: Its units, newest first, to be read bit by bit.
-        base: A position that no unit of the slot lies before.
+        slot_ms: Start of the slot.
+        chain: Its units, newest first, to be read in parts.
+        base: A position at or before every unit of the slot.
     """
 
     def __init__(self, slot_ms: int, chain: Iterator[tuple[int, Unit]], *, base: int) -> None:
         self.slot_ms = slot_ms
         self.chain: Iterator[tuple[int, Unit]] | None = chain
         self.recalled: set[str] = set()
-        """What is not to be delivered, by ``recall_key``."""
+        """Messages that must not be delivered, by ``recall_key``."""
         self._base = base
         self._sorted = array("q")
         self._late: list[int] = []
@@ -71,11 +71,11 @@ class OpenSlot:
         return len(self._sorted) + len(self._late)
 
     def add(self, place: Place) -> None:
-        """Take a message while the chain is read."""
+        """Add a message while the chain is read."""
         self._sorted.append(self._number(place))
 
     def loaded(self, cursor: Cursor) -> None:
-        """Note that the chain is read; what the cursor has passed is done."""
+        """Note that the chain is read; drop the messages that the cursor has passed."""
         after = -1
         if cursor.position >= 0:
             after = self._number(Place(cursor.due_ms, max(cursor.position, self._base)))
@@ -85,17 +85,17 @@ class OpenSlot:
         self.chain = None
 
     def add_late(self, place: Place) -> None:
-        """Take a message that came when the chain was read already."""
+        """Add a message that arrived after the chain was read."""
         heapq.heappush(self._late, self._number(place))
 
     def first(self) -> Place | None:
-        """Return what is due first."""
+        """Return the message that is due first."""
         if not self._sorted and not self._late:
             return None
         return self._place(self._least())
 
     def pop(self) -> Place:
-        """Take away what is due first."""
+        """Remove and return the message that is due first."""
         number = self._least()
         if self._late and self._late[0] == number:
             heapq.heappop(self._late)
@@ -104,7 +104,7 @@ class OpenSlot:
         return self._place(number)
 
     def put_back(self, places: list[Place]) -> None:
-        """Take back what was popped and not delivered."""
+        """Put back messages that were popped and not delivered."""
         for place in places:
             self.add_late(place)
 

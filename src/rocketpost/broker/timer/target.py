@@ -1,4 +1,4 @@
-"""Where timed messages go when they are due, and what becomes of those whose topic is gone."""
+"""Destinations of timed messages, and the handling of messages whose topic is gone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rocketpost.model.names import HALF_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC, TIM
 logger = logging.getLogger(__name__)
 
 MISSING_MS_MAX: Final = 60_000
-"""How long a message waits for a topic that does not exist."""
+"""Time that a message waits for a topic that does not exist."""
 MISSING_RETRY_MS: Final = 1000
 _QUEUE_DIGITS_MAX: Final = 9
 
@@ -26,7 +26,7 @@ class Targets:
         self._missing_since: dict[str, int] = {}
 
     def find(self, topic: str, properties: dict[str, str]) -> tuple[str, int] | None:
-        """Return topic and queue; None if a message does not say, or may not go there."""
+        """Return topic and queue; None if a message names none, or may not be delivered there."""
         text = properties.get(names.REAL_QUEUE_ID, "")
         if topic in ("", HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC):
             return None
@@ -34,11 +34,11 @@ class Targets:
             return None
         queue_id, config = int(text), self._topics.find(topic)
         if config is not None and queue_id >= max(config.write_queue_nums, config.read_queue_nums):
-            queue_id %= max(1, config.write_queue_nums)  # the topic was made smaller since
+            queue_id %= max(1, config.write_queue_nums)  # the topic has fewer queues now
         return topic, queue_id
 
     def is_missing(self, topic: str, now_ms: int) -> bool:
-        """Tell whether there is no such topic; the retry topic of a group is made again."""
+        """Tell whether a topic is missing; the retry topic of a group is created again."""
         if self._topics.find(topic) is None:
             group = topic.removeprefix(RETRY_PREFIX)
             if not topic.startswith(RETRY_PREFIX) or self._groups.find(group) is None:
@@ -51,7 +51,7 @@ class Targets:
         return False
 
     def gave_up(self, topic: str, now_ms: int) -> bool:
-        """Tell whether a missing topic has been waited for long enough."""
+        """Tell whether a missing topic has been awaited for long enough."""
         since_ms = self._missing_since[topic] = min(self._missing_since[topic], now_ms)
         if now_ms - since_ms < MISSING_MS_MAX:
             return False

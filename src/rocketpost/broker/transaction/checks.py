@@ -1,13 +1,13 @@
-"""Halves that nobody ended: when their producers are asked, and when that is given up.
+"""Pending halves: decides when to check them with their producers, and when to give up.
 
-A half comes up when its immunity is over, and ``transactionCheckInterval`` after each question. It
-is then stored again with a higher count, and a member of its producer group is asked. After
-``transactionCheckMax`` questions, or when it is older than messages are kept, it is moved to
-``TRANS_CHECK_MAX_TIME_TOPIC``, where an operator finds it.
+A half is due when its immunity is over, and ``transactionCheckInterval`` after each check. It is
+then stored again with a higher count, and a member of its producer group is asked. After
+``transactionCheckMax`` checks, or when it is older than messages are kept, it is moved to
+``TRANS_CHECK_MAX_TIME_TOPIC`` for operators.
 
-Unlike RocketMQ we count only questions that somebody could hear: while no member of the group is
-connected, its halves wait for one. And no group has more than ``ASKED_MAX`` unanswered questions: a
-Java client drops what exceeds its queue of 2000, and each lost question would count.
+Unlike RocketMQ, only checks that a producer could receive are counted: while no member of the group
+is connected, its halves wait for one. No group has more than ``ASKED_MAX`` unanswered checks: a
+Java client drops those beyond its queue of 2000, and each lost check would count.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from rocketpost.store.draft import Appended, Draft
 logger = logging.getLogger(__name__)
 
 ASKED_MAX: Final = 1000
-"""Unanswered questions to one producer group."""
+"""Unanswered checks with one producer group."""
 LAG_MAX: Final = 100_000
-"""How far the oldest pending half may stand behind the end of the queue, which a start reads."""
+"""Lag of the oldest pending half behind the end of the queue; a start reads all of it."""
 BATCH_COUNT_MAX: Final = 256
 BATCH_BYTES_MAX: Final = 4 * 1024 * 1024
 _LAG_A_HALF: Final = 4
@@ -42,28 +42,28 @@ _RETRY_MS: Final = 1000
 
 
 class Work(NamedTuple):
-    """What is to be stored now; then tell :meth:`CheckService.stored`."""
+    """Drafts to store now; :meth:`CheckService.stored` is then told the result."""
 
     drafts: list[Draft]
-    """First a copy of each of ``halves``, then an op message if ``offsets`` has any."""
+    """First a copy of each of ``halves``, then an op message if there are ``offsets``."""
     halves: list[Half]
     asked: list[bool]
-    """Which of them are asked about; the others are only kept or discarded."""
+    """For each half, whether it is asked about; the others are only kept or discarded."""
     offsets: list[int]
 
 
 class Wait(NamedTuple):
-    """There is nothing to do for so long; None means until something happens."""
+    """Time without anything to do; None means until something happens."""
 
     ms: int | None
 
 
 class Question(NamedTuple):
-    """What to ask a member of a producer group."""
+    """A question to a member of a producer group."""
 
     group: str
     record: Record
-    """The half, with the topic and queue that it is meant for."""
+    """The half, with its destination topic and queue."""
     offset: int
     position: int
     unique_key: str
@@ -73,7 +73,7 @@ class CheckService:
     """Decides about halves that are due. Owned by the event loop; never waits.
 
     Args:
-        has_producer: Whether a member of a group is connected that could be asked.
+        has_producer: Whether a member of a group is connected and can be asked.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class CheckService:
         self._store_host = store_host
         self._has_producer = has_producer
         self._asked: dict[str, int] = {}
-        # Ordered dictionaries: a plain one walks over all it ever lost to find its first.
+        # Ordered dictionaries: a plain one passes all its deleted entries to find its first.
         self._waiting: dict[str, OrderedDict[Half, None]] = {}
         self._kept_up_at = 0
         self._seen_ms = clock.now_ms()
@@ -102,11 +102,11 @@ class CheckService:
 
     @property
     def waiting(self) -> dict[str, int]:
-        """How many halves wait for a producer, by group."""
+        """Number of halves that wait for a producer, by group."""
         return {group: len(halves) for group, halves in self._waiting.items() if halves}
 
     def next(self) -> Work | Wait:
-        """Return what is to be stored now, or how long there is nothing to do."""
+        """Return the drafts to store now, or how long there are none."""
         now_ms = self._look_at_clock()
         batch = _Batch()
         self._keep_up(batch)
@@ -123,11 +123,11 @@ class CheckService:
         return Wait(max(0, min(due_ms) - now_ms) if due_ms else None)
 
     def flush(self) -> Work | None:
-        """Return the op message that is due at the latest when the broker stops, if any."""
+        """Return the op message that must be stored before the broker stops, if any."""
         return self._work(_Batch()) if len(self._transactions.ops) else None
 
     def vacate(self, position: int) -> Work | None:
-        """Return what moves halves away from positions that are about to be deleted, if any."""
+        """Return drafts that move halves out of positions that are about to be deleted, if any."""
         now_ms = self._look_at_clock()
         batch = _Batch()
         for half in self._table.before(position=position):
@@ -138,11 +138,11 @@ class CheckService:
         return self._work(batch) if batch.halves else None
 
     def is_needed_before(self, position: int) -> bool:
-        """Tell whether there are still halves before a position, which may not be deleted then."""
+        """Tell whether there are halves before a position; if so, it may not be deleted."""
         return bool(self._table.before(position=position))
 
     def stored(self, work: Work, stored: list[Appended]) -> list[Question]:
-        """Note which drafts of a work were stored, from the first on; returns what to ask now."""
+        """Note how many drafts of a work were stored; return the questions to ask now."""
         now_ms = self._clock.now_ms()
         is_named = bool(work.offsets) and len(stored) == len(work.drafts)
         questions = []
@@ -166,7 +166,7 @@ class CheckService:
         return questions
 
     def producer_joined(self, group: str) -> bool:
-        """Have what waits for this group come up; returns whether anything does."""
+        """Schedule the halves that wait for this group; return whether there are any."""
         return self._release(group)
 
     # Inside.
@@ -179,15 +179,15 @@ class CheckService:
         return now_ms
 
     def _keep_up(self, batch: _Batch) -> None:
-        """Move halves that hold up the progress of the whole queue to its end."""
+        """Move halves that block the progress of the whole queue to its end."""
         end = self._table.half_end
-        # Many halves take much room by right; moving them would only make the queue longer.
+        # Many halves need much room anyway; moving them would only make the queue longer.
         limit = end - max(LAG_MAX, _LAG_A_HALF * len(self._table))
         if limit <= self._table.half_floor(0) or end - self._kept_up_at < LAG_MAX // 10:
             return
         for half in self._table.before(offset=limit):
             if batch.is_full:
-                return  # the others next time
+                return  # the others follow next time
             record = self._record_at(half.position)
             if record is not None and half.ending is None and not half.is_moving:
                 self._renew(half, record, batch)
@@ -196,8 +196,8 @@ class CheckService:
     def _judge(self, half: Half, batch: _Batch, now_ms: int) -> None:
         """Ask about a half, discard it, or let it wait."""
         if half.is_moving:
-            return  # comes up again when its copy is stored, or could not be
-        self._answered(half)  # if it was asked before, it is asked again or not at all
+            return  # scheduled again when its copy is stored or has failed
+        self._answered(half)  # if it was asked about before, that question no longer counts
         if not self._transactions.make_sure(half):
             return
         rules = self._transactions.rules
@@ -212,7 +212,7 @@ class CheckService:
                 self._renew(half, record, batch, is_asked=True)
 
     def _judge_age(self, half: Half, batch: _Batch, now_ms: int) -> None:
-        """Discard a half that is as old as messages get, keep a younger one."""
+        """Discard a half that is older than messages are kept; keep a younger one."""
         if not self._transactions.make_sure(half):
             return
         if self._is_too_old(half, now_ms):
@@ -223,7 +223,7 @@ class CheckService:
             self._renew(half, record, batch)
 
     def _renew(self, half: Half, record: Record, batch: _Batch, *, is_asked: bool = False) -> None:
-        """Store a half once more; one that cannot be counted is for operators at once."""
+        """Store a half again; discard it at once if it has no room for the count."""
         try:
             draft = renewed(record, checks=half.checks + is_asked, store_host=self._store_host)
         except LocalProtocolError as error:
@@ -302,7 +302,7 @@ class CheckService:
                 del self._waiting[half.group]
 
     def _release(self, group: str) -> bool:
-        """Let halves that wait come up, as many as may be asked about."""
+        """Schedule as many waiting halves as may be asked about."""
         waiting = self._waiting.get(group)
         if not waiting:
             return False

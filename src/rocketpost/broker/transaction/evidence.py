@@ -1,4 +1,4 @@
-"""What the log knows of a transaction that nobody remembers: found by the message's unique key."""
+"""Evidence in the log of a transaction that is no longer in memory, found by its unique key."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TIME_MAX: Final = 2**63 - 1
 
 
 class Store(Protocol):
-    """The store, as far as evidence goes."""
+    """The part of the store that evidence uses."""
 
     @property
     def index(self) -> object | None:
@@ -30,7 +30,7 @@ class Store(Protocol):
     def find(
         self, topic: str, key: str, *, count_max: int, begin_ms: int, end_ms: int
     ) -> list[Position]:
-        """Return where messages with this key may lie, newest first."""
+        """Return positions of messages that may have this key, newest first."""
         ...
 
 
@@ -42,7 +42,7 @@ class Evidence:
 
     @property
     def is_kept(self) -> bool:
-        """Whether there is a key index; without one nothing is ever found."""
+        """True if there is a key index; without one nothing is ever found."""
         return self._store.index is not None
 
     def commit_of(self, topic: str, wanted: Identity) -> Record | None:
@@ -53,7 +53,7 @@ class Evidence:
         return None
 
     def was_discarded(self, wanted: Identity) -> bool:
-        """Tell whether a half was discarded and not resumed since."""
+        """Tell whether a half was discarded and has not been resumed since."""
         discarded = next(self._copies(CHECK_MAX_TOPIC, wanted), None)
         if discarded is None:
             return False

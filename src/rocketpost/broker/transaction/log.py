@@ -1,14 +1,14 @@
-"""What a transaction leaves in the log.
+"""Records of a transaction in the log.
 
-    half        RMQ_SYS_TRANS_HALF_TOPIC     the message; REAL_TOPIC, REAL_QID say where it goes
+    half        RMQ_SYS_TRANS_HALF_TOPIC     the message; REAL_TOPIC, REAL_QID: its destination
     commit      its destination              a copy of the half, sysFlag COMMIT
     op          RMQ_SYS_TRANS_OP_HALF_TOPIC  tag d; queue offsets of halves that are done: 7,9,
-    discarded   TRANS_CHECK_MAX_TIME_TOPIC   a copy of a half that nobody ended
+    discarded   TRANS_CHECK_MAX_TIME_TOPIC   a copy of a half that never ended
 
-A half that is asked about is first stored again with a higher count of checks, so that the count
-survives; the offset it had is done then. All copies of one transaction have its :class:`Identity`,
-and so has the commit: that is how a crash between commit and op is seen through. Everything here is
-as RocketMQ 5 stores it, and RocketMQ finishes what we began. Nothing here decides.
+Before a half is asked about, it is stored again with a higher count of checks, so that the count
+survives; its previous offset is then done. All copies of one transaction and its commit have its
+:class:`Identity`, so a crash between commit and op is detected. All records are as RocketMQ 5
+stores them, and RocketMQ can finish what Rocketpost began. This module decides nothing.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ SEPARATOR: Final = ","
 CHECKS_MAX: Final = 2**31 - 1
 
 _BOOKKEEPING_BYTES: Final = 128
-"""Room that is kept in a half's properties for what its copies add."""
+"""Room reserved in a half's properties for those that its copies add."""
 _DIGITS_MAX: Final = 18
 
 
 class Identity(NamedTuple):
-    """What all copies of one half, and its commit, have in common.
+    """Fields that all copies of one half and its commit share.
 
-    The unique key alone is not enough: who sends one message object twice means two messages. The
-    sender's address would be too much: a client that resends may have connected anew.
+    The unique key alone is not enough: sending one message object twice means two messages. The
+    sender's address would be too much: a client that resends may have reconnected.
     """
 
     unique_key: str
@@ -48,21 +48,21 @@ class Identity(NamedTuple):
 
 
 def identity(record: Record, properties: dict[str, str]) -> Identity:
-    """Return whose copy a record is."""
+    """Return the identity of a copy."""
     return Identity(properties.get(names.UNIQUE_KEY, ""), record.born_ms)
 
 
 def halved(draft: Draft, properties: dict[str, str]) -> Draft:
-    """Return what is stored of a message until its transaction ends.
+    """Return the half to store for a message until its transaction ends.
 
     Raises:
-        MessageIllegal: There is no room for the properties that this takes.
+        MessageIllegal: There is no room for the additional properties.
     """
     properties[names.TRANSACTION_ID] = properties[names.UNIQUE_KEY]
     properties[names.REAL_TOPIC] = draft.topic
     properties[names.REAL_QUEUE_ID] = str(draft.queue_id)
     for name in (names.TRANSACTION_CHECKS, names.PREPARED_QUEUE_OFFSET):
-        properties.pop(name, None)  # ours to count
+        properties.pop(name, None)  # counted by the broker
     try:
         encoded = encode_properties(properties)
     except LocalProtocolError as error:
@@ -90,10 +90,10 @@ def committed(record: Record, *, topic: str, queue_id: int, store_host: bytes) -
 
 
 def renewed(record: Record, *, checks: int, store_host: bytes) -> Draft:
-    """Return a half once more, with a count of checks.
+    """Return a new copy of a half, with a count of checks.
 
     Raises:
-        LocalProtocolError: RocketMQ took it and left no room for the count.
+        LocalProtocolError: RocketMQ stored it and left no room for the count.
     """
     properties = record.properties
     properties.setdefault(names.PREPARED_QUEUE_OFFSET, str(record.queue_offset))
@@ -105,12 +105,12 @@ def renewed(record: Record, *, checks: int, store_host: bytes) -> Draft:
 
 
 def discarded(record: Record, *, store_host: bytes) -> Draft:
-    """Return a half that nobody ended, as operators find it."""
+    """Return the copy of a half that never ended, to be stored for operators."""
     return _copy(record, CHECK_MAX_TOPIC, 0, store_host)
 
 
 def resumed(record: Record, *, store_host: bytes) -> Draft:
-    """Return a discarded half as one that was never asked about."""
+    """Return a discarded half as a new one that was never asked about."""
     properties = record.properties
     properties.pop(names.PREPARED_QUEUE_OFFSET, None)
     properties[names.TRANSACTION_CHECKS] = "0"
@@ -120,7 +120,7 @@ def resumed(record: Record, *, store_host: bytes) -> Draft:
 
 
 def done(offsets: list[int], *, now_ms: int, store_host: bytes, unique_key: str) -> Draft:
-    """Return the op message that says which halves are done."""
+    """Return the op message that names halves that are done."""
     assert offsets
     properties = {
         names.TAGS: DONE_TAG,
@@ -145,7 +145,7 @@ def done(offsets: list[int], *, now_ms: int, store_host: bytes, unique_key: str)
 
 
 def done_offsets(record: Record) -> list[int]:
-    """Return which halves an op message says are done; those of RocketMQ 4 name one each."""
+    """Return the offsets of the halves that an op message names; RocketMQ 4 names one each."""
     if record.properties.get(names.TAGS) != DONE_TAG:
         return []
     words = bytes(record.body).decode("ascii", "replace").split(SEPARATOR)
@@ -153,25 +153,25 @@ def done_offsets(record: Record) -> list[int]:
 
 
 def checks_of(properties: dict[str, str]) -> int:
-    """Return how often a half was asked about."""
+    """Return the number of checks of a half."""
     text = properties.get(names.TRANSACTION_CHECKS, "")
     return min(int(text), CHECKS_MAX) if _is_number(text) else 0
 
 
 def first_offset(record: Record, properties: dict[str, str]) -> int:
-    """Return the queue offset of the first copy of a half, as far as the copy knows."""
+    """Return the queue offset of the first copy of a half, as recorded in this copy."""
     text = properties.get(names.PREPARED_QUEUE_OFFSET, "")
     return int(text) if _is_number(text) else record.queue_offset
 
 
 def immunity_ms(properties: dict[str, str], *, default_ms: int) -> int:
-    """Return how long after it was sent nobody asks about a half."""
+    """Return the time after sending during which a half is not asked about."""
     text = properties.get(names.TRANSACTION_IMMUNITY, "")
     return 1000 * int(text) if _is_number(text) else default_ms
 
 
 def destination(properties: dict[str, str]) -> tuple[str, int] | None:
-    """Return topic and queue that a half is meant for; None if it names none."""
+    """Return the destination topic and queue of a half; None if it names none."""
     topic, queue_id = properties.get(names.REAL_TOPIC), properties.get(names.REAL_QUEUE_ID, "")
     if not topic or not _is_number(queue_id) or topic in (HALF_TOPIC, OP_HALF_TOPIC):
         return None

@@ -1,8 +1,8 @@
-"""Offsets of halves that are done and that no op message names yet.
+"""Offsets of halves that are done but not yet named by an op message.
 
 They are written together: when their text is ``transactionOpMsgMaxSize`` long, or when the first of
-them has waited for ``transactionOpBatchInterval``. A crash may take what waits here. What was
-committed is found again by its commit, and what is rolled back does not wait.
+them has waited for ``transactionOpBatchInterval``. A crash may lose the waiting offsets. Then a
+committed half is found by its commit. The op message of a rollback does not wait.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class UnwrittenOps:
         self._chars += len(str(offset)) + 1
 
     def take(self) -> list[int]:
-        """Return everything and forget it."""
+        """Remove and return all offsets."""
         taken, self._offsets, self._chars = self._offsets, [], 0
         return taken
 
     def due_ms(self, *, chars_max: int, interval_ms: int) -> int | None:
-        """Return when a message is to be written, None if there is nothing to write."""
+        """Return when a message must be written; None if there is nothing to write."""
         if not self._offsets:
             return None
         return self._since_ms + (0 if self._chars >= chars_max else interval_ms)

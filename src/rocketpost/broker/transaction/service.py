@@ -1,12 +1,12 @@
-"""Transactions: which messages wait for one to end, and what its end stores.
+"""Transactions: the messages that wait for their end, and the records that the end stores.
 
 The log is the state. Halves and op messages arrive from it one by one while the broker runs, and
-are read again after a restart from where both queues were needed last. A half that nobody ended is
-``broker.transaction.checks``' business; the byte layouts are in ``broker.transaction.log``.
+are read again after a restart, from the first offsets that are still needed. Pending halves are
+checked by ``broker.transaction.checks``; the byte layouts are in ``broker.transaction.log``.
 
-Commit and op message are two records. When only the first survives a crash, the half looks pending
-again, so before anything is done with a half that was read from disk its commit is looked for. That
-also answers a transaction that is ended twice, which RocketMQ would commit twice.
+Commit and op message are two records. If only the first survives a crash, the half looks pending
+again. So the commit of a half that was read from disk is looked up before the half is used. The
+same look-up detects a transaction that is ended twice, which RocketMQ would commit twice.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from rocketpost.store.queue.files import ENTRY
 logger = logging.getLogger(__name__)
 
 TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
-"""Whose offsets say how far the half and op queues are done; RocketMQ's name."""
+"""Group whose offsets record the progress in the half and op queues; RocketMQ's name."""
 
 _READ_COUNT: Final = 1024
 _FATES: Final = {TRANSACTION_COMMIT: Fate.COMMIT, TRANSACTION_ROLLBACK: Fate.ROLLBACK}
@@ -72,21 +72,21 @@ class Rules(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """The end of a transaction, to be stored; then tell :meth:`TransactionService.ended`."""
+    """The end of a transaction, to be stored; :meth:`TransactionService.ended` follows."""
 
     fate: Fate
     identity: Identity
     topic: str
-    """Where the message was to go."""
+    """Destination topic of the message."""
     half: Half | None
-    """None if it was discarded before."""
+    """The pending half; None if it was discarded before."""
     drafts: list[Draft]
     offsets: list[int]
-    """What the op message among them names."""
+    """Offsets in the op message among the drafts."""
 
 
 class Store(EvidenceStore, Protocol):
-    """The store, as far as transactions need it."""
+    """The part of the store that transactions use."""
 
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """Return a queue, or None if it never had a message."""
@@ -95,33 +95,33 @@ class Store(EvidenceStore, Protocol):
     def record_of(
         self, queue: ConsumeQueue, offset: int, position: int, size: int
     ) -> Record | None:
-        """Return the record that a queue entry leads to; None if it is gone or damaged."""
+        """Return the record that a queue entry points to; None if it is gone or damaged."""
         ...
 
     def store_time_at(self, position: int) -> int:
-        """Return the store time of the record at a position, -1 if it is gone."""
+        """Return the store time of the record at a position; -1 if it is gone."""
         ...
 
 
 class Topics(Protocol):
-    """The topic table, as far as transactions need it."""
+    """The part of the topic table that transactions use."""
 
     def find(self, topic: str) -> TopicConfig | None:
         """Return the configuration of ``topic``."""
         ...
 
     def create_internal(self, topic: str, *, queue_nums: int) -> TopicConfig:
-        """Return a topic of the system's own, made if need be."""
+        """Return a topic of the system, created if need be."""
         ...
 
 
 class TransactionService:
-    """Follows the transactions of one broker and ends them. Owned by the loop; never waits.
+    """Tracks the transactions of one broker and ends them. Owned by the loop; never waits.
 
     Args:
-        offsets: Keeps how far both queues are done.
-        store_host: This broker, for the ids of what it stores.
-        new_unique_id: Makes the ids of op messages.
+        offsets: Holds the progress in both queues.
+        store_host: The address of this broker, for the ids of its records.
+        new_unique_id: Creates the ids of op messages.
     """
 
     def __init__(
@@ -148,14 +148,14 @@ class TransactionService:
         self.rules = Rules()
         self.ended_counts = dict.fromkeys(Fate, 0)
         self.on_answer: Callable[[Half], None] = _nobody
-        """Called when the producer of a half was heard of."""
+        """Called when the producer of a half has answered."""
         self.on_end: Callable[[Half], None] = _nobody
-        """Called when a half is pending no longer."""
+        """Called when a half is no longer pending."""
 
     # From the log.
 
     def arrived(self, messages: Iterable[Appended]) -> bool:
-        """Take over what became visible; returns whether any of it matters here."""
+        """Process messages that became visible; return whether any concerns transactions."""
         matters = False
         for message in messages:
             if message.topic == HALF_TOPIC:
@@ -171,7 +171,7 @@ class TransactionService:
         return matters
 
     def recover(self) -> None:
-        """Read both queues again, from where they were needed last."""
+        """Read both queues again, from the first offsets that are still needed."""
         halves, ops = self._store.queue(HALF_TOPIC, 0), self._store.queue(OP_HALF_TOPIC, 0)
         half_start, op_start = self._saved(HALF_TOPIC, halves), self._saved(OP_HALF_TOPIC, ops)
         self.table.start_at(
@@ -189,13 +189,13 @@ class TransactionService:
             logger.info("transactions pending after the start: count=%s", len(self._unsure))
 
     def settle(self, count: int) -> bool:
-        """Look for the commits of some halves that were read from disk; False once all are."""
+        """Look up the commits of some halves read from disk; return False once all are done."""
         for _ in range(min(count, len(self._unsure))):
             self.make_sure(self._unsure.popleft())
         return bool(self._unsure)
 
     def make_sure(self, half: Half) -> bool:
-        """Return whether a half is pending indeed; if a crash hid its end, it is over now."""
+        """Return whether a half is really pending; finish it if a crash hid its commit."""
         if half.is_sure or not half.is_open:
             return half.is_open
         half.is_sure = True
@@ -208,7 +208,7 @@ class TransactionService:
         return False
 
     def progress(self, durable: int) -> None:
-        """Move the saved offsets as far as everything before is done, and on disk."""
+        """Advance the saved offsets past everything that is done and on disk."""
         half_floor = self.table.half_floor(durable)
         self._save(HALF_TOPIC, half_floor)
         self._save(OP_HALF_TOPIC, self.table.op_floor(half_floor))
@@ -216,10 +216,10 @@ class TransactionService:
     # Ends.
 
     def end(self, header: EndTransaction) -> Ending | None:
-        """Return what ends a transaction; None if it has ended like that already.
+        """Return the end of a transaction; None if it has already ended in that way.
 
         Raises:
-            Fault: There is no such half, or it is not this producer's to end, or not so.
+            Fault: There is no such half, or this producer may not end it, or not in this way.
         """
         fate = _FATES.get(header.commit_or_rollback)
         if fate is None:
@@ -242,13 +242,13 @@ class TransactionService:
                 return Ending(fate, whose, topic, half, drafts, [])
         else:
             drafts = []
-        # Without a commit that could be found, only the op message tells after a crash.
+        # If the commit cannot be looked up after a crash, only the op message shows the end.
         offsets = [half.offset, *self.ops.take()]
         half.ending = fate
         return Ending(fate, whose, topic, half, [*drafts, self.op(offsets)], offsets)
 
     def ended(self, ending: Ending, stored: list[Appended]) -> bool:
-        """Note what became of the drafts of an end; returns whether the transaction is over."""
+        """Note how many drafts of an end were stored; return whether the transaction is over."""
         half = ending.half
         written = len(stored) == len(ending.drafts)
         for offset in ending.offsets if not written else ():
@@ -267,7 +267,7 @@ class TransactionService:
         return True
 
     def unknown(self, header: EndTransaction) -> None:
-        """Note that a producer was asked and does not know yet."""
+        """Note that a producer was asked and does not know the outcome yet."""
         record = self._store.record_at(header.commit_log_offset)
         if record is not None and record.topic == HALF_TOPIC:
             half = self.table.find(identity(record, record.properties))
@@ -275,7 +275,7 @@ class TransactionService:
                 self.on_answer(half)
 
     def finish(self, half: Half, *, proof: int, named: bool = False) -> None:
-        """Forget a half that is over, which the log says before ``proof``."""
+        """Forget a half whose end is in the log before ``proof``."""
         if half.is_open:
             self.table.remove(half, proof=proof)
             if not named:
@@ -283,7 +283,7 @@ class TransactionService:
             self.on_end(half)
 
     def name(self, offset: int) -> None:
-        """Have an op message name an offset that is done."""
+        """Add an offset that is done to the next op message."""
         self.ops.add(offset, now_ms=self._clock.now_ms())
 
     def op(self, offsets: list[int]) -> Draft:
@@ -296,12 +296,12 @@ class TransactionService:
         )
 
     def require_discard_topic(self) -> None:
-        """See to it that operators can read what is discarded."""
+        """Create the topic of discarded halves, so that operators can read it."""
         if self._topics.find(CHECK_MAX_TOPIC) is None:
             self._topics.create_internal(CHECK_MAX_TOPIC, queue_nums=1)
 
     def resume(self, position: int) -> Draft:
-        """Return the half that a discarded one becomes again.
+        """Return the new half of a discarded transaction.
 
         Raises:
             Fault: It cannot be asked about again.
@@ -340,7 +340,7 @@ class TransactionService:
             raise ServerError(
                 f"the half message is of the producer group {group}, not {header.producer_group}"
             )
-        # A power cut may take a half and give its place to another one.
+        # A power cut may remove a half and store another in its place.
         given = {header.msg_id, header.transaction_id} - {"", None}
         if given and properties.get(names.UNIQUE_KEY) not in given:
             raise ServerError(f"the half message at position {position} is not {header.msg_id}")
@@ -354,7 +354,7 @@ class TransactionService:
     def _late_end(
         self, record: Record, properties: dict[str, str], whose: Identity, fate: Fate
     ) -> Ending | None:
-        """Return the end of a transaction that is pending no longer."""
+        """Return the end of a transaction that is no longer pending."""
         goal = destination(properties)
         is_committed = goal is not None and self._evidence.commit_of(goal[0], whose) is not None
         if fate is Fate.ROLLBACK:
@@ -380,11 +380,11 @@ class TransactionService:
         if config is None:
             raise TopicNotExist(f"the topic {topic} was deleted since; create it again to commit")
         if queue_id >= max(config.write_queue_nums, config.read_queue_nums):
-            queue_id %= max(1, config.write_queue_nums)  # the topic was made smaller since
+            queue_id %= max(1, config.write_queue_nums)  # the topic has fewer queues now
         return committed(record, topic=topic, queue_id=queue_id, store_host=self._store_host)
 
     def _take(self, record: Record, *, is_sure: bool) -> None:
-        """Take over a copy of a half, the first or a newer one."""
+        """Add a copy of a half, the first or a newer one."""
         properties = record.properties
         whose = identity(record, properties)
         checks = checks_of(properties)
@@ -417,7 +417,7 @@ class TransactionService:
         self.table.schedule(half, due_ms)
 
     def _since_ms(self, record: Record, properties: dict[str, str], checks: int) -> int:
-        """Return when the first copy of a half was stored, as far as can be told."""
+        """Return the store time of the first copy of a half; estimated if that copy is gone."""
         first = first_offset(record, properties)
         if first == record.queue_offset and not checks:
             return record.store_ms
@@ -434,7 +434,7 @@ class TransactionService:
             start_ms, wait_ms = record.store_ms, self.rules.check_interval_ms
         else:
             start_ms, wait_ms = since_ms, immune_ms
-        # The clock may have been set back since: nothing waits longer than it would from now on.
+        # The clock may have been set back: nothing waits longer than its time from now.
         return min(start_ms, self._clock.now_ms()) + wait_ms
 
     def _saved(self, topic: str, queue: ConsumeQueue | None) -> int:
@@ -455,7 +455,7 @@ class TransactionService:
         try:
             self._offsets.commit(topic, TRANSACTION_GROUP, 0, offset)
         except Fault as error:
-            # More than needed is read after a restart then, and nothing less.
+            # Then more than needed is read after a restart, but never less.
             logger.warning("progress of transactions not kept: reason=%s", error)
 
     def _records(
@@ -465,7 +465,7 @@ class TransactionService:
         offset: int,
         skipped: frozenset[int] | set[int],
     ) -> Iterator[tuple[int, Record]]:
-        """Yield the records of a queue from an offset on, but for those at skipped offsets."""
+        """Yield the records of a queue from an offset on, except those at skipped offsets."""
         while queue is not None and offset < queue.end:
             data = queue.read(offset, min(_READ_COUNT, int(queue.end) - offset))
             count = len(data) // ENTRY.size
@@ -480,4 +480,4 @@ class TransactionService:
 
 
 def _nobody(half: Half) -> None:
-    """Tell nobody."""
+    """Do nothing."""

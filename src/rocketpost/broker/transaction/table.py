@@ -1,9 +1,9 @@
-"""Halves whose transaction has not ended, and how far the two queues of transactions are done.
+"""Halves whose transaction has not ended, and the progress in the two queues of transactions.
 
-A half is known by its identity, whichever of its copies somebody names; its place is that of the
-newest copy. An offset of the half queue is *open* until what closes it (a commit, a newer copy, an
-op message) is on disk: only then may the saved progress pass it, lest a power cut takes the commit
-and leaves nobody who remembers the half.
+A half is found by its identity, whichever of its copies is named; its place is that of the newest
+copy. An offset of the half queue is *open* until the record that closes it (a commit, a newer copy,
+an op message) is on disk. Only then may the saved progress pass it. Otherwise a power cut could
+lose the commit after the half is forgotten.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PENDING_MAX: Final = 500_000
 
 
 class Fate(Enum):
-    """What becomes of a half; stored, but not yet safely."""
+    """Outcome of a half that is being stored, not yet durable."""
 
     COMMIT = "committed"
     ROLLBACK = "rolled back"
@@ -66,26 +66,26 @@ class Half:
         self.group = group
         self.checks = checks
         self.since_ms = since_ms
-        """When its first copy was stored, as far as that is known."""
+        """Store time of its first copy, as far as it is known."""
         self.due_ms = due_ms
-        """When to ask about it."""
+        """Time of the next check."""
         self.is_sure = is_sure
-        """False after a restart, until it was looked for a commit of it."""
+        """False after a restart, until its commit was looked up."""
         self.is_open = True
         self.is_asked = False
-        """Whether its producer was asked and has not answered."""
+        """True if its producer was asked and has not answered."""
         self.ending: Fate | None = None
         self.covered = -1
-        """The offset for which an op message is on its way together with the next copy."""
+        """Offset named by the op message that is being stored with the next copy; -1 for none."""
 
     @property
     def is_moving(self) -> bool:
-        """Whether a newer copy is being stored."""
+        """True if a newer copy is being stored."""
         return self.covered == self.offset
 
 
 class PendingTable:
-    """Every half that is pending. Owned by the event loop."""
+    """All pending halves. Owned by the event loop."""
 
     def __init__(self) -> None:
         self._halves: dict[Identity, Half] = {}
@@ -111,42 +111,42 @@ class PendingTable:
     # Halves.
 
     def add(self, half: Half) -> None:
-        """Take a half that was just stored."""
+        """Add a half that was just stored."""
         assert half.identity not in self._halves
         self._halves[half.identity] = half
         self._opened(half.offset)
         self.schedule(half, half.due_ms)
 
     def move(self, half: Half, *, offset: int, position: int, proof: int) -> None:
-        """Note a newer copy of a half, stored before ``proof``."""
+        """Record a newer copy of a half, stored before ``proof``."""
         self._closing.append((proof, half.offset))
         half.offset, half.position = offset, position
         self._opened(offset)
 
     def remove(self, half: Half, *, proof: int) -> None:
-        """Forget a half that ended, which the log says before ``proof``."""
+        """Remove a half whose end is in the log before ``proof``."""
         if half.is_open:
             half.is_open = False
             del self._halves[half.identity]
             self._closing.append((proof, half.offset))
 
     def before(self, *, offset: int = 0, position: int = 0) -> list[Half]:
-        """Return the halves that stand before an offset of the queue or a position of the log."""
+        """Return the halves before an offset of the queue or a position of the log."""
         return [
             half
             for half in self._halves.values()
             if half.offset < offset or half.position < position
         ]
 
-    # When to ask.
+    # Schedule.
 
     def schedule(self, half: Half, due_ms: int) -> None:
-        """Have a half come up at ``due_ms``, and at no other time."""
+        """Schedule a half for ``due_ms`` and no other time."""
         half.due_ms = due_ms
         heapq.heappush(self._heap, (due_ms, next(self._ticket), half))
 
     def next_due_ms(self) -> int | None:
-        """Return when the next half comes up, None if none will."""
+        """Return when the next half is due; None if none is scheduled."""
         while self._heap:
             due_ms, _, half = self._heap[0]
             if half.is_open and half.due_ms == due_ms and half.ending is None:
@@ -155,7 +155,7 @@ class PendingTable:
         return None
 
     def take_due(self, now_ms: int) -> Half | None:
-        """Return a half that is due; it comes up again when it is scheduled again."""
+        """Remove a due half from the schedule and return it."""
         due_ms = self.next_due_ms()
         if due_ms is None or due_ms > now_ms:
             return None
@@ -164,20 +164,20 @@ class PendingTable:
         return half
 
     def shift(self, by_ms: int) -> None:
-        """Have everything come up earlier, since the clock was set back."""
+        """Move the schedule back by ``by_ms``, since the clock was set back."""
         for half in self._halves.values():
             half.since_ms -= by_ms
             if half.due_ms >= 0:
                 self.schedule(half, half.due_ms - by_ms)
 
-    # How far the queues are done.
+    # Progress of the queues.
 
     def start_at(self, half_offset: int, op_offset: int) -> None:
-        """Say which offsets come next in both queues."""
+        """Set the next offsets of both queues."""
         self._half_end, self._op_end = half_offset, op_offset
 
     def note_op(self, op_offset: int, offsets: list[int]) -> None:
-        """Note an op message and the halves it names."""
+        """Record an op message and the halves that it names."""
         self._op_end = max(self._op_end, op_offset + 1)
         self._ops.append((op_offset, max(offsets, default=-1)))
 
@@ -202,7 +202,7 @@ class PendingTable:
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing waits for the disk before the progress can move on."""
+        """True if no closed offset waits for the disk."""
         return not self._closing
 
     def _opened(self, offset: int) -> None:
