@@ -1,7 +1,7 @@
 """Selection of consume-queue entries by tags code.
 
 An entry is 20 bytes, big-endian: position int64, record size int32, tags code int64. The plain
-build unpacks entries in C by ``struct``; the compiled one compares tags codes where they lie.
+build unpacks entries in C by ``struct``; the compiled one compares tags codes in place.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The message store: files and nothing else."""
+"""The message store: files only, no network."""

@@ -1,4 +1,4 @@
-"""The rules by which a record of the commit log reaches a queue and the key index.
+"""Rules that decide how a record of the commit log enters its queue and the key index.
 
     transaction state   queue entry   key index
     none, COMMIT        yes           yes
@@ -6,12 +6,12 @@
     ROLLBACK            no            no
 
 The tags code of an entry is the hash of the record's TAGS; in the schedule topic it is the time at
-which the message is due. A record that lies before the position at which its topic was deleted has
-no entry, but its queue offset counts as given.
+which the message is due. A record before the position at which its topic was deleted has no entry,
+but its queue offset counts as assigned.
 
-Live appends, appends of a leader's records, recovery and the integrity checks all go by these
-rules. Live appends call the single rules, since they have a draft and no record yet; the others ask
-:meth:`ApplyRules.effects_of`.
+Live appends, appends of a leader's records, recovery and the integrity checks all follow these
+rules. Live appends call the single rules, since they have a draft and no record yet. The others
+call :meth:`ApplyRules.effects_of`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LEVEL_DIGITS_MAX: Final = 9
 
 
 class Effects(NamedTuple):
-    """Everything that follows from one record."""
+    """Effects of one record on its queue and on the key index."""
 
     is_in_queue: bool
     """Whether the record has a place in its queue."""
@@ -45,11 +45,11 @@ class Effects(NamedTuple):
     """Whether its topic was deleted later, so that its place stays empty."""
     tags_code: int
     keys: tuple[str, ...]
-    """Keys under which the index finds it."""
+    """Keys under which the record is indexed."""
 
 
 class ApplyRules:
-    """Decides what follows from a record.
+    """Computes the effects of a record.
 
     Args:
         delays_ms: Delay of each level of the schedule topic.
@@ -61,7 +61,7 @@ class ApplyRules:
         self._drops = drops
 
     def effects_of(self, entry: Entry, data: bytes | memoryview, at: int) -> Effects:
-        """Return what follows from the record at byte ``at`` of ``data``."""
+        """Return the effects of the record at byte ``at`` of ``data``."""
         position, size, topic, _, _, sys_flag, store_ms, tags_code, keys = entry
         is_in_queue = not sys_flag & NOT_IN_QUEUE
         if topic == SCHEDULE_TOPIC and is_in_queue:
@@ -72,7 +72,7 @@ class ApplyRules:
 
 
 def is_possible(entry: Entry) -> bool:
-    """Tell whether a queue can have this record; damaged fields may say anything."""
+    """Tell whether a queue can hold this record; damaged fields may hold any value."""
     return is_queue(entry[2], entry[3]) and 0 <= entry[4] < QUEUE_OFFSET_MAX
 
 
@@ -85,9 +85,9 @@ def indexed_keys(sys_flag: int, keys: tuple[str, ...]) -> tuple[str, ...]:
 def schedule_code(
     properties: bytes, tags_code: int, store_ms: int, delays_ms: tuple[int, ...]
 ) -> int:
-    """Return the tags code of an entry of the schedule topic: when the message is due.
+    """Return the tags code of an entry of the schedule topic: the time at which it is due.
 
-    Without a valid DELAY it is the ordinary one.
+    Without a valid DELAY property it is the ordinary tags code.
     """
     text = decode_properties(properties).get("DELAY", "")
     if not text.isdecimal() or len(text) > _LEVEL_DIGITS_MAX or int(text) <= 0:
@@ -104,7 +104,7 @@ def code_of_record(
     store_ms: int,
     delays_ms: tuple[int, ...],
 ) -> int:
-    """Return the tags code of the entry that leads to a record."""
+    """Return the tags code of the queue entry of a record."""
     if topic != SCHEDULE_TOPIC:
         return tags_code
     try:

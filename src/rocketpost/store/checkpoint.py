@@ -7,11 +7,11 @@
     72   int64 x 5   the five fields above as they were when this was written
     112  int64       every record before this is durable, and so are its queue entries
     120  int64       every record before this is in the key index
-    128  int64       where the index said it ended then
+    128  int64       end position of the key index at that time
     136  int64 x 2   number of queues, and sum of their end offsets, before the position at 112
     152  uint32      CRC-32 of the bytes 64 to 152
 
-Why our part lies there and when it counts is said in ``store.checkpoint_page``.
+``store.checkpoint_page`` explains the place of our part and when it is valid.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 SAFETY_MS: Final = 3000
-"""How much earlier than the checkpoint says RocketMQ starts reading again."""
+"""Time before the checkpoint's times at which RocketMQ starts to read the log again."""
 _ANNEX: Final = Annex(b"RPCHKPT1", theirs=5, ours=5)
 _ALL_BITS: Final = 2**64 - 1
 
@@ -55,7 +55,7 @@ class Times(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """Our part: how far exactly."""
+    """Our part of the file: exact positions."""
 
     position: int
     index_position: int
@@ -79,8 +79,8 @@ def encode_checkpoint(times: Times, progress: Progress) -> bytes:
 def decode_checkpoint(data: bytes) -> Checkpoint:
     """Read the file's contents; a short file counts as zeros.
 
-    RocketMQ's fields have no checksum. Where our part is damaged they are not believed either, and
-    one bit in them that differs from our copy was flipped: a Java broker changes more.
+    RocketMQ's fields have no checksum. If our part is damaged, they are not trusted either. If they
+    differ from our copy in a single bit, that bit was flipped: a Java broker changes more.
     """
     data = data.ljust(FILE_BYTES, b"\0")
     times, progress = _ANNEX.decode(data)

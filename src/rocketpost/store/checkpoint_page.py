@@ -1,4 +1,4 @@
-"""A small file of RocketMQ's with a part of ours behind it: 4096 bytes, big-endian.
+"""A small file of RocketMQ with our own part after its fields: 4096 bytes, big-endian.
 
     0    int64 x n   RocketMQ's fields
     64   8 bytes     a magic word, ours from here on
@@ -6,8 +6,8 @@
     ...  int64 x m   our fields
     ...  uint32      CRC-32 of everything from 64 on
 
-RocketMQ leaves what follows its fields alone, so our part outlives a visit of a Java broker; it
-counts only while those fields are the ones that it was written with. All lies in one sector.
+RocketMQ does not change the bytes after its fields, so our part survives while a Java broker uses
+the store. It is valid only while RocketMQ's fields equal our copy. All fields fit in one sector.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _CRC: Final = Struct(">I")
 
 
 class Annex:
-    """Writes and reads one kind of such files.
+    """Encodes and decodes one kind of such files.
 
     Args:
-        magic: Eight bytes that say that our part is there.
-        theirs: How many fields RocketMQ has.
-        ours: How many we have.
+        magic: Eight bytes that mark our part.
+        theirs: Number of RocketMQ's fields.
+        ours: Number of our fields.
     """
 
     def __init__(self, magic: bytes, *, theirs: int, ours: int) -> None:
@@ -44,7 +44,7 @@ class Annex:
         return (head + part + _CRC.pack(crc32(part))).ljust(FILE_BYTES, b"\0")
 
     def decode_own(self, data: bytes) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-        """Return both parts as we wrote them last, whoever wrote since; None if that is damaged."""
+        """Return both parts as we last wrote them, even if Java wrote since; None if damaged."""
         data = data.ljust(FILE_BYTES, b"\0")
         magic, *fields = self._ours.unpack_from(data, FOREIGN_BYTES)
         end = FOREIGN_BYTES + self._ours.size

@@ -1,7 +1,7 @@
-"""The upkeep thread: saves queue tails, syncs queues and index, and moves the checkpoint.
+"""The upkeep thread: saves queue tails, syncs queues and index, and advances the checkpoint.
 
-What it saves can always be made again from the commit log; the checkpoint only says from where. So
-it works seldom: when much of the log would have to be read again, or by a long interval.
+Everything it saves can be rebuilt from the commit log, starting at the checkpoint. So it saves
+rarely: after a long interval, or when a restart would have to read much of the log again.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from rocketpost.store.recovery.extent import ExtentKeeper
 logger = logging.getLogger(__name__)
 
 REPLAY_BYTES_MAX: Final = 256 * 1024 * 1024
-"""How much of the log a restart after a crash reads again, about."""
+"""Approximate number of bytes of the log that a restart after a crash reads again."""
 SYNC_ALL_COUNT_MIN: Final = 64
-"""From here on one sync of the file system costs less than one per file."""
+"""Number of files from which one sync of the file system costs less than one sync per file."""
 
 _PATIENCE_SECONDS: Final = 60.0
 """Time for which messages are accepted although no descriptor is left to save their queues."""
@@ -60,7 +60,7 @@ class Upkeep:
         on_broken: Callable[[str], None],
     ) -> None:
         self.config = config
-        """Its intervals; may be replaced while the thread runs."""
+        """Settings with the thread's intervals; may be replaced while it runs."""
         self._layout = layout
         self._files = files
         self._queues = queues
@@ -97,32 +97,32 @@ class Upkeep:
             self._thread.join()
 
     def save_blocking(self) -> None:
-        """Make queues and index durable as far as they are now, then say so in the checkpoint.
+        """Make the current queues and index durable, then record that in the checkpoint.
 
         Raises:
             StoreBroken: The commit log cannot be made durable.
-            StoreFull: The same, but later it can.
-            OSError: A file could not be written or synced; the checkpoint stays.
+            StoreFull: The commit log cannot be made durable now, but may be later.
+            OSError: A file could not be written or synced; the checkpoint is unchanged.
         """
         with self._saving:
             self.save_paused_blocking()
 
     def paused(self) -> AbstractContextManager[object]:
-        """Return a context in which nobody else saves."""
+        """Return a context in which no other thread saves."""
         return self._saving
 
     def lower_blocking(self, position: int) -> None:
-        """Promise nothing about records from ``position`` on, before the log is cut there.
+        """Lower the checkpoint to ``position``, before the log is cut there.
 
-        Call it paused. Queues and index still have those records; a start after a crash reads them
-        again.
+        Call it within :meth:`paused`. Queues and index still hold the later records; a start after
+        a crash reads them again.
 
         Raises:
             OSError: The checkpoint could not be written.
         """
         saved = self._saved
         if saved is None:
-            return  # there is no checkpoint that promises anything
+            return  # no checkpoint was saved yet
         times, progress = saved
         index_end = progress.index_end
         if self._index is not None:
@@ -136,10 +136,10 @@ class Upkeep:
         self._save_checkpoint(times, progress)
 
     def save_paused_blocking(self) -> None:
-        """Do what :meth:`save_blocking` does, in :meth:`paused`."""
+        """Do the same as :meth:`save_blocking`, within :meth:`paused`."""
         mark = self._dispatcher.mark
-        # It no longer counts the queues of deleted topics; were that not written down, a restart
-        # would know neither that they were there nor how far they had counted.
+        # The mark no longer counts the queues of deleted topics. Unless the deletions are saved, a
+        # restart would know neither of those queues nor of their last offsets.
         self._save_drops()
         self._damage.save_blocking()
         self._flusher.flush_blocking()
@@ -159,7 +159,7 @@ class Upkeep:
             mark.queue_count,
             mark.queue_end_sum,
         )
-        # Before the checkpoint, so that it never says less.
+        # Saved before the checkpoint, so that the extent is never behind it.
         self._extent.save_blocking(self._flusher.durable)
         self._save_checkpoint(times, progress)
         self._saved_at = time.monotonic()
@@ -184,7 +184,7 @@ class Upkeep:
         behind = self._dispatcher.mark.position - self.saved_position
         waited_ms = (time.monotonic() - self._saved_at) * 1000
         thorough = waited_ms >= self.config.queue_flush_thorough_ms
-        # Not even the save after recovery worked, and until one does no message is taken.
+        # Even the save after recovery failed; until a save succeeds, no message is accepted.
         failing = self.saved_position < 0
         return behind >= REPLAY_BYTES_MAX or (behind > 0 and (thorough or failing))
 
@@ -192,7 +192,7 @@ class Upkeep:
         try:
             self.save_blocking()
         except (StoreBroken, StoreFull):
-            return  # the flusher has said so
+            return  # the flusher has reported it
         except OSError as error:
             if is_shortage(error) and self._is_patient():
                 logger.warning("queues and index not saved yet reason=%s", error.strerror)
@@ -203,7 +203,7 @@ class Upkeep:
         self._on_trouble(None)
 
     def _is_patient(self) -> bool:
-        """Tell whether to wait for descriptors a little longer: nothing is wrong with the disk."""
+        """Tell whether to wait longer for file descriptors; the disk itself is not at fault."""
         now = time.monotonic()
         if self._short_since is None:
             self._short_since = now
@@ -213,7 +213,7 @@ class Upkeep:
         try:
             self._damage.save_blocking()
         except OSError as error:
-            # It was logged when it was found, and is tried again at the next wake-up.
+            # The damage was logged when it was found; the next wake-up tries to save it again.
             logger.warning("list of damage not saved reason=%s", error.strerror)
 
     def _sync_queues(self) -> None:
@@ -226,8 +226,8 @@ class Upkeep:
                 self._sync_each()
         except OSError as error:
             if is_shortage(error):
-                raise  # no file was opened, so none failed
-            # The pages may be gone, and a second try would not tell.
+                raise  # no file was opened, so no sync failed
+            # The kernel may have discarded the pages, and a second sync would not report it.
             self._on_broken(f"queue files could not be made durable: {error.strerror}")
             raise
         self._unsynced.clear()
@@ -248,7 +248,7 @@ class Upkeep:
             try:
                 fd = self._files.open(path, write=True)
             except FileNotFoundError:
-                continue  # expired or dropped meanwhile
+                continue  # the file has expired, or its topic was deleted
             try:
                 self._files.fdatasync(fd)
             finally:

@@ -1,11 +1,11 @@
-"""Carrying out a cleaning plan: which part on the loop, which on a thread.
+"""Execution of a cleaning plan, in steps on the loop and on a thread.
 
     plan_blocking      thread   reads the disk, decides (``store.retention``)
-    forget             loop     the segments are gone for readers; writes refused or taken again
-    trim_queues        loop     some queues at a time: their first offsets follow
-    unlink_blocking    thread   files of segments, queues and index that nobody can reach go
+    forget             loop     hides the segments from readers; refuses or accepts writes again
+    trim_queues        loop     raises the first offsets, some queues at a time
+    unlink_blocking    thread   deletes files of segments, queues and index that are out of use
 
-A segment goes only when everything that was made of it is on disk: never one that the flusher or
+A segment is deleted only when everything derived from it is on disk: never one that the flusher or
 the checkpoint still needs.
 """
 
@@ -31,11 +31,11 @@ from rocketpost.store.retention import CleanPlan, gather_facts_blocking, plan_cl
 logger = logging.getLogger(__name__)
 
 _MAPS_MAX: Final = 4096
-"""Segments that readers have maps of, each of which keeps a descriptor."""
+"""Largest number of segments mapped for readers; each map keeps a descriptor."""
 
 
 class Cleaning:
-    """Removes what has expired. Belongs to the loop thread, but for ``*_blocking``."""
+    """Deletes expired files. Belongs to the loop thread, except for ``*_blocking``."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Cleaning:
         self.disk_ratio = 0.0
         """Used share of the fuller partition in the last round."""
         self.why_kept: str | None = None
-        """Why the last round deleted less than it should."""
+        """Reason why the last round deleted less than it should."""
         self._untrimmed: list[ConsumeQueue] = []
         self._doomed_segments: list[str] = []
         self._doomed: list[str] = []
@@ -81,17 +81,17 @@ class Cleaning:
         held: Position | None = None,
         needed: Position | None = None,
     ) -> CleanPlan:
-        """Decide what may go; changes nothing. Any thread.
+        """Decide which segments may be deleted; changes nothing. Any thread.
 
         Args:
             now_ms: The time.
-            hour: The hour of the day where the broker runs.
-            is_asked: Whether an administrator wants expired segments to go now.
-            held: Where the oldest record lies that may not expire yet.
-            needed: Where the oldest record lies that may not go at all.
+            hour: The hour of the day in the broker's time zone.
+            is_asked: Whether an administrator wants expired segments deleted now.
+            held: Position of the oldest record that may not expire yet.
+            needed: Position of the oldest record that must not be deleted.
         """
         safe = self._safe_position()
-        # The plan never takes the last segment, so one that must stay ends the list.
+        # The plan never deletes the last segment, so the list ends with one that must stay.
         known = [s for s in self._segments.all_from_thread() if s.start <= safe]
         facts = gather_facts_blocking(
             self._files,
@@ -107,7 +107,7 @@ class Cleaning:
         return plan_cleaning(facts, self.config)
 
     def forget(self, plan: CleanPlan) -> None:
-        """Hide the segments of a plan from readers, and refuse or take writes as it says."""
+        """Hide the segments of a plan from readers, and refuse or accept writes as planned."""
         if plan.is_rejecting and not self._is_rejecting:
             logger.error("messages are refused: reason=%s", plan.why_rejecting)
         elif self._is_rejecting and not plan.is_rejecting:
@@ -133,7 +133,7 @@ class Cleaning:
                 self._damage.forget_before(first.start)
 
     def _close_idle(self, safe: int) -> None:
-        """Close segments that are written, and maps beyond what the limit of files allows."""
+        """Close fully written segments, and unmap some if the limit of open files asks for it."""
         segments = self._segments.all()
         for segment in segments:
             if segment.end <= safe:
@@ -156,14 +156,14 @@ class Cleaning:
         return bool(self._untrimmed)
 
     def unlink_blocking(self) -> int:
-        """Unlink what was hidden; returns how many files went. Any one thread at a time."""
+        """Unlink the hidden files; returns how many. Any thread, but one at a time."""
         if self._doomed_segments or self._doomed:
-            # Else a start after a crash would take them for lost.
+            # Otherwise a start after a crash would report these files as lost.
             self._save_extent()
         segments, self._doomed_segments = self._doomed_segments, []
         for path in segments:
             self._files.unlink(path)
-            # One by one, else a crash could bring back some and leave a gap.
+            # One by one, or a crash could bring some back and leave a gap.
             self._files.fsync_dir(self._layout.commit_log)
         doomed, self._doomed = self._doomed, []
         for path in doomed:

@@ -1,4 +1,4 @@
-"""Settings of the store, by RocketMQ's keys, so that an existing ``broker.conf`` works."""
+"""Settings of the store, with RocketMQ's keys, so that an existing ``broker.conf`` works."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from rocketpost.model.delay_levels import parse_delay_levels
 from rocketpost.settings import apply_clamps, option
 
 RECORD_SLACK_BYTES: Final = 64 * 1024
-"""How much longer than its body a record may be: topic, properties and fixed fields."""
+"""Largest size of a record beyond its body: topic, properties and fixed fields."""
 
 MESSAGE_BYTES_MAX: Final = FRAME_BYTES_MAX - 256 * 1024
-"""The largest body: a larger one could be stored, but no answer to a pull could hold it."""
+"""The largest body; a larger one could be stored, but would not fit in a pull response."""
 
 _ENTRY_BYTES: Final = 20
 _TIMER_PRECISION_MS_MAX: Final = 60_000
 _TIMER_ROLL_SLOTS_MAX: Final = 2 * 604_800 - 60
 _TIMER_LOG_FILE_BYTES_MIN: Final = 4096
 _INT_MAX: Final = 2**31 - 1
-"""As in Java; a timer that is told to wait longer fails, and a thread of the store with it."""
+"""Largest value, as in Java; a longer wait would fail and end a thread of the store."""
 
 
 class FlushMode(enum.Enum):
@@ -93,15 +93,15 @@ class StoreConfig:
 
     @property
     def timer_roll_window_ms(self) -> int:
-        """Longest time that a timed message waits at once; what is due later is put off again.
+        """Longest time that a timed message waits before it is stored again.
 
-        A message is stored anew before the one that waits could expire with its segment.
+        A message that is due later is stored again before its segment could expire.
         """
         kept_ms = self.reserved_hours * 3_600_000 * 2 // 3
         return min(self.timer_roll_slots * self.timer_precision_ms, kept_ms)
 
     def __post_init__(self) -> None:
-        """Check what can be checked, apply clamps, round queue files up to whole entries."""
+        """Check the values, apply clamps, and round queue files up to whole entries."""
         for key, ratio in (
             ("diskMaxUsedSpaceRatio", self.disk_ratio_max),
             ("diskSpaceCleanForciblyRatio", self.disk_ratio_force),

@@ -1,16 +1,16 @@
-"""Deleted topics, and the positions of the commit log at which that happened.
+"""Deleted topics, and the positions of the commit log at which they were deleted.
 
-The records of a deleted topic stay in the log until they expire. Were nothing written down, a queue
-rebuilt from the log would show them again, mixed with those of a topic made later under the same
-name. ``config/droppedTopics.json`` holds ``{"serial": n, "topics": {topic: {"position": P, "next":
+The records of a deleted topic stay in the log until they expire. Without this list, a queue rebuilt
+from the log would show them again, mixed with those of a later topic of the same name.
+``config/droppedTopics.json`` holds ``{"serial": n, "topics": {topic: {"position": P, "next":
 {queue id: offset}}}, "crc": c}``: records of the topic before P are dead, and its queues, if they
-are made again, go on counting at ``next``, so that no offset ever means two messages.
+are created again, continue at offset ``next``, so that no offset ever means two messages.
 
-``droppedTopics.json.bak`` is a copy of it: a lost file could give offsets a second time.
+``droppedTopics.json.bak`` is a copy: without the file, offsets could be assigned twice.
 
 A deletion first moves the queues aside in one rename, then writes this file, then unlinks. After a
-crash in between, the directory that was moved says as much as the file would have. Deletions have
-serial numbers; one that the file knows of already is not learnt again from a directory that a
+crash in between, the moved directory supplies the same facts as the file would. Deletions have
+serial numbers, so that a deletion already in the file is not read again from a directory that a
 crash brought back.
 """
 
@@ -28,7 +28,7 @@ from rocketpost.store.files import FileSystem, make_directory, read_whole_blocki
 logger = logging.getLogger(__name__)
 
 COUNTED_MAX: Final = 10_000
-"""How many deletions are remembered after their last record has expired."""
+"""Largest number of deletions remembered after their last record has expired."""
 
 
 class DroppedTopic(msgspec.Struct):
@@ -42,7 +42,7 @@ class _File(msgspec.Struct):
     serial: int = 0
     topics: dict[str, DroppedTopic] = {}
     crc: int | None = None
-    """CRC-32 of the rest, so that a changed digit shows. None in a file of an earlier version."""
+    """CRC-32 of the rest, to detect a changed digit. None in a file of an earlier version."""
 
     def checksum(self) -> int:
         return crc32(msgspec.json.encode((self.serial, self.topics)))
@@ -56,7 +56,7 @@ def _decode(data: bytes) -> _File:
 
 
 class DroppedTopics:
-    """The deletions that still matter. Changed by the loop thread; saved by any."""
+    """The deletions that still matter. The loop thread changes them; any thread saves them."""
 
     def __init__(self, files: FileSystem, path: str) -> None:
         self._files = files
@@ -65,12 +65,12 @@ class DroppedTopics:
         self.serial = 0
         """Number of the latest deletion."""
         self.is_changed = False
-        """Whether the file does not say yet what this does."""
+        """Whether there are changes that are not in the file yet."""
         self.is_copied = True
-        """Whether the file and its copy were sound and the same when they were read."""
+        """Whether the file and its copy were sound and identical when they were read."""
 
     def load_blocking(self) -> None:
-        """Read the file or its copy, whichever knows of more deletions.
+        """Read the file or its copy, whichever has the later serial number.
 
         Raises:
             StoreError: Neither can be read; guessing could bring deleted messages back.
@@ -98,8 +98,8 @@ class DroppedTopics:
         self.is_copied = len(found) == 2 and found[0] == found[1]
 
     def encode(self) -> bytes:
-        """Return the file's contents as they should be now. Any thread: it is one step."""
-        # One step is one call: the loop thread may add a deletion between two.
+        """Return the up-to-date contents of the file. Any thread: it takes a snapshot."""
+        # A single encode call, since the loop thread may add a deletion between two calls.
         stored = msgspec.json.decode(
             msgspec.json.encode(_File(self.serial, self._by_topic)), type=_File
         )
@@ -108,7 +108,7 @@ class DroppedTopics:
 
     def save_blocking(self) -> None:
         """Replace the file, durably. Any thread, one at a time."""
-        # First, so that a deletion that comes while we write is not taken for saved.
+        # Cleared first, so that a deletion made during the write does not count as saved.
         self.is_changed = False
         try:
             self._save(self.encode())
@@ -145,28 +145,28 @@ class DroppedTopics:
             self.raise_next(topic, queue_id, offset)
 
     def raise_next(self, topic: str, queue_id: int, offset: int) -> None:
-        """Note that offsets below ``offset`` of a deleted queue were given away."""
+        """Note that offsets below ``offset`` of a deleted queue were assigned."""
         dropped = self._by_topic[topic]
         if offset > dropped.next.get(queue_id, 0):
             dropped.next[queue_id] = offset
             self.is_changed = True
 
     def position(self, topic: str) -> int:
-        """Return the position before which the topic's records are dead; 0 if it never was."""
+        """Return the position before which the topic's records are dead; 0 if never deleted."""
         dropped = self._by_topic.get(topic)
         return dropped.position if dropped is not None else 0
 
     def next_offset(self, topic: str, queue_id: int) -> int:
-        """Return where a queue that is made now starts counting."""
+        """Return the first offset of a queue that is created now."""
         dropped = self._by_topic.get(topic)
         return dropped.next.get(queue_id, 0) if dropped is not None else 0
 
     def settle(self, first: int, end: int) -> None:
-        """Fit the deletions to a recovered log [``first``, ``end``).
+        """Adjust the deletions to a recovered log [``first``, ``end``).
 
-        A deletion past the end happened after records that were lost; new ones will take their
-        positions and must not count as dead. One before the start has nothing left to hide, but
-        still says where to go on counting; of those the latest are kept.
+        A deletion past the end followed records that were lost; new records will take their
+        positions and must not count as dead. A deletion before the start hides no record any more,
+        but still sets the next offsets; only the latest of those are kept.
         """
         old = [topic for topic, dropped in self._by_topic.items() if dropped.position <= first]
         for topic in old[: max(0, len(old) - COUNTED_MAX)]:

@@ -1,9 +1,9 @@
-"""File descriptors: how many the store keeps, and what happens when the process runs out of them.
+"""The store's budget of file descriptors, and its spares for when the process runs out of them.
 
-Descriptors run short when many queues and many connections are busy under a low ``ulimit -n``. That
-passes, and says nothing about the disk: it must not be taken for a failed write, after which only a
-restart would help. So caches of descriptors are sized by the limit, the server leaves the store its
-share when it accepts connections, and a few spare descriptors are given up when an open fails.
+Descriptors run short when many queues and many connections are busy under a low ``ulimit -n``. A
+shortage is temporary and no fault of the disk, so it must not be treated as a failed write, after
+which only a restart helps. So caches of descriptors are sized by the limit, the server leaves the
+store its share when it accepts connections, and a few spares are released when an open fails.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _TRANSIENT: Final = _SHORTAGE | {errno.ENOMEM, errno.EAGAIN, errno.EINTR}
 
 
 def is_shortage(error: OSError) -> bool:
-    """Tell whether a call failed for want of descriptors: nothing was tried at all."""
+    """Tell whether a call failed for lack of descriptors, before it did anything."""
     return error.errno in _SHORTAGE
 
 
 def is_transient(error: OSError) -> bool:
-    """Tell whether a call may succeed later although nothing was repaired."""
+    """Tell whether a call may succeed later without a repair."""
     return error.errno in _TRANSIENT
 
 
@@ -44,16 +44,16 @@ def cache_count_max(most: int) -> int:
 
 
 class Spares:
-    """Descriptors kept for the moment when there are no others. Thread-safe."""
+    """Descriptors kept in reserve for a shortage. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._held: list[int] = []
         self.missing = 0
-        """Number of spares given up and not regained."""
+        """Number of spares released and not yet regained."""
 
     def hold(self, count: int = SPARE_COUNT) -> None:
-        """Keep that many from now on."""
+        """Keep ``count`` spares from now on."""
         with self._lock:
             self.missing = count - len(self._held)
         self.refill()
@@ -80,22 +80,22 @@ class Spares:
         return True
 
     def refill(self) -> None:
-        """Get back those that were given up, as far as that is possible now."""
+        """Regain the spares that were released, as far as possible now."""
         with self._lock:
             while self.missing:
                 try:
                     self._held.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
                 except OSError:
-                    return  # when the next file is closed
+                    return  # tried again when the next file is closed
                 self.missing -= 1
 
 
 SPARES: Final = Spares()
-"""Those of this process; a server holds some, other programs none."""
+"""The spares of this process; a server holds some, other programs none."""
 
 
 def with_spares(call: Callable[[], T]) -> T:
-    """Make a call that opens a file, giving up spare descriptors if need be; return its result."""
+    """Make a call that opens a file, releasing spares if need be; return its result."""
     while True:
         try:
             return call()

@@ -1,7 +1,7 @@
-"""From the commit log to readers: queue entries and index entries, in log order.
+"""Dispatch of confirmed messages to queues and key index, in log order.
 
 A message waits here from its append until it is confirmed; only then can a queue or a query find
-it. After each round the dispatcher leaves a :class:`Mark`, one consistent picture that the upkeep
+it. After each round the dispatcher sets a :class:`Mark`, a consistent snapshot that the upkeep
 thread makes durable.
 """
 
@@ -25,7 +25,7 @@ _position_of = itemgetter(0)
 
 
 class Mark(NamedTuple):
-    """What was true at one moment between two rounds of dispatch."""
+    """Snapshot of positions and counts between two rounds of dispatch."""
 
     position: int
     index_position: int
@@ -43,11 +43,11 @@ class Dispatcher:
         self._index = index
         self._unindexed: list[Appended] = []
         self.pending: list[Appended] = []
-        """Appended and not yet visible, oldest first."""
+        """Messages appended and not yet visible, oldest first."""
         self.position = Position(0)
         self.why_unindexed: str | None = None
         self.ceiling: Position | None = None
-        """Nothing that ends behind this becomes visible; None if there is no bound."""
+        """No record that ends after this becomes visible; None if there is no bound."""
         self.mark = Mark(0, 0, 0, 0, 0, 0)
         self._store_ms = 0
         self._hidden_end = 0
@@ -56,7 +56,7 @@ class Dispatcher:
     def start_at(
         self, position: int, *, index_position: int, store_ms: int, is_indexed: bool = True
     ) -> None:
-        """Go on at ``position``: the end of the recovered log, or where the ceiling cuts it.
+        """Continue at ``position``: the end of the recovered log, or the ceiling within it.
 
         Args:
             position: Every record before this is visible.
@@ -74,9 +74,9 @@ class Dispatcher:
             self.why_unindexed = "the key index is behind; restart with room on the disk"
 
     def wait_for(self, hidden: list[Appended], end: int) -> None:
-        """Let the records from :attr:`position` to ``end`` wait until they are confirmed.
+        """Hold the records from :attr:`position` to ``end`` until they are confirmed.
 
-        Offsets of a queue that are missing among ``hidden`` are those of lost records.
+        Offsets of a queue that ``hidden`` does not contain belong to lost records.
         """
         assert not self.pending
         self.pending = hidden
@@ -85,10 +85,10 @@ class Dispatcher:
         self._queues.count()
 
     def set_ceiling(self, position: Position | None) -> None:
-        """Set or lift the bound of what becomes visible.
+        """Set or remove the position up to which records may become visible.
 
         Raises:
-            StoreError: What lies behind it is visible already.
+            StoreError: Records after it are visible already.
         """
         if position is not None and position < self.position:
             raise StoreError(
@@ -98,7 +98,7 @@ class Dispatcher:
         self.ceiling = position
 
     def confirm(self, position: int) -> list[Appended]:
-        """Make every message before ``position`` visible; returns those that a queue shows now."""
+        """Make every message before ``position`` visible; returns those now in a queue."""
         if self.ceiling is not None and position > self.ceiling:
             position = self._border_below(self.ceiling)
         pending = self.pending
@@ -121,18 +121,18 @@ class Dispatcher:
         return visible
 
     def _border_below(self, ceiling: int) -> int:
-        """Return the end of the last record that lies wholly before ``ceiling``."""
+        """Return the end of the last whole record before ``ceiling``."""
         count = bisect.bisect_left(self.pending, ceiling, key=_position_of)
         if count and self.pending[count - 1].end > ceiling:
             count -= 1
         return int(self.pending[count - 1].end) if count else int(self.position)
 
     def refresh_mark(self) -> None:
-        """Leave a new mark after queues were dropped."""
+        """Set a new mark after queues were dropped."""
         self._leave_mark(0)
 
     def forget_from(self, position: int) -> None:
-        """Take back messages that were appended at or after ``position`` but never written."""
+        """Withdraw messages appended at or after ``position`` but never written."""
         pending = self.pending
         count = bisect.bisect_left(pending, position, key=_position_of)
         for entry in reversed(pending[count:]):
@@ -154,7 +154,7 @@ class Dispatcher:
         self._leave_mark(0)
 
     def retry_index(self) -> bool:
-        """Index what could not be indexed for want of room; True if nothing is left."""
+        """Index the messages that had no room in the index; True if none is left."""
         waiting, self._unindexed = self._unindexed, []
         if not waiting:
             return self.why_unindexed is None
@@ -179,7 +179,7 @@ class Dispatcher:
         return [entry for entry in batch if entry.queue is not None and not entry.queue.dropped]
 
     def _put_hidden(self, batch: list[Appended]) -> list[Appended]:
-        """Do what :meth:`_put` does while records of a recovered log wait: some may be lost."""
+        """Do the same as :meth:`_put` for waiting records of a recovered log with gaps."""
         visible = [entry for entry in batch if entry.queue is not None and not entry.queue.dropped]
         for entry in visible:
             assert entry.queue is not None
@@ -203,7 +203,7 @@ class Dispatcher:
         while done < len(batch):
             if self.why_unindexed is None:
                 done += index.put_all(batch[done:] if done else batch)
-            if done < len(batch):  # a new file is needed, and may not be had
+            if done < len(batch):  # a new file is needed, and making it may fail
                 self._put_index(batch[done])
                 done += 1
 
@@ -245,7 +245,7 @@ class Dispatcher:
 
 
 def _fill(queue: ConsumeQueue, offset: int) -> None:
-    """Fill lost offsets before ``offset`` of a queue that gave them away already."""
+    """Fill the lost offsets before ``offset`` in a queue that had assigned them."""
     if queue.end < offset:
         next_offset = queue.next_offset
         queue.fill_to(offset)

@@ -1,4 +1,4 @@
-"""Messages on their way into the store, and their places once they are appended."""
+"""Messages before and after they are appended to the store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Draft(msgspec.Struct, gc=False):
-    """A message before it has a place. The caller has checked it against the limits.
+    """A message that is not appended yet. The caller has checked it against the limits.
 
     Hosts are packed by ``codec.record.pack_host``, properties by ``codec.properties``. ``keys`` are
     the words to index: the unique key first, then those of KEYS, none of them empty.
@@ -50,18 +50,18 @@ class Draft(msgspec.Struct, gc=False):
     ) -> Draft:
         """Return a copy of a stored message for another queue.
 
-        The body, the flag and the sender's address and time stay. The tags code and the keys follow
-        from the properties, by the rule that recovery uses.
+        The body, the flag and the sender's address and time stay. The tags code and the keys are
+        derived from the properties, by the rule that recovery uses.
 
         Args:
             record: The message to copy.
             topic: Topic of the copy.
             queue_id: Queue of the copy.
             store_host: Packed address of this broker.
-            sys_flag: If not the record's; the bits for IPv6 addresses are set here.
-            reconsume_times: If not the record's.
-            prepared_position: What the copy says about a message that it belongs to.
-            properties: Encoded, if not the record's.
+            sys_flag: Replaces the record's; the bits for IPv6 addresses are set here.
+            reconsume_times: Replaces the record's.
+            prepared_position: Position of a message that the copy belongs to.
+            properties: Encoded properties that replace the record's.
         """
         if properties is None:
             properties = record.properties_bytes
@@ -90,7 +90,7 @@ class Draft(msgspec.Struct, gc=False):
 
 
 class Appended(NamedTuple):
-    """A message that has its place; also what readers of its queue are told when it arrives."""
+    """An appended message; also the notice to readers of its queue when it becomes visible."""
 
     position: Position
     size: int
@@ -101,7 +101,7 @@ class Appended(NamedTuple):
     tags_code: int
     keys: tuple[str, ...]
     queue: ConsumeQueue | None
-    """None for a prepared or rolled-back message, which no queue shows."""
+    """None for a prepared or rolled-back message, which is in no queue."""
 
     @property
     def end(self) -> Position:

@@ -1,9 +1,9 @@
-"""The one door between the store and the operating system's files.
+"""The store's only interface to the operating system's files.
 
-Everything the store does to a disk goes through :class:`FileSystem`, so that a simulation can fail
-a call, tear a write or forget what was never synced. :class:`RealFiles` is the real thing; it adds
-nothing but a few fallbacks for systems that lack a call. Paths are plain strings, file descriptors
-are integers, errors are ``OSError``.
+The store uses the disk only through :class:`FileSystem`, so that a simulation can fail a call, tear
+a write or lose bytes that were never synced. :class:`RealFiles` makes the real calls, with a few
+fallbacks for systems that lack one. Paths are plain strings, file descriptors are integers, errors
+are ``OSError``.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from typing import Final, NamedTuple, Protocol
 from rocketpost.store.descriptors import SPARES, is_shortage, with_spares
 
 Buffer = bytes | bytearray | memoryview
-"""What may be written."""
+"""Types of data that can be written."""
 
 _CAN_READ_ASIDE: Final = hasattr(os, "RWF_NOWAIT") and hasattr(os, "posix_fadvise")
 _MADV_POPULATE_READ: Final = 22
 _UNREADABLE: Final = (errno.EFAULT, errno.EIO, getattr(errno, "EHWPOISON", 133))
 IOV_MAX: Final = 1024
-"""How many buffers one ``pwritev`` takes."""
+"""Largest number of buffers in one ``pwritev``."""
 
 
 class FileStat(NamedTuple):
-    """Facts about a path that the store asks for."""
+    """Facts about a path that the store uses."""
 
     size: int
     modified_ms: int
@@ -49,7 +49,7 @@ class DiskUsage(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """Used share of what this process may use, 0 to 1."""
+        """Used share of the space that this process may use, 0 to 1."""
         usable = self.used_bytes + self.free_bytes
         return self.used_bytes / usable if usable else 0.0
 
@@ -70,15 +70,15 @@ class FileSystem(Protocol):
         ...
 
     def read_aside(self, fd: int, size: int, offset: int) -> bytes:
-        """Read as ``pread`` does, and leave in the page cache only what was there before."""
+        """Read as ``pread`` does, without adding pages to the page cache."""
         ...
 
     def pwrite(self, fd: int, data: Buffer, offset: int) -> int:
-        """Write at ``offset``; returns how many bytes were taken."""
+        """Write at ``offset``; returns how many bytes were written."""
         ...
 
     def pwritev(self, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
-        """Write at most ``IOV_MAX`` buffers back to back; returns how many bytes were taken."""
+        """Write at most ``IOV_MAX`` buffers back to back; returns how many bytes were written."""
         ...
 
     def fallocate(self, fd: int, size: int) -> None:
@@ -90,9 +90,9 @@ class FileSystem(Protocol):
         ...
 
     def data_ranges(self, fd: int, offset: int, end: int) -> list[tuple[int, int]]:
-        """Return the parts of [``offset``, ``end``) that may hold other bytes than zeros.
+        """Return the parts of [``offset``, ``end``) that may hold bytes other than zeros.
 
-        A file system that does not know returns all of it.
+        A file system that cannot tell returns the whole range.
         """
         ...
 
@@ -105,23 +105,23 @@ class FileSystem(Protocol):
         ...
 
     def sync_all(self, path: str) -> bool:
-        """Make all of the file system that holds ``path`` durable; False if that is not offered."""
+        """Make the whole file system that holds ``path`` durable; False if not supported."""
         ...
 
     def map(self, fd: int, size: int) -> memoryview:
-        """Map the first ``size`` bytes read-only; unmapped when the last view of it is gone."""
+        """Map the first ``size`` bytes read-only, until the last view of them is released."""
         ...
 
     def populate(self, view: memoryview, offset: int, size: int) -> bool:
-        """Read bytes of a map into memory; returns False if the system does not offer that.
+        """Read bytes of a map into memory; returns False if the system does not support it.
 
         Raises:
-            OSError: Some of them cannot be read. To touch them would end the process (SIGBUS).
+            OSError: Some bytes cannot be read. Touching them would end the process (SIGBUS).
         """
         ...
 
     def stat(self, path: str) -> FileStat | None:
-        """Return size, modification time and kind, or None if there is nothing."""
+        """Return size, modification time and kind, or None if the path does not exist."""
         ...
 
     def usage(self, path: str) -> DiskUsage:
@@ -153,7 +153,7 @@ class FileSystem(Protocol):
         ...
 
     def lock(self, path: str) -> int:
-        """Lock a file for this opener alone, as Java does; ``BlockingIOError`` if it is taken.
+        """Lock a file exclusively, as Java does; ``BlockingIOError`` if it is locked already.
 
         The lock lasts until the returned descriptor is closed.
         """
@@ -186,10 +186,10 @@ class RealFiles:
     rename = staticmethod(os.replace)
 
     def read_aside(self, fd: int, size: int, offset: int) -> bytes:
-        """See :class:`FileSystem`; where the system cannot tell, the cache is as after a read."""
+        """See :class:`FileSystem`; if the system cannot tell, pages stay cached as after a read."""
         if not _CAN_READ_ASIDE:  # pragma: no cover - not Linux
             return os.pread(fd, size, offset)
-        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)  # else it reads ahead
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)  # no read-ahead
         buffer = bytearray(size)
         with contextlib.suppress(OSError):  # not cached, or the file system cannot tell
             if os.preadv(fd, [buffer], offset, os.RWF_NOWAIT) == size:
@@ -199,7 +199,7 @@ class RealFiles:
         return data
 
     def fallocate(self, fd: int, size: int) -> None:
-        """See :class:`FileSystem`; where the call is missing, room is not reserved."""
+        """See :class:`FileSystem`; if the call is missing, no room is reserved."""
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(fd, 0, size)
         else:  # pragma: no cover - macOS
@@ -208,7 +208,7 @@ class RealFiles:
     def data_ranges(self, fd: int, offset: int, end: int) -> list[tuple[int, int]]:
         """See :class:`FileSystem`; by ``SEEK_DATA``.
 
-        All at once: to read one part can make the kernel take what follows for data.
+        All at once, since reading one part can make the kernel report the next as data.
         """
         found = []
         try:
@@ -264,7 +264,7 @@ class RealFiles:
             mapped.madvise(_MADV_POPULATE_READ, start, offset + size - start)
         except OSError as error:
             if error.errno not in _UNREADABLE:
-                return False  # the call is not known, or there is no memory now
+                return False  # the system lacks the call, or has no memory now
             raise
         return True
 
@@ -305,8 +305,8 @@ class RealFiles:
     def lock(self, path: str) -> int:
         """See :class:`FileSystem`.
 
-        Java takes a POSIX record lock on the first byte. That kind does not hold between two
-        openers in one process, so a ``flock`` is taken as well.
+        Java takes a POSIX record lock on the first byte. Such a lock does not exclude a second
+        opener in the same process, so a ``flock`` is taken as well.
         """
         fd = _open(path, os.O_RDWR | os.O_CREAT)
         try:
@@ -328,7 +328,7 @@ def _open(path: str, flags: int) -> int:
 
 
 def write_all(files: FileSystem, fd: int, data: Buffer, offset: int) -> None:
-    """Write all of ``data`` at ``offset``, however often the system takes only a part."""
+    """Write all of ``data`` at ``offset``, with more than one call if the system writes a part."""
     taken = files.pwrite(fd, data, offset)
     if taken == len(data):
         return
@@ -340,7 +340,7 @@ def write_all(files: FileSystem, fd: int, data: Buffer, offset: int) -> None:
 
 
 def make_directory(files: FileSystem, path: str) -> None:
-    """Make a directory and its parents so that a power cut cannot take them away again."""
+    """Make a directory and its parents durably, so that a power cut cannot undo it."""
     missing = []
     while path and files.stat(path) is None:
         missing.append(path)
@@ -364,7 +364,7 @@ _SYNCFS: Final = _find_syncfs()
 
 
 def read_whole_blocking(files: FileSystem, path: str) -> bytes:
-    """Return a file's contents; nothing if there is none."""
+    """Return a file's contents; empty if there is no file."""
     found = files.stat(path)
     if found is None or not found.size:
         return b""
@@ -376,7 +376,7 @@ def read_whole_blocking(files: FileSystem, path: str) -> bytes:
 
 
 def write_whole_blocking(files: FileSystem, path: str, data: bytes) -> None:
-    """Write a file's contents and make them and its name durable; what was behind them stays."""
+    """Write to a file's start and make it and its name durable; bytes after ``data`` stay."""
     is_new = files.stat(path) is None
     fd = files.open(path, create=True)
     try:

@@ -1,7 +1,7 @@
-"""Whether a store was written by RocketMQ alone, as seen before it is opened.
+"""Detection of a store that only RocketMQ has written, before it is opened.
 
-RocketMQ leaves files alone that it does not know, and the bytes behind its own in the checkpoint.
-So a store that this program has ever opened keeps signs of it, whoever wrote to it since.
+RocketMQ does not change files that it does not know, nor the bytes after its own in the checkpoint.
+So a store that this program has ever opened keeps traces of it, even if Java wrote to it since.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from rocketpost.store.layout import Layout
 
 
 def is_foreign_blocking(layout: Layout, files: FileSystem) -> bool:
-    """Tell whether RocketMQ wrote all of a store; in doubt it did not.
+    """Tell whether RocketMQ wrote all of a store; False in doubt.
 
-    A store without RocketMQ's checkpoint is in doubt: its other files may have been lost as well.
+    A store without RocketMQ's checkpoint is in doubt: its other files may be lost as well.
     """
     checkpoint = read_whole_blocking(files, layout.checkpoint)
     if not any(checkpoint) or any(checkpoint[FOREIGN_BYTES:]):
@@ -23,7 +23,7 @@ def is_foreign_blocking(layout: Layout, files: FileSystem) -> bool:
 
 
 def _own_paths(layout: Layout) -> list[str]:
-    """Return the files and directories that RocketMQ has not."""
+    """Return the files and directories that RocketMQ does not have."""
     return [
         layout.allocating,
         layout.extent,

@@ -1,25 +1,25 @@
 """Paths under the store's root; the only place that builds or parses file names.
 
     commitlog/00000000000000000000        segments, named by the position of their first byte
-    commitlog/allocating/                 a segment until it has its full size (Java skips it)
+    commitlog/allocating/                 a segment until it has its full size (Java ignores it)
     commitlog/allocating/lock             held while a process has the commit log open
     consumequeue/{topic}/{queue}/0000...  named by the byte position of their first entry
     dropped/{serial}-{position}-{topic}/  queues of a deleted topic until they are unlinked
     index/yyyyMMddHHmmssSSS               key index
     config/*.json                         tables
-    config/known/                         names of tables that were saved once
-    timerwheel  timerlog/0000...          when messages of the timer topic are due
-    timerwheel.journal0 and 1             what the last saves changed in the wheel
-    config/timercheck                     how far the timer has come
+    config/known/                         names of tables that were saved before
+    timerwheel  timerlog/0000...          due times of messages of the timer topic
+    timerwheel.journal0 and 1             changes of the last saves to the wheel
+    config/timercheck                     progress of the timer
     checkpoint  abort  lock
     damage.json                           damaged ranges of the commit log
-    scrub.json                            how far the scrub has read the commit log
-    extent                                what log and queues must hold at least
-    truncating                            where the log is being cut
+    scrub.json                            progress of the scrub through the commit log
+    extent                                least contents that log and queues must have
+    truncating                            position at which the log is being cut
 
 ``allocating``, ``dropped``, ``config/known``, ``config/droppedTopics.json``,
 ``config/producerState.json``, ``damage.json``, ``scrub.json``, ``extent``, ``truncating`` and the
-journals are ours; the rest is RocketMQ's. ``store.heritage`` goes by that.
+journals are ours; the rest is RocketMQ's. ``store.heritage`` relies on that.
 """
 
 from __future__ import annotations
@@ -30,10 +30,9 @@ from typing import Final
 NAME_DIGITS: Final = 20
 NAME_BYTES_MAX: Final = 255
 KNOWN_NAME: Final = "known"
-"""Directory of empty files, one for each table that was saved once."""
+"""Directory of empty files, one for each table that was saved before."""
 LOG_LOCK_NAME: Final = "lock"
-"""The file among unfinished segments that is none; Java takes every file beside segments for one.
-"""
+"""Name of the lock file, in ``allocating`` because Java reads all files beside segments as such."""
 
 
 class Layout:
@@ -68,11 +67,11 @@ class Layout:
         return posixpath.join(self.commit_log, file_name(start))
 
     def unfinished_segment(self, start: int) -> str:
-        """Return where a segment is prepared before it is moved to its place."""
+        """Return the path of a segment while it is being made."""
         return posixpath.join(self.allocating, file_name(start))
 
     def timer_journal(self, parity: int) -> str:
-        """Return one of the two journals of the timer's wheel."""
+        """Return the path of one of the two journals of the timer's wheel."""
         return f"{self.timer_wheel}.journal{parity}"
 
     def topic_queues(self, topic: str) -> str:
@@ -84,12 +83,12 @@ class Layout:
         return posixpath.join(self.consume_queues, topic, str(queue_id))
 
     def dropped_topic(self, topic: str, position: int, serial: int) -> str:
-        """Return where the queues of a topic go when it is deleted at ``position``."""
+        """Return the directory to which the queues of a topic deleted at ``position`` move."""
         return posixpath.join(self.dropped, f"{serial}-{position}-{topic}")
 
 
 def parse_dropped_topic(name: str) -> tuple[str, int, int] | None:
-    """Return topic, position and serial that a directory under ``dropped`` means, or None."""
+    """Return topic, position and serial in the name of a directory of ``dropped``, or None."""
     serial, _, rest = name.partition("-")
     position, _, topic = rest.partition("-")
     if not topic or not _is_number(serial) or not _is_number(position):
@@ -103,21 +102,21 @@ def file_name(start: int) -> str:
 
 
 def parse_file_name(name: str) -> int | None:
-    """Return the offset that a file name means, or None if it is no such name."""
+    """Return the offset in a file name, or None if it is not such a name."""
     return int(name) if len(name) == NAME_DIGITS and _is_number(name) else None
 
 
 def parse_queue_id(name: str) -> int | None:
-    """Return the queue id that a directory name means, or None if it is no such name."""
+    """Return the queue id in a directory name, or None if it is not such a name."""
     return int(name) if _is_number(name) and str(int(name)) == name else None
 
 
 def is_queue(topic: str, queue_id: int) -> bool:
-    """Tell whether a queue of this name lies inside the queues directory; damaged names may not."""
+    """Tell whether a queue has a valid path in the queues directory; damaged names may not."""
     inside = topic not in ("", ".", "..") and "/" not in topic and "\0" not in topic
     return inside and queue_id >= 0 and len(topic.encode()) <= NAME_BYTES_MAX
 
 
 def _is_number(text: str) -> bool:
-    # Other scripts have digits too; a file called so is not ours.
+    # Other scripts have digits too; a file with such a name is not ours.
     return text.isascii() and text.isdecimal()

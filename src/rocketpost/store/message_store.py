@@ -1,8 +1,8 @@
-"""The store as the rest of the broker sees it.
+"""The store's interface to the rest of the broker.
 
 Messages are appended during one iteration of the loop and written together by one commit. They
-become visible when the owner calls :meth:`MessageStore.confirm`; how safe a message must be before
-that is the owner's decision (``server.log_writer``), and the store has no idea of it.
+become visible when the owner calls :meth:`MessageStore.confirm`. The owner (``server.log_writer``)
+decides how safe a message must be before that.
 
 **Invariant:** confirmed <= written <= end, durable <= written.
 """
@@ -32,7 +32,7 @@ from rocketpost.store.topic_deletion import DroppedQueues
 logger = logging.getLogger(__name__)
 
 CLOCK_STEP_MS_MAX: Final = 60_000
-"""Store times do not fall when the clock is set back by less than this; time search needs that."""
+"""Largest step back of the clock that store times ignore; search by time needs rising times."""
 
 _new = tuple.__new__
 
@@ -40,8 +40,8 @@ _new = tuple.__new__
 class MessageStore:
     """Commit log, queues and index of one broker.
 
-    Owned by the loop thread; methods named ``*_blocking`` may be called from another while no
-    method of the loop runs (opening, closing) or say otherwise.
+    Owned by the loop thread. Another thread may call ``*_blocking`` methods while no method of the
+    loop runs (opening, closing), or as they say.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class MessageStore:
         self._readiness = parts.readiness
         self._refusal_reasons = parts.readiness.refusal_reasons
         self.refuses_new: Mapping[str, str] = parts.readiness.new_refusal_reasons
-        """Why new messages are refused, always the same object; empty if they are not."""
+        """Reasons why new messages are refused, always the same object; empty if none."""
         self.segments = parts.segments
         self._allocator = parts.allocator
         self._log = parts.commit_log
@@ -110,23 +110,23 @@ class MessageStore:
         """Lock, load and recover a store.
 
         Args:
-            config: Where it is and how it behaves.
-            clock: Gives store times.
+            config: The store's settings.
+            clock: Provides store times.
             files: The file system, if not the real one.
-            accept_missing: Whether to go on without files of the commit log that are missing.
-            ceiling: Nothing behind this becomes visible, though the log has it, until
-                :meth:`set_ceiling` raises it; None if everything may be visible.
+            accept_missing: Whether to continue without missing files of the commit log.
+            ceiling: No record after this becomes visible until :meth:`set_ceiling` raises it; None
+                if all may be visible.
             on_durable: Called from a store thread after each successful sync, with the position
                 before which everything is on disk.
-            on_broken: Called from a store thread, once, when nothing will be acknowledged any more.
+            on_broken: Called once, from a store thread, when no more messages can be acknowledged.
             on_arrivals: Called on the loop thread, by :meth:`confirm`, with messages that became
                 visible.
-            on_truncated: Called with the new end when the log was cut, to make the owner's files
-                forget, durably, what followed from the records cut off. Called again after a crash.
+            on_truncated: Called with the new end when the log was cut, so that the owner durably
+                removes what it derived from the records cut off. Called again after a crash.
 
         Raises:
-            StoreLocked: Another process has it.
-            StoreError: It cannot be read with these settings.
+            StoreLocked: Another process has the store open.
+            StoreError: The store cannot be read with these settings.
         """
         store = cls(
             config,
@@ -144,11 +144,11 @@ class MessageStore:
     # -- writing
 
     def append(self, draft: Draft) -> Appended:
-        """Give a message its place; nothing is promised before :meth:`commit`.
+        """Append a message; nothing is promised before :meth:`commit`.
 
         Raises:
-            StoreFull: There is no room; what was appended before can still be committed.
-            StoreBroken: Nothing is taken any more.
+            StoreFull: There is no room; messages appended before can still be committed.
+            StoreBroken: The store accepts no more messages.
         """
         if self._refusal_reasons:
             self._parts.check_appends()
@@ -164,7 +164,7 @@ class MessageStore:
         queue_offset = queue.next_offset
         tags_code = draft.tags_code
         if topic == SCHEDULE_TOPIC:
-            # It may have been sent after this wake-up began; its delay must not begin before that.
+            # The message may be newer than this wake-up; its delay must not begin earlier.
             store_ms = self._start_batch()
             tags_code = schedule_code(draft.properties, tags_code, store_ms, self._delays_ms)
         position = log.append(draft, queue_offset, store_ms)
@@ -191,7 +191,7 @@ class MessageStore:
 
         Raises:
             StoreFull: There is no room; none of them was appended.
-            StoreBroken: Nothing is taken any more.
+            StoreBroken: The store accepts no more messages.
         """
         if self._refusal_reasons:
             self._parts.check_appends()
@@ -202,18 +202,18 @@ class MessageStore:
         """Append records of a leader as they are; returns the end of the log.
 
         The records are written, but not visible before :meth:`confirm`. ``data`` holds whole
-        records of one segment, the filler that ends the segment included. It is taken or refused as
-        a whole. An empty log may begin at the start of any segment.
+        records of one segment, including the filler that ends the segment. It is accepted or
+        refused as a whole. An empty log may begin at the start of any segment.
 
         Args:
-            position: Where the leader's log has the first byte; here it must be the end.
+            position: Position of the first byte in the leader's log; must be the end of this log.
             data: The leader's bytes.
 
         Raises:
             CorruptRecord: A record is damaged, cut short or out of sequence; nothing was changed.
             StoreError: The chunk does not belong at the end of the log; nothing was changed.
             StoreFull: There is no room; nothing was changed.
-            StoreBroken: The write failed; nothing is taken any more.
+            StoreBroken: The write failed; the store accepts no more messages.
         """
         if self._refusal_reasons:
             self._parts.check_appends()
@@ -222,14 +222,14 @@ class MessageStore:
         return chunk.end
 
     def truncate_to_blocking(self, position: Position, *, below_confirmed: bool = False) -> None:
-        """Cut the log at a record border, and queues, index and checkpoint with it.
+        """Cut the log at a record border, and cut queues, index and checkpoint to match.
 
         Durable when it returns; a crash leaves the old end or the new one. Call it while nothing
-        else uses the store, and everything appended is committed.
+        else uses the store and everything appended is committed.
 
         Args:
             position: The new end.
-            below_confirmed: Whether messages that readers have seen may go.
+            below_confirmed: Whether visible messages may be cut off.
 
         Raises:
             StoreError: The log cannot be cut there; nothing was changed.
@@ -238,20 +238,20 @@ class MessageStore:
         Truncation(self._parts).run_blocking(position, below_confirmed=below_confirmed)
 
     def stamp_ms(self) -> int:
-        """Return the least store time that a message gets which is appended now.
+        """Return the earliest store time of a message appended now.
 
-        Messages of one wake-up share theirs, so it may lie behind the clock.
+        Messages of one wake-up share one store time, so it may be behind the clock.
         """
         return self._batch_time_ms or self._clock.now_ms()
 
     def commit(self) -> Position:
-        """Write what was appended since the last commit; returns the end of it.
+        """Write the messages appended since the last commit; returns the end of the log.
 
-        Nobody can read it before :meth:`confirm`.
+        Readers do not see them before :meth:`confirm`.
 
         Raises:
             StoreFull: There was no room; everything since the last commit is undone.
-            StoreBroken: The write failed; the same, and nothing is taken any more.
+            StoreBroken: The write failed; the same, and the store accepts no more messages.
         """
         log = self._log
         self._batch_time_ms = 0
@@ -265,7 +265,7 @@ class MessageStore:
         return Position(log.end)
 
     def confirm(self, position: Position) -> list[Arrival]:
-        """Make every message before ``position`` visible; returns those that a queue shows now."""
+        """Make every message before ``position`` visible; returns those now in a queue."""
         assert position <= self._log.written
         arrivals = self._dispatcher.confirm(position)
         if self._dispatcher.why_unindexed is not None:
@@ -276,29 +276,29 @@ class MessageStore:
 
     @property
     def ceiling(self) -> Position | None:
-        """Bound of what :meth:`confirm` makes visible; None if there is none."""
+        """Position up to which :meth:`confirm` makes records visible; None if unlimited."""
         return self._dispatcher.ceiling
 
     def set_ceiling(self, position: Position | None) -> None:
-        """Bound what the next :meth:`confirm` makes visible; None lifts the bound.
+        """Set the position up to which :meth:`confirm` makes records visible; None for no limit.
 
         Raises:
-            StoreError: What lies behind it is visible already.
+            StoreError: Records after it are visible already.
         """
         self._dispatcher.set_ceiling(position)
 
     def request_flush(self) -> None:
-        """Ask the flusher thread to make what is committed durable now."""
+        """Ask the flusher thread to make committed messages durable now."""
         self._flusher.request()
 
     def drop_queues(self, topic: str) -> DroppedQueues:
-        """Forget the queues of a deleted topic; its messages can no longer be read by queue.
+        """Drop the queues of a deleted topic; its messages can no longer be read by queue.
 
-        Takes effect at once; the caller then has ``finish_blocking`` run in a thread. Queues made
-        again under this name go on counting, so that no offset ever means two messages.
+        Takes effect at once; the caller then runs ``finish_blocking`` in a thread. Queues created
+        again under this name continue their offsets, so that no offset ever means two messages.
 
         Raises:
-            StoreError: What was appended before cannot be committed; nothing was dropped.
+            StoreError: Messages appended before cannot be committed; nothing was dropped.
         """
         position = self.commit()
         try:
@@ -311,16 +311,16 @@ class MessageStore:
     # -- reading
 
     view: Callable[[int, int], memoryview | None]
-    """``view(position, size)``: bytes of the log without a copy; None if they are gone."""
+    """``view(position, size)``: bytes of the log without a copy; None if the log lacks them."""
 
     sound: Callable[..., list[Unit]]
     """``sound(topic, queue_id, offset, units)``: entries whose records may be served."""
 
     record_at: Callable[[int], Record | None]
-    """``record_at(position)``: the visible record there; None if none is, or it is damaged."""
+    """``record_at(position)``: the visible record there; None if there is none or it is damaged."""
 
     record_of: Callable[[ConsumeQueue, int, int, int], Record | None]
-    """``record_of(queue, offset, position, size)``: the record that an entry leads to, or None."""
+    """``record_of(queue, offset, position, size)``: the record of a queue entry, or None."""
 
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """Return a queue, or None if it never had a message."""
@@ -333,36 +333,36 @@ class MessageStore:
     def find(
         self, topic: str, key: str, *, count_max: int, begin_ms: int, end_ms: int
     ) -> list[Position]:
-        """Return where messages with this key may lie, newest first; hashes may collide."""
+        """Return positions of messages that may have this key, newest first; hashes can collide."""
         if self.index is None:
             return []
         before = self._dispatcher.position
         return self.index.find(topic, key, count_max, begin_ms, end_ms, before=before)
 
     def store_time_at(self, position: int) -> int:
-        """Return the store time of the record at ``position``; -1 if it is gone."""
+        """Return the store time of the record at ``position``; -1 if it cannot be read."""
         return self._log.store_time(position)
 
     # -- state
 
     @property
     def first_position(self) -> Position:
-        """Position of the oldest byte that is kept."""
+        """Position of the oldest byte kept."""
         return Position(self._log.first)
 
     @property
     def end_position(self) -> Position:
-        """Position that the next record gets."""
+        """Position of the next record."""
         return Position(self._log.end)
 
     @property
     def written_position(self) -> Position:
-        """Everything before is in the files, and survives the death of this process."""
+        """Position before which everything is in the files, and survives a kill of the process."""
         return Position(self._log.written)
 
     @property
     def durable_position(self) -> Position:
-        """Everything before is on disk."""
+        """Position before which everything is on disk."""
         return self._flusher.durable
 
     @property
@@ -372,7 +372,7 @@ class MessageStore:
 
     @property
     def confirmed_position(self) -> Position:
-        """Everything before is visible."""
+        """Position before which everything is visible."""
         return self._dispatcher.position
 
     @property
@@ -382,7 +382,7 @@ class MessageStore:
 
     @property
     def writable(self) -> bool:
-        """Whether new messages are taken."""
+        """Whether new messages are accepted."""
         return self._readiness.is_ready
 
     @property
@@ -396,7 +396,7 @@ class MessageStore:
         return self._readiness.is_broken
 
     def check_writable(self) -> None:
-        """Check that new messages are accepted, after retrying what found no room before.
+        """Check that new messages are accepted, after retrying index entries that found no room.
 
         Raises:
             StoreFull: There is no room, or hardly any.
@@ -407,26 +407,26 @@ class MessageStore:
         self._readiness.check()
 
     def set_disk_full(self, why: str | None) -> None:
-        """Take no new messages because the disk is nearly full, or take them again. Any thread.
+        """Refuse new messages because the disk is nearly full, or accept them. Any thread.
 
-        Appends still succeed: what delivers or moves messages that were taken before needs room.
+        Appends still succeed: delivering or moving messages accepted before needs them.
         """
         self._readiness.set_nearly_full(why)
 
     # -- upkeep
 
     def configure(self, config: StoreConfig) -> None:
-        """Take settings that may change while the store is open: intervals and retention."""
+        """Apply settings that may change while the store is open: intervals and retention."""
         self.cleaning.config = config
         self._upkeep.config = config
         self._flusher.interval_ms = config.flush_interval_ms
         self.integrity.configure(config)
 
     def flush_blocking(self) -> None:
-        """Return once everything that is written now is on disk. Any thread.
+        """Return once everything written before the call is on disk. Any thread.
 
         Raises:
-            StoreBroken: It cannot be made durable.
+            StoreBroken: The log cannot be made durable.
         """
         self._flusher.flush_blocking()
 
@@ -441,7 +441,7 @@ class MessageStore:
     def close_blocking(self) -> None:
         """Stop cleanly: everything on disk, checkpoint exact, nothing left to recover.
 
-        A broken store is only let go; its next start recovers it.
+        A broken store is only released; its next start recovers it.
         """
         if not self._parts.lock.is_held:
             return
@@ -486,7 +486,7 @@ class MessageStore:
         return appended
 
     def _start_batch(self) -> int:
-        """Read the clock: once per wake-up, and for each message whose delay begins now."""
+        """Read the clock: once per wake-up, and for each delayed message."""
         now_ms = self._clock.now_ms()
         if now_ms < self._store_ms:
             if self._store_ms - now_ms > CLOCK_STEP_MS_MAX:

@@ -1,4 +1,4 @@
-"""The components of a store: put together, recovered and started in order, and let go again."""
+"""The components of a store: assembly, recovery, start and release in the right order."""
 
 from __future__ import annotations
 
@@ -145,15 +145,15 @@ class StoreParts:
         )
 
     def open_blocking(self, *, accept_missing: bool, ceiling: Position | None) -> Recovered:
-        """Lock, recover and start the store; returns what recovery found.
+        """Lock, recover and start the store; returns the result of recovery.
 
         Args:
-            accept_missing: Whether to go on without missing files of the commit log.
-            ceiling: Nothing behind this is visible; None if everything is.
+            accept_missing: Whether to continue without missing files of the commit log.
+            ceiling: No record after this is visible; None if all are.
 
         Raises:
-            StoreLocked: Another process has it.
-            StoreError: It cannot be read with these settings.
+            StoreLocked: Another process has the store open.
+            StoreError: The store cannot be read with these settings.
         """
         self.lock.take_blocking()
         self.dispatcher.ceiling = ceiling
@@ -169,16 +169,16 @@ class StoreParts:
         return recovered
 
     def finish_truncation_blocking(self, position: Position) -> None:
-        """Have the owner forget what followed from the records cut off, then say that it is done.
+        """Notify the owner of the cut, then remove the file that marks it as unfinished.
 
         Raises:
-            OSError: That cannot be said; the next start cuts the log again.
+            OSError: The file cannot be removed; the next start cuts the log again.
         """
         self._on_truncated(position)
         self.truncation_file.remove_blocking()
 
     def check_appends(self) -> None:
-        """Check that appends are accepted, after retrying what found no room before.
+        """Check that appends are accepted, after retrying index entries that found no room.
 
         Raises:
             StoreFull: There is no room.
@@ -203,18 +203,18 @@ class StoreParts:
         return chunk
 
     def _begin_at(self, position: Position, store_ms: int) -> None:
-        """Count from ``position``, with which an empty log began."""
+        """Start all positions at ``position``, where an empty log began."""
         self.flusher.durable = max(self.flusher.durable, position)
         self.integrity.check.start_at(position)
         self.dispatcher.start_at(position, index_position=position, store_ms=store_ms)
 
     def release_blocking(self, *, clean: bool = False) -> None:
-        """Close every file; with ``clean``, say that there is nothing to recover."""
+        """Close every file; with ``clean``, mark that there is nothing to recover."""
         self.integrity.scrub.close_blocking()
         self.allocator.close_blocking()
         self.queue_files.close()
         if self.index is not None:
-            with contextlib.suppress(OSError):  # what is not saved is built again
+            with contextlib.suppress(OSError):  # entries not saved are rebuilt
                 self.index.close_blocking()
         self.segments.close()
         self.extent_file.close()
@@ -272,8 +272,8 @@ class StoreParts:
         )
         self.readiness.set_unindexed(self.dispatcher.why_unindexed)
         self.flusher.start(recovered.end)
-        # It says how far the ceiling lets readers see before queues are cut there: entries behind
-        # it that a crash leaves are then no surprise.
+        # The checkpoint is saved at the ceiling before queues are cut there, so that a start after
+        # a crash expects entries after it.
         self._save_recovered()
         if self._cut is not None:
             if self.checkpointer.saved_position < 0:
@@ -296,6 +296,6 @@ class StoreParts:
             self.readiness.set_trouble(f"queues or index could not be saved: {error.strerror}")
 
     def _note_durable_from_thread(self, position: Position) -> None:
-        # First, so that a start after a kill knows of everything that was acknowledged.
+        # Written first, so that a start after a kill knows the end of all acknowledged messages.
         self.extent.note_from_thread(position)
         self._on_durable(position)

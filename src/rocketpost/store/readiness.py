@@ -1,14 +1,14 @@
-"""The reasons for which a store refuses messages.
+"""The reasons why a store refuses messages.
 
     broken     a write or a sync failed: only a restart helps
-    closed     it is being closed
+    closed     the store is being closed
     queues     queues or index could not be saved
-    index      the index finds no room
-    (nearly)   the disk is nearly full: only *new* messages are refused, what delivers or moves
-               messages that were taken before still finds room
+    index      there is no room for the index
+    (nearly)   the disk is nearly full: only *new* messages are refused; delivering or moving
+               messages accepted before still works
 
-The first four refuse every append. Reasons are set from any thread and looked at with every
-message, so they are dictionaries that are nearly always empty.
+The first four refuse every append. Reasons are set by any thread and checked for every message, so
+they are dictionaries that are nearly always empty.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ _NEARLY_FULL: Final = "nearly"
 
 
 class Readiness:
-    """Keeps the reasons of one store. Thread-safe: each step is a single one.
+    """Keeps the reasons of one store. Thread-safe: each step is atomic.
 
     Args:
-        on_broken: Called once, in the thread that found out.
+        on_broken: Called once, in the thread that found the failure.
     """
 
     def __init__(self, *, on_broken: Callable[[str], None]) -> None:
         self._on_broken = on_broken
         self.refusal_reasons: dict[str, str] = {}
-        """Why appends are refused; empty if they are not."""
+        """Reasons why appends are refused; empty if none."""
         self.new_refusal_reasons: dict[str, str] = {}
-        """Why new messages are refused: the reasons above, and a disk that is nearly full."""
+        """Reasons why new messages are refused: those above, and a nearly full disk."""
 
     @property
     def is_ready(self) -> bool:
-        """Whether new messages are taken."""
+        """Whether new messages are accepted."""
         return not self.new_refusal_reasons
 
     @property
@@ -57,7 +57,7 @@ class Readiness:
 
     @property
     def is_unindexed_only(self) -> bool:
-        """Whether all would be well if the index found room."""
+        """Whether a lack of room for the index is the only reason."""
         return list(self.refusal_reasons) == [_INDEX]
 
     def check(self) -> None:
@@ -85,25 +85,25 @@ class Readiness:
             raise StoreFull(self.why_not or "the store takes nothing now")
 
     def break_from_thread(self, why: str) -> None:
-        """Take nothing any more."""
+        """Refuse all messages from now on."""
         if _BROKEN not in self.refusal_reasons:
             self._set(_BROKEN, why)
             self._on_broken(why)
 
     def close(self) -> None:
-        """Take nothing any more, since the store is closed."""
+        """Refuse all messages from now on, since the store is closed."""
         self._set(_CLOSED, "the store is closed")
 
     def set_trouble(self, why: str | None) -> None:
-        """Note why queues or index are not saved, or that they are."""
+        """Set the reason why queues or index are not saved, or clear it."""
         self._set(_QUEUES, why)
 
     def set_unindexed(self, why: str | None) -> None:
-        """Note why the index takes nothing, or that it does."""
+        """Set the reason why the index accepts no entries, or clear it."""
         self._set(_INDEX, why)
 
     def set_nearly_full(self, why: str | None) -> None:
-        """Note that the disk is nearly full, or is so no more."""
+        """Set the reason that the disk is nearly full, or clear it."""
         _put(self.new_refusal_reasons, _NEARLY_FULL, why)
 
     def _set(self, kind: str, why: str | None) -> None:

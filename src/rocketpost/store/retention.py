@@ -1,21 +1,21 @@
 """Choice of the segments that may be deleted, and the check that there is room to write.
 
-:func:`plan_cleaning` decides from facts and touches nothing; :func:`gather_facts_blocking` reads
-the facts. The store carries a plan out: it forgets the segments, then unlinks them on a thread of
-its own, then tells queues and index where the log begins now.
+:func:`plan_cleaning` decides from facts and changes nothing; :func:`gather_facts_blocking` reads
+the facts. The store executes a plan (``store.cleaning``): it hides the segments from readers, trims
+the queues, then unlinks the files on a thread.
 
     now and then     the hour is one of ``deleteWhen``, or the partition is over
-                     ``diskMaxUsedSpaceRatio``, or an administrator asked: expired segments go
-    over the second  ``diskSpaceCleanForciblyRatio``: unexpired ones go too, oldest first, if
+                     ``diskMaxUsedSpaceRatio``, or an administrator asked: delete expired ones
+    over the second  ``diskSpaceCleanForciblyRatio``: delete others too, oldest first, if
                      ``cleanFileForciblyEnable``
-    over the third   ``diskSpaceWarningLevelRatio``: also, writes are rejected, until the partition
-                     is back under the second
+    over the third   ``diskSpaceWarningLevelRatio``: also reject writes, until the partition
+                     is below the second again
 
-Expired segments stay while somebody holds them; what is forced out goes all the same. What the
-broker itself still has to deliver is forced out by nothing: from there on every segment stays, and
-a disk that fills up for that reason ends in refused sends, not in lost messages. At most
-``deleteFileBatchMax`` segments go in one round, the last one never. Unlike RocketMQ, which takes a
-full batch, we force out no more than brings the partition under the forcing level.
+Expired segments stay while they are held, but can still be forced out. Messages that the broker
+itself has yet to deliver are never forced out: every segment from there on stays, and if the disk
+fills up, sends are refused and no message is lost. At most ``deleteFileBatchMax`` segments are
+deleted in one round, and never the last. Unlike RocketMQ, which deletes a full batch, we force out
+only enough to bring the partition under the forcing level.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _HOUR_MS = 3_600_000
 
 
 class SegmentFact(NamedTuple):
-    """One segment: where it begins, how long it is, when it was last written."""
+    """One segment: its start, its size, and the time of its last write."""
 
     start: Position
     size: int
@@ -43,9 +43,8 @@ class CleanFacts(NamedTuple):
     """Facts that a plan is made from.
 
     ``segments`` are oldest first. ``usages`` are the partitions of the commit log and of the
-    queues; None where it could not be read. ``is_rejecting`` is what the last plan said. From
-    ``held`` on nothing may expire, though the disk may force it out; from ``needed`` on nothing may
-    go at all.
+    queues; None if it could not be read. ``is_rejecting`` is that of the last plan. Records from
+    ``held`` on may not expire, but can be forced out; those from ``needed`` on must not be deleted.
     """
 
     segments: Sequence[SegmentFact]
@@ -59,9 +58,10 @@ class CleanFacts(NamedTuple):
 
 
 class CleanPlan(NamedTuple):
-    """Plan: segments to delete (oldest first) and why, and why writes are rejected, if so.
+    """Segments to delete (oldest first), and the reasons to delete them and to reject writes.
 
-    ``why_kept`` says why fewer go than should, ``ratio`` how full the fuller partition is.
+    ``why_kept`` is the reason why fewer are deleted than should be; ``ratio`` is the used share of
+    the fuller partition.
     """
 
     gone: tuple[Position, ...]
@@ -85,7 +85,7 @@ class Levels(NamedTuple):
 
 
 def levels_of(config: StoreConfig) -> Levels:
-    """Return the levels that the settings say."""
+    """Return the levels in the settings."""
     return Levels(
         clean=config.disk_ratio_max / 100,
         force=config.disk_ratio_force / 100,
@@ -94,7 +94,7 @@ def levels_of(config: StoreConfig) -> Levels:
 
 
 def plan_cleaning(facts: CleanFacts, config: StoreConfig) -> CleanPlan:
-    """Decide what goes and whether writes do."""
+    """Decide which segments to delete, and whether to reject writes."""
     levels = levels_of(config)
     ratios = [usage.ratio for usage in facts.usages if usage is not None]
     ratio = max(ratios, default=0.0)
@@ -118,15 +118,15 @@ def plan_cleaning(facts: CleanFacts, config: StoreConfig) -> CleanPlan:
 
 
 def check_levels(wanted: StoreConfig, current: StoreConfig, *, ratio: float) -> None:
-    """Check that lower levels do not have messages deleted or refused at once.
+    """Check that lower levels do not cause messages to be deleted or refused at once.
 
     Args:
-        wanted: The settings that somebody wants.
+        wanted: The new settings.
         current: The settings in force.
-        ratio: How full the disk is.
+        ratio: Used share of the disk.
 
     Raises:
-        ConfigError: They do; the text says which level and how full the disk is.
+        ConfigError: They would; the text names the level and the used share.
     """
     after, before = levels_of(wanted), levels_of(current)
     for key, high, low, what in (
@@ -193,18 +193,18 @@ def gather_facts_blocking(
     held: Position | None = None,
     needed: Position | None = None,
 ) -> CleanFacts:
-    """Read from the disk what a plan needs.
+    """Read the facts for a plan from the disk.
 
     Args:
         files: The file system.
-        segments: Start, size and path of each, oldest first; one whose file is gone counts as old.
+        segments: Start, size and path of each, oldest first; one without a file counts as old.
         paths: A path on each partition that matters: the commit log's, the queues'.
         now_ms: The time.
-        hour: The hour of the day where the broker runs.
-        is_rejecting: What the last plan said.
-        is_asked: Whether an administrator wants expired segments to go now.
-        held: Where the oldest record lies that somebody still needs.
-        needed: Where the oldest record lies that the broker has to deliver.
+        hour: The hour of the day in the broker's time zone.
+        is_rejecting: Whether the last plan rejected writes.
+        is_asked: Whether an administrator wants expired segments deleted now.
+        held: Position of the oldest record that is still needed.
+        needed: Position of the oldest record that the broker has to deliver.
     """
     found = []
     for start, size, path in segments:

@@ -1,10 +1,10 @@
-"""Ownership of a store, and whether its last owner left in order.
+"""Ownership of a store, and detection of an unclean stop of its last owner.
 
 lock    held while a process has the store open; Java takes the same lock
-abort   exists while the store is open; one that is found tells of an unclean stop
+abort   exists while the store is open; if it exists at a start, the last stop was unclean
 
-The commit log may lie elsewhere (``storePathCommitLog``) and so be named by two stores. It has a
-lock of its own, which says whose it is.
+The commit log may be elsewhere (``storePathCommitLog``), so two stores may name the same one. It
+has its own lock, which names its owner.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 class Guard:
-    """Lock and abort file of one store. Not thread-safe: opening and closing use it."""
+    """Lock and abort file of one store. Not thread-safe: used to open and close the store."""
 
     def __init__(self, files: FileSystem, layout: Layout) -> None:
         self._files = files
@@ -30,7 +30,7 @@ class Guard:
 
     @property
     def is_held(self) -> bool:
-        """Whether this process has the store."""
+        """Whether this process holds the store."""
         return self._lock_fd >= 0
 
     @property
@@ -42,7 +42,7 @@ class Guard:
         """Make the store's root and its commit log if need be, and lock both.
 
         Raises:
-            StoreLocked: Another process has one of them.
+            StoreLocked: Another process has locked one of them.
             StoreError: One cannot be made or locked.
         """
         root = self._layout.root
@@ -78,7 +78,7 @@ class Guard:
             self._files.ftruncate(self._log_lock_fd, 0)
             write_all(self._files, self._log_lock_fd, owner.encode(), 0)
         except OSError as error:
-            # It only helps another broker to say who has the log; a full disk must not stop us.
+            # The text only helps another broker to name the owner; a full disk must not stop us.
             logger.warning(
                 "owner of the commit log not noted path=%s reason=%s", path, error.strerror
             )
@@ -93,7 +93,7 @@ class Guard:
             ) from error
 
     def mark_open_blocking(self) -> None:
-        """Leave the abort file, durably: from here on a crash is noticed."""
+        """Write the abort file, durably: from here on a crash is detected."""
         fd = self._files.open(self._layout.abort, create=True)
         try:
             write_all(self._files, fd, str(os.getpid()).encode(), 0)
@@ -103,7 +103,7 @@ class Guard:
         self._files.fsync_dir(self._layout.root)
 
     def release_blocking(self, *, clean: bool) -> None:
-        """Give the store up; with ``clean``, say that there is nothing to recover."""
+        """Release the store; with ``clean``, mark that there is nothing to recover."""
         if clean:
             self._files.unlink(self._layout.abort)
             self._files.fsync_dir(self._layout.root)

@@ -1,11 +1,11 @@
-"""Checksums of tables under ``config/``, and markers that a table was saved once.
+"""Checksums of tables under ``config/``, and markers of tables that were saved before.
 
 The last member of the JSON object is ``"rocketpostCheck":"CRC"``: the CRC-32, in hexadecimal, of
-the text without that member. RocketMQ ignores it when it reads, and drops it when it writes; a text
-without it is taken as it is.
+the text without that member. RocketMQ ignores it when it reads, and omits it when it writes; a text
+without it is accepted unchecked.
 
-An empty file ``config/known/NAME`` says that the table was saved once. If neither the table nor its
-backup is there any more, it was not the first start: somebody lost it.
+An empty file ``config/known/NAME`` marks that the table was saved before. If neither the table nor
+its backup exists then, this is not the first start: the table was lost.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def without_check(data: bytes) -> bytes:
     """Return the text without its checksum.
 
     Raises:
-        StoreError: The text is not the one that the checksum was made of.
+        StoreError: The text does not match the checksum.
     """
     found = _find_check(data)
     if found is None:
@@ -47,7 +47,7 @@ def without_check(data: bytes) -> bytes:
 
 
 class Marker:
-    """The empty file that says that a table was saved once. Any one thread at a time."""
+    """The empty file that marks a table as saved before. Any thread, but one at a time."""
 
     def __init__(self, files: FileSystem, table_path: str) -> None:
         self._files = files
@@ -56,11 +56,11 @@ class Marker:
         self._is_set = False
 
     def is_set_blocking(self) -> bool:
-        """Tell whether the table was saved once."""
+        """Tell whether the table was saved before."""
         return self._files.stat(self._path) is not None
 
     def set_blocking(self) -> None:
-        """Note that the table is saved. A power cut may take the note, which harms nobody."""
+        """Mark the table as saved. A power cut may remove the marker, which does no harm."""
         if not self._is_set:
             self._files.mkdir(self._directory)
             self._files.close(self._files.open(self._path, create=True))

@@ -1,12 +1,11 @@
-"""Small tables under ``config/``: whole files, replaced at once, with the one before as ``.bak``.
+"""Small tables under ``config/``: whole files, replaced at once, the last version as ``.bak``.
 
-What the bytes mean is not known here; a decoding function that the owner gives tells good from bad,
-and so does a checksum (``store.table_check``). Saving goes through ``{file}.tmp``, which is on disk
-before it gets its name, so at every moment the file or its ``.bak`` is one that was saved whole.
-RocketMQ reads and leaves the same two names.
+The owner's decoding function and a checksum (``store.table_check``) detect a damaged file. A save
+writes ``{file}.tmp`` to disk before it is renamed, so at every moment the file or its ``.bak`` is
+one that was saved whole. RocketMQ reads and writes the same two names.
 
-A table that is damaged, and one that was saved before and is gone, is never taken for an empty one:
-its ``.bak`` steps in, or what it held is found elsewhere, or the start is refused.
+A table that is damaged, or was saved before and is missing, is never treated as empty: its ``.bak``
+is used, or its contents are found elsewhere, or the start is refused.
 """
 
 from __future__ import annotations
@@ -29,15 +28,15 @@ class TableFile(Generic[T]):
     """One table on disk. Not thread-safe: one save at a time.
 
     Args:
-        path: The file; ``.bak``, ``.tmp`` and ``.damaged`` lie beside it.
+        path: The file; ``.bak``, ``.tmp`` and ``.damaged`` are beside it.
         files: The file system.
-        decode: Turns the bytes into the table; raises ``ValueError`` or a ``RocketpostError``
-            if they are none.
+        decode: Turns the bytes into the table; raises ``ValueError`` or a ``RocketpostError`` if
+            they are not a table.
         empty: Makes the table of a store that has no such file.
-        is_guarded: Whether the file has a checksum, and it is remembered that it was saved once, so
-            that a table which is missing later is known to be lost.
-        without: What happens if the table is lost and a broker starts without it, in words; None
-            if it must not.
+        is_guarded: Whether the file has a checksum, and a marker that it was saved before, so that
+            a table missing later is known to be lost.
+        without: Description of a start without a lost table; None if a broker must not start
+            without it.
     """
 
     def __init__(
@@ -57,7 +56,7 @@ class TableFile(Generic[T]):
         self._marker = Marker(files, path) if is_guarded else None
         self._without = without
         self.repair = ""
-        """Problem found when the table was loaded, and what was done about it."""
+        """Problem found when the table was loaded, and its repair."""
 
     @property
     def was_saved(self) -> bool:
@@ -67,11 +66,11 @@ class TableFile(Generic[T]):
         return is_there or (self._marker is not None and self._marker.is_set_blocking())
 
     def load_blocking(self) -> T:
-        """Return the table of the file, else of its ``.bak``, else an empty one.
+        """Return the table in the file or in its ``.bak``, or an empty one if neither exists.
 
         Raises:
-            StoreError: There was a file, neither it nor its ``.bak`` can be read, and there must be
-                one.
+            StoreError: The table was saved before, neither the file nor its ``.bak`` can be read,
+                and the broker must not start without it.
         """
         main, backup = self._read(self._path), self._read(self._path + ".bak")
         problem = "is missing" if main is None else "is empty"
@@ -88,7 +87,7 @@ class TableFile(Generic[T]):
             table = self._decode(without_check(backup))
         except (ValueError, RocketpostError) as error:
             return self._lost(f"{self._path} {problem}, and {self._path}.bak is damaged: {error}")
-        if main is not None:  # else the next save would put it in the place of the good .bak
+        if main is not None:  # or the next save would overwrite the good .bak with it
             self._files.rename(self._path, self._path + ".damaged")
         self.repair = f"{posixpath.basename(self._path)} {problem}; the one saved before it is used"
         logger.warning("table %s; the one saved before it is used path=%s", problem, self._path)
@@ -108,10 +107,10 @@ class TableFile(Generic[T]):
         return self._empty()
 
     def save_blocking(self, data: bytes) -> None:
-        """Return once ``data`` is the file on disk; after an ``OSError`` the one before still is.
+        """Replace the file with ``data``, durably; after an ``OSError`` the last version stays.
 
         Raises:
-            StoreError: ``data`` would not be readable again; nothing was changed.
+            StoreError: ``data`` could not be decoded again; nothing was changed.
         """
         try:
             self._decode(data)

@@ -1,6 +1,6 @@
-"""Deleting the queues of a topic from the disk: written down first, then unlinked.
+"""Deletion of a topic's queues from the disk: recorded first, then unlinked.
 
-``store.queue.table`` has moved them aside by then, and ``store.deleted_topics`` knows of it.
+``store.queue.table`` has moved them aside by then, and ``store.deleted_topics`` has the deletion.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ logger = logging.getLogger(__name__)
 
 
 class Dropping:
-    """Saves deletions and carries them out. Thread-safe: one at a time.
+    """Saves deletions and unlinks the files. Thread-safe: one call at a time.
 
     Args:
-        directory: Where the queues of deleted topics were moved to.
+        directory: The directory to which the queues of deleted topics were moved.
     """
 
     def __init__(self, files: FileSystem, directory: str, drops: DroppedTopics) -> None:
@@ -53,10 +53,10 @@ class Dropping:
 
 
 class DroppedQueues:
-    """What is left to do on disk after ``MessageStore.drop_queues``.
+    """The rest of the work on disk after ``MessageStore.drop_queues``.
 
     Args:
-        checkpoint: Saves where queues and index stand.
+        checkpoint: Saves queues, index and checkpoint.
     """
 
     def __init__(self, dropping: Dropping, *, checkpoint: Callable[[], None]) -> None:
@@ -68,7 +68,7 @@ class DroppedQueues:
         self._dropping.save_blocking()
         self._dropping.unlink_blocking()
         try:
-            # A checkpoint that counts queues which are gone makes a restart read the whole log.
+            # A checkpoint that counts dropped queues makes a restart read the whole log.
             self._checkpoint()
         except (OSError, StoreBroken) as error:
             logger.warning("checkpoint not moved after a deletion reason=%s", error)

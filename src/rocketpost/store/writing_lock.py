@@ -1,7 +1,7 @@
-"""A lock that the loop thread gets next, however often other threads take it.
+"""A lock that gives the loop thread precedence over other threads.
 
-A thread that saves thousands of queues takes and releases a plain lock so fast that whoever else
-wants it may wait until all are saved.
+A thread that saves thousands of queues takes and releases a plain lock so fast that another thread
+may have to wait until all are saved.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ _YIELD_SECONDS: Final = 0.0002
 
 
 class WritingLock:
-    """Held by one thread at a time. Thread-safe; the loop thread enters by :meth:`first`."""
+    """A lock for one thread at a time. The loop thread enters by :meth:`first`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._is_loop_waiting = False
 
     def locked(self) -> bool:
-        """Tell whether somebody holds it."""
+        """Tell whether a thread holds the lock."""
         return self._lock.locked()
 
     def __enter__(self) -> None:
@@ -39,7 +39,7 @@ class WritingLock:
 
     @contextlib.contextmanager
     def first(self) -> Iterator[None]:
-        """Hold it before any other thread that waits for it; for the loop thread alone."""
+        """Hold the lock before any other waiting thread; for the loop thread alone."""
         self._is_loop_waiting = True
         self._lock.acquire()
         self._is_loop_waiting = False

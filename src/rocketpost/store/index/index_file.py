@@ -1,13 +1,13 @@
-"""One file of the key index: a hash table that only grows, RocketMQ's format byte for byte.
+"""One file of the key index: a hash table that only grows, exactly in RocketMQ's format.
 
     header   40 bytes   begin time 8, end time 8, begin position 8, end position 8,
                         used slots 4, number of the next entry 4 (the first is 1)
     slots    4 each     number of the newest entry of the chain; 0 = none
     entries  20 each    key hash 4, position 8, seconds since begin time 4, previous entry 4
 
-Integers are big-endian. An entry is written before the slot that leads to it, and the header last,
-so a process that dies in between leaves a table without the entry, not a broken one. Which files
-there are is ``store.index.key_index``'s business.
+Integers are big-endian. An entry is written before the slot that points to it, and the header last,
+so a process that dies in between leaves a table without the entry, not a broken one.
+``store.index.key_index`` manages the set of files.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _write_header = _HEADER.pack_into
 
 @runtime_checkable
 class WritableMaps(Protocol):
-    """A file system that maps files for writing itself, as simulated ones do."""
+    """A file system with its own writable maps, such as a simulated one."""
 
     def map_writable(self, fd: int, size: int) -> memoryview:
         """Map the first ``size`` bytes, shared with the file."""
@@ -55,7 +55,7 @@ def file_bytes(slot_count: int, entry_count_max: int) -> int:
 
 
 class IndexFile:
-    """One open file. Not thread-safe but for :meth:`sync_blocking`."""
+    """One open file. Not thread-safe, except for :meth:`sync_blocking`."""
 
     def __init__(
         self, path: str, *, files: FileSystem, slot_count: int, entry_count_max: int
@@ -117,14 +117,14 @@ class IndexFile:
         return self.next_entry / self._entry_count_max
 
     def start_after(self, end_ms: int, end_position: int) -> None:
-        """Begin an empty file where the one before ended."""
+        """Begin an empty file at the end of the previous one."""
         self.begin_ms = self.end_ms = end_ms
         self.begin_position = self.end_position = end_position
         self.next_entry = 1
         self._store_header()
 
     def put(self, entries: Iterable[tuple[int, int, int]]) -> None:
-        """Add entries of hash, position and store time; the caller has made sure of room."""
+        """Add entries of hash, position and store time; the caller has checked the room."""
         data, number = self._map, self.next_entry
         slot_count, entries_at = self._slot_count, self._entries_at
         end_ms, seconds_of, seconds = self.end_ms, -1, 0
@@ -165,10 +165,10 @@ class IndexFile:
         )
 
     def chain(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int | None]:
-        """Yield, newest first, the position of each entry that matches, and None for the others.
+        """Yield, newest first, the position of each matching entry, and None for each other.
 
-        Numbers in a chain only fall, so a chain that was overwritten with nonsense ends too. Times
-        are kept in whole seconds, so a match may be up to a second older than ``begin_ms``.
+        Numbers in a chain only decrease, so even a chain of damaged numbers ends. Times are stored
+        in whole seconds, so a match may be up to a second older than ``begin_ms``.
         """
         slot_at = HEADER_BYTES + key_hash % self._slot_count * SLOT_BYTES
         (number,) = _read_slot(self._map, slot_at)
@@ -177,17 +177,17 @@ class IndexFile:
             bound = number
             entry_at = self._entries_at + number * ENTRY_BYTES
             found, position, seconds, number = _read_entry(self._map, entry_at)
-            # RocketMQ counts the first entry's seconds from the end of the file before.
+            # RocketMQ counts the first entry's seconds from the end of the previous file.
             stored_ms = self.begin_ms + (seconds * 1000 if bound > 1 else 0)
             if stored_ms + 999 < begin_ms:
                 return
             yield position if found == key_hash and stored_ms <= end_ms else None
 
     def cut_back(self, keep: int) -> None:
-        """Forget the entries from number ``keep`` on, and mend the slots.
+        """Remove the entries from number ``keep`` on, and mend the slots.
 
-        What was synced is whole; of later puts any page may be missing, so that even entries are
-        torn where they cross from page to page.
+        Synced entries are whole. Of later ones any page may be missing, so an entry that crosses a
+        page boundary may be torn.
         """
         numbers = self._slot_numbers()
         if max(numbers) >= keep or min(numbers) < 0:
@@ -215,11 +215,11 @@ class IndexFile:
         return low
 
     def position_before(self, number: int) -> int:
-        """Return the position of the record whose entry precedes ``number``; there is one."""
+        """Return the position of the record whose entry precedes ``number``, which exists."""
         return self._entry(number - 1)[1]
 
     def cut_sound_blocking(self, keep: int) -> None:
-        """Forget the entries from number ``keep`` on, which are known to be whole, durably."""
+        """Remove the entries from number ``keep`` on, which are known to be whole, durably."""
         for slot, number in enumerate(self._slot_numbers()):
             newest = number
             while newest >= keep:
@@ -233,8 +233,8 @@ class IndexFile:
     def _newest_entries(self, slots: set[int], keep: int) -> dict[int, int]:
         """Find the newest entry below ``keep`` of each slot.
 
-        The entries that the slots lead to now cannot help: they may be torn. So all are searched,
-        which takes some seconds in a full file.
+        The entries that the slots point to now may be torn and cannot be followed. So all entries
+        are searched, which takes some seconds in a full file.
         """
         newest = dict.fromkeys(slots, 0)
         for first in range(1, keep, _CHUNK_COUNT):
@@ -261,10 +261,10 @@ class IndexFile:
         return numbers
 
     def sync_blocking(self) -> int:
-        """Return once everything put before the call is on disk. Any thread may call it.
+        """Return once all entries put before the call are on disk. Any thread may call it.
 
         Returns:
-            The number that the next entry had then.
+            The number of the next entry at the time of the call.
         """
         number = self.next_entry
         if number != self._synced_entry:
@@ -273,7 +273,7 @@ class IndexFile:
         return number
 
     def close(self) -> None:
-        """Let go of the file; readers that still walk a chain keep the map alive."""
+        """Close the file; readers that still walk a chain keep the map alive."""
         self._files.close(self._fd)
 
 

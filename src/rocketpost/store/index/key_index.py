@@ -1,18 +1,18 @@
 """The key index: finds messages by topic and key.
 
-A directory of :class:`IndexFile` s, named after the time of the first message that they were made
-for. Only the last file is written; a full one is followed by the next. Files are allocated whole
-before they are mapped (a full disk is an error, never a signal) in a directory beside, and moved
-into place, so that the index directory never shows half a file.
+A directory of :class:`IndexFile` s, each named after the store time of its first message. Only the
+last file is written; when it is full, the next one is made. Files are allocated whole in another
+directory before they are mapped (a full disk is an error, never a signal), and then moved into
+place, so that the index directory never holds half a file.
 
-Beside lies ``index-progress``, ours (``store.index.progress``): up to which entry of which file all
-is on disk. It is written after each flush, and what lies after it is cut off when the stop was
+Our own file ``index-progress`` (``store.index.progress``) names the file and the entry up to which
+all is on disk. It is written after each flush; entries after it are cut off if the stop was
 unclean.
 
-The index is a convenience made from the commit log: what is missing comes back when the log is
-dispatched again from :attr:`KeyIndex.end_position`. Keys are compared by hash, so a caller must
-look at the messages found. The list of files is replaced, not changed, so that expiry and queries
-do not meet.
+The index is derived from the commit log: missing entries are restored when the log is dispatched
+again from :attr:`KeyIndex.end_position`. Keys are compared by hash, so a caller must check the
+messages found. The list of files is replaced, never modified, so that expiry does not disturb
+queries.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from rocketpost.store.index.progress import IndexProgress
 logger = logging.getLogger(__name__)
 
 STEP_COUNT_MAX: Final = 50_000
-"""How many entries one query looks at; about 20 ms of the loop's time."""
+"""Largest number of entries that one query examines; about 20 ms of the loop's time."""
 
 _TOPIC_COUNT_MAX: Final = 65_536
 _PREPARE_RATIO: Final = 0.75
@@ -53,8 +53,8 @@ _ANYWHERE: Final = 2**63 - 1
 class KeyIndex:
     """All files of the key index.
 
-    ``put``, ``find`` and the attributes belong to the loop thread; ``*_blocking`` methods to the
-    store's threads, any of them at any time; ``load`` comes before all.
+    ``put``, ``find`` and the attributes belong to the loop thread. Any thread of the store may call
+    the ``*_blocking`` methods at any time. ``load`` is called first.
     """
 
     def __init__(self, directory: str, config: StoreConfig, files: FileSystem) -> None:
@@ -69,21 +69,21 @@ class KeyIndex:
         self._files: tuple[IndexFile, ...] = ()
         self._topic_states: dict[str, int] = {}
         self._end = -1
-        # Guards the list of files, their descriptors and the spare; never held during a put that
-        # need not roll, nor during an fdatasync.
+        # Guards the list of files, their descriptors and the spare. It is held neither during an
+        # fdatasync nor during a put that makes no new file.
         self._lock = threading.Lock()
         self._sync_lock = threading.Lock()
         self._directory_unsynced = False
         self._is_sync_lost = False
         self._completed_ms = 0
         self.is_whole = False
-        """Whether load found all that was ever flushed; else dispatch from ``end_position`` on."""
+        """Whether load found all flushed entries; if not, dispatch from ``end_position`` on."""
 
     # -- loop thread
 
     @property
     def end_position(self) -> Position:
-        """The newest message that is indexed; to dispatch it again changes nothing. 0 if none."""
+        """Position of the newest indexed message; 0 if none. Dispatching it again is harmless."""
         return Position(max(self._end, 0))
 
     @property
@@ -97,7 +97,7 @@ class KeyIndex:
         return self._completed_ms
 
     def put(self, topic: str, keys: Iterable[str], position: Position, store_ms: int) -> None:
-        """Index the message at ``position`` under each key; one that is indexed already is left.
+        """Index the message at ``position`` under each key, unless it is indexed already.
 
         Raises:
             StoreFull: A new file is needed and there is no room for it; nothing was indexed.
@@ -121,7 +121,7 @@ class KeyIndex:
         """Index messages as long as the last file has room.
 
         Returns:
-            How many of ``messages`` were dealt with; :meth:`put` the next to make a new file.
+            The number of messages handled; :meth:`put` the next one to make a new file.
         """
         if not self._files:
             return 0
@@ -160,9 +160,9 @@ class KeyIndex:
         *,
         before: int = _ANYWHERE,
     ) -> list[Position]:
-        """Return where messages with this key hash may lie before a position, newest first.
+        """Return the positions below ``before`` of messages with this key hash, newest first.
 
-        Gives up after ``STEP_COUNT_MAX`` entries: a key that half of all messages share is no key.
+        Stops after ``STEP_COUNT_MAX`` entries: a key that half of all messages share is no key.
         """
         key_hash = index_hash_after(extend_state(0, topic + "#"), key)
         found: dict[Position, None] = {}
@@ -219,16 +219,16 @@ class KeyIndex:
     # -- store threads
 
     def load(self, safe_until_ms: int | None) -> None:
-        """Open the files found, cutting off what an unclean stop may have torn.
+        """Open the files found, and cut off entries that an unclean stop may have torn.
 
         Sets :attr:`is_whole`.
 
         Args:
-            safe_until_ms: None after a clean stop. Else, where our own progress is not known, only
-                files that end no later are trusted, as RocketMQ does by its checkpoint.
+            safe_until_ms: None after a clean stop. Otherwise, if our own progress is not known,
+                only files that end no later are trusted, as RocketMQ does by its checkpoint.
 
-        A file that is damaged, or of another size than the settings ask for, is set aside, and
-        all behind it go: they are made again from the commit log.
+        A file that is damaged, or has a size other than the settings say, is set aside. All later
+        files are deleted and rebuilt from the commit log.
 
         Raises:
             StoreError: All files have one size, but not that of the settings.
@@ -244,7 +244,7 @@ class KeyIndex:
                 f"the files in {self._directory} do not have the {self._file_bytes} bytes that"
                 " maxHashSlotNum and maxIndexNum ask for"
             )
-        # A crash may leave half-made files, but only after those that were flushed.
+        # A crash may leave incomplete files, but only after those that were flushed.
         flushed = synced[0] if synced is not None else max(names[:-1], default="")
         found: list[IndexFile] = []
         is_damaged = False
@@ -274,11 +274,11 @@ class KeyIndex:
         self._completed_ms = max((file.end_ms for file in found[:-1]), default=0)
 
     def flush_blocking(self) -> None:
-        """Return once everything put before the call is on disk.
+        """Return once all entries put before the call are on disk.
 
-        Also makes the next file ahead when the last is nearly full. After a failed sync pages may
-        be lost that a later one would not report. Then the progress on disk stays where it is, so
-        that the next start makes the rest again.
+        Also makes the next file in advance when the last is nearly full. After a failed sync, pages
+        may be lost that a later sync would not report. Then the progress on disk stays unchanged,
+        so that the next start rebuilds the rest.
         """
         with self._sync_lock:
             with self._lock:
@@ -304,10 +304,10 @@ class KeyIndex:
             self._prepare()
 
     def expire_blocking(self, below: Position) -> int:
-        """Unlink the files that only tell of messages before ``below``, never the last one.
+        """Unlink the files that only index messages before ``below``, never the last one.
 
         Returns:
-            How many went.
+            The number of files unlinked.
         """
         with self._sync_lock, self._lock:
             files = self._files
@@ -322,7 +322,7 @@ class KeyIndex:
         return count
 
     def newest_before(self, position: int) -> int:
-        """Return the newest indexed record before ``position``; 0 if there is none."""
+        """Return the position of the newest indexed record before ``position``; 0 if none."""
         for file in reversed(self._files):
             number = file.number_from(position)
             if number > 1:
@@ -330,9 +330,9 @@ class KeyIndex:
         return 0
 
     def cut_blocking(self, position: int) -> None:
-        """Forget the entries of records from ``position`` on, durably. May be done again.
+        """Remove the entries of records from ``position`` on, durably. Safe to repeat.
 
-        What is to stay is noted first, so that a start after a crash finishes the cut.
+        The new end is saved first, so that a start after a crash finishes the cut.
         """
         with self._sync_lock, self._lock:
             files = self._files
@@ -357,7 +357,7 @@ class KeyIndex:
             self._completed_ms = max((file.end_ms for file in kept[:-1]), default=0)
 
     def close_blocking(self) -> None:
-        """Make everything durable and let go of the files."""
+        """Make everything durable and close the files."""
         try:
             self.flush_blocking()
         finally:
@@ -384,7 +384,7 @@ class KeyIndex:
     def _open_sound(
         self, name: str, previous: IndexFile | None, *, is_last: bool
     ) -> IndexFile | None:
-        """Open a file, or set it aside if it cannot be one of this index."""
+        """Open a file, or set it aside if it cannot belong to this index."""
         path, size = posixpath.join(self._directory, name), self._size(name)
         file = None
         try:
@@ -405,7 +405,7 @@ class KeyIndex:
     def _set_aside(self, name: str, why: str) -> None:
         target = f"{self._directory}-damaged"
         self._fs.mkdir(target)
-        for other in self._fs.listdir(target):  # of one accident, not of all there ever were
+        for other in self._fs.listdir(target):  # only the newest damaged file is kept
             self._fs.unlink(posixpath.join(target, other))
         self._fs.rename(posixpath.join(self._directory, name), posixpath.join(target, name))
         logger.error(
@@ -416,9 +416,9 @@ class KeyIndex:
     def _cut_to(
         self, found: list[IndexFile], name: str, number: int, *, is_clean: bool
     ) -> list[IndexFile]:
-        """Cut off what progress does not vouch for.
+        """Cut off the entries that ``index-progress`` does not cover.
 
-        Also after a clean stop: a sync may have failed before it, or another program have written.
+        Also after a clean stop: a sync may have failed, or another program may have written.
         """
         for file in found:
             is_exact = is_clean and file.next_entry == number
@@ -447,7 +447,7 @@ class KeyIndex:
         return posixpath.join(self._spare, "next")
 
     def _prepare(self) -> None:
-        """Allocate the next file before it is needed; no room is no error yet."""
+        """Allocate the next file before it is needed; a lack of room is no error yet."""
         with self._lock:
             last = self._files[-1] if self._files else None
             if last is None or last.fill_ratio < _PREPARE_RATIO:

@@ -1,4 +1,4 @@
-"""Names of the key index's files: ``yyyyMMddHHmmssSSS`` in local time, so that they sort by age."""
+"""File names of the key index: ``yyyyMMddHHmmssSSS`` in local time, so that they sort by age."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ _DIGITS: Final = 17
 
 
 def is_name(name: str) -> bool:
-    """Tell whether a file may be one of the index."""
+    """Tell whether a file may belong to the index."""
     return len(name) == _DIGITS and name.isdecimal()
 
 
 def name_at(store_ms: int) -> str:
-    """Return the name of a file whose first message was stored at a time."""
+    """Return the name of a file whose first message was stored at ``store_ms``."""
     seconds, milliseconds = divmod(store_ms, 1000)
     return f"{time.strftime(_FORMAT, time.localtime(seconds))}{milliseconds:03d}"
 
 
 def name_after(name: str) -> str:
-    """Return the name that follows another by a millisecond."""
-    # strptime takes microseconds: three zeros make them of milliseconds.
+    """Return the name that is one millisecond later than ``name``."""
+    # strptime parses microseconds: three zeros turn milliseconds into them.
     later = datetime.strptime(name + "000", _FORMAT + "%f") + timedelta(milliseconds=1)
     return later.strftime(_FORMAT) + f"{later.microsecond // 1000:03d}"

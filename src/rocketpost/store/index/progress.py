@@ -1,4 +1,4 @@
-"""The file ``index-progress``: up to which entry of which file the key index is on disk.
+"""The file ``index-progress``: the file and entry up to which the key index is on disk.
 
 file name 17, zero 3, number of the next entry 4, CRC-32 of those 4
 """
@@ -17,7 +17,7 @@ _CRC: Final = Struct(">I")
 
 
 class IndexProgress:
-    """Reads and writes the file. Belongs to whoever holds the index's sync lock."""
+    """Reads and writes the file. Belongs to the thread that holds the index's sync lock."""
 
     def __init__(self, files: FileSystem, path: str) -> None:
         self._files = files
@@ -25,7 +25,7 @@ class IndexProgress:
         self._written: tuple[str, int] | None = None
 
     def read(self) -> tuple[str, int] | None:
-        """Return the file's name and the number of its next entry; None if it is not known."""
+        """Return the index file's name and the number of its next entry; None if not known."""
         data = read_whole_blocking(self._files, self._path)
         if len(data) != _FIELDS.size + _CRC.size:
             return None
@@ -35,7 +35,7 @@ class IndexProgress:
         return name.decode("ascii"), number
 
     def write_blocking(self, name: str, number: int) -> None:
-        """Note, durably, that all entries before ``number`` of a file are on disk."""
+        """Record, durably, that all entries before ``number`` of a file are on disk."""
         if (name, number) == self._written:
             return
         data = _FIELDS.pack(name.encode("ascii"), number)
@@ -43,7 +43,7 @@ class IndexProgress:
         self._written = (name, number)
 
     def remove_blocking(self) -> None:
-        """Note, durably, that there is no entry."""
+        """Record, durably, that there is no entry."""
         self._written = None
         if self._files.stat(self._path) is not None:
             self._files.unlink(self._path)

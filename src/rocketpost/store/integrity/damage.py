@@ -1,14 +1,14 @@
-"""Damaged ranges of the commit log: bytes that are no sound record and never were cut off.
+"""Damaged ranges of the commit log: bytes that hold no sound record and were not cut off.
 
-Whoever meets damage (recovery, a read, the scrub) reports it here. The register writes one ERROR
-line for each new range and keeps all of them in ``damage.json`` in the store's root:
+Recovery, reads and the scrub report damage here. The register logs one ERROR line for each new
+range and keeps all of them in ``damage.json`` in the store's root:
 
     {"unlisted": 0, "ranges": [{"begin": 4096, "end": 5120, "reason": "body CRC does not match",
      "topic": "orders", "queue_id": 3, "queue_offset": 17, "found": "2026-01-02T03:04:05.678Z",
      "found_by": "recovery"}], "crc": 123456789}
 
-Nothing depends on this file: a lost or damaged one is made again as damage is found again. It says
-what is lost, and spares readers from judging the same bytes twice.
+Nothing depends on this file: if it is lost or damaged, it is filled again as damage is found again.
+It lists the losses, and spares readers from checking the same bytes twice.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 class Damage(NamedTuple):
-    """One damaged range [``begin``, ``end``) of the commit log and what it held, if known."""
+    """One damaged range [``begin``, ``end``) of the commit log and its message, if known."""
 
     begin: int
     end: int
@@ -66,14 +66,14 @@ class _File(msgspec.Struct):
     unlisted: int = 0
     ranges: list[_Range] = []
     crc: int = 0
-    """CRC-32 of the ranges, so that a changed digit shows."""
+    """CRC-32 of the ranges, to detect a changed digit."""
 
     def checksum(self) -> int:
         return crc32(msgspec.json.encode(self.ranges))
 
 
 class DamageRegister:
-    """The damaged ranges that are known, in the order of their positions. Thread-safe."""
+    """The known damaged ranges, in the order of their positions. Thread-safe."""
 
     def __init__(self, files: FileSystem, path: str) -> None:
         self._files = files
@@ -155,7 +155,7 @@ class DamageRegister:
 
     @property
     def is_changed(self) -> bool:
-        """Whether the file does not say yet what this does."""
+        """Whether there are changes that are not in the file yet."""
         return self._is_changed
 
     def covering(self, position: int) -> Damage | None:
@@ -167,7 +167,7 @@ class DamageRegister:
             return None
 
     def next_sound(self, position: int) -> int:
-        """Return the first position from ``position`` on that no range holds."""
+        """Return the first position from ``position`` on that is in no range."""
         with self._lock:
             at = max(bisect.bisect_right(self._begins, position) - 1, 0)
             while at < len(self._ranges) and self._ranges[at].begin <= position:
@@ -224,7 +224,7 @@ class DamageRegister:
         return [damage for damage in self._ranges[low:high] if damage.end > begin]
 
     def _insert(self, damage: Damage) -> None:
-        """Add a range, in the place of those that it overlaps; the oldest of them names it."""
+        """Add a range, merged with those that it overlaps; the first of them supplies the facts."""
         known = self._overlapping(damage.begin, damage.end)
         if known:
             begin = min(damage.begin, known[0].begin)

@@ -1,11 +1,11 @@
-"""Checks records on their way to readers, so that a flipped bit is never served.
+"""Checks of records before they are served, so that no reader gets a flipped bit.
 
-A record is checked against the queue entry that leads to it (``kernel.record_check``) unless it was
-written or checked less than an interval ago: what was written a moment ago comes from the page
-cache, not from the disk, and readers that keep up read nothing else. What fails is told apart:
+A record is checked against the queue entry that points to it (``kernel.record_check``) unless it
+was written or checked less than an interval ago. Bytes just written come from the page cache, not
+from the disk, and readers that keep up read nothing else. Failures are distinguished:
 
 - the entry is damaged and its record is found: the entry is mended, the record is served;
-- the record is damaged: it goes into the register of damage and is passed over;
+- the record is damaged: it is added to the register of damage and skipped;
 - the entry is damaged and its record is not found nearby: an ERROR line names it.
 """
 
@@ -38,12 +38,12 @@ from rocketpost.store.queue.table import QueueTable
 logger = logging.getLogger(__name__)
 
 Unit = tuple[int, int, int]
-"""Ordinal behind an offset, position and size of a record."""
+"""Ordinal relative to a queue offset, position, and size of a record."""
 
 SEARCH_COUNT_MAX: Final = 2048
 """Largest number of records examined to find the one that a damaged entry meant."""
 SPAN_BYTES_MAX: Final = 16 * 1024
-"""Up to so many bytes for each record, all between the first and the last are made resident."""
+"""Largest average span per record for which the whole range of a read is made resident."""
 OWNER_COUNT_MAX: Final = 64
 """Largest number of queues searched for the owner of a damaged record."""
 LOST_COUNT_MAX: Final = 4096
@@ -93,14 +93,14 @@ class ReadCheck:
     def sound(
         self, topic: str, queue_id: int, offset: int, units: list[Unit], *, is_urgent: bool = False
     ) -> list[Unit]:
-        """Return those of some entries whose records can be served.
+        """Return the entries whose records can be served.
 
         Args:
             topic: The topic.
             queue_id: The queue.
             offset: The queue offset of ordinal 0.
             units: Entries, in the order of their ordinals; at least one.
-            is_urgent: Check also what is trusted, for a record could not be read.
+            is_urgent: Check trusted records too, because a record could not be read.
         """
         now_ms = self._clock.now_ms()
         if not 0 <= now_ms - self._marked_ms < self.interval_ms:
@@ -108,7 +108,7 @@ class ReadCheck:
         if units[0][1] >= self._fresh_from and not is_urgent:
             return units
         queue = self._queues.get((topic, queue_id))
-        if queue is None:  # it was dropped a moment ago
+        if queue is None:  # the queue was just dropped
             return []
         begin, end = offset + units[0][0], offset + units[-1][0] + 1
         checked_from, checked_end, checked_ms = queue.checked
@@ -118,7 +118,7 @@ class ReadCheck:
         unsound = self._find_unsound(queue, offset, units)
         if unsound:
             return self._resolve_all(queue, offset, units, set(unsound))
-        if len(units) == end - begin:  # others in between would count as checked
+        if len(units) == end - begin:  # otherwise the entries in between would count as checked
             if is_trusted and begin <= checked_end and checked_from <= end:
                 begin, end = min(begin, checked_from), max(end, checked_end)
                 now_ms = checked_ms
@@ -126,16 +126,16 @@ class ReadCheck:
         return units
 
     def is_fresh(self, position: int) -> bool:
-        """Tell whether the record at ``position`` was written a moment ago."""
+        """Tell whether the record at ``position`` was written recently."""
         now_ms = self._clock.now_ms()
         if not 0 <= now_ms - self._marked_ms < self.interval_ms:
             self._move_mark(now_ms)
         return position >= self._fresh_from
 
     def report_at(self, position: int) -> None:
-        """Report the record at ``position``, which cannot be read, if an entry leads to it.
+        """Report the record at ``position``, which cannot be read, if an entry points to it.
 
-        Anybody may ask for any position, so that a place without a record is no damage.
+        Clients may ask for any position, so a position without a record is no damage.
         """
         segment = self._segments.find(position)
         if segment is None or not segment.is_readable(position - segment.start, RECORD_BYTES_MIN):
@@ -157,7 +157,7 @@ class ReadCheck:
                 return
 
     def _move_mark(self, now_ms: int) -> None:
-        """Let go of trust that is older than the interval, or was given by another clock."""
+        """Distrust records older than the interval, or all of them if the clock was changed."""
         end = self._log.end
         passed_ms = now_ms - self._marked_ms
         is_recent = 0 <= passed_ms < 2 * self.interval_ms
@@ -206,7 +206,7 @@ class ReadCheck:
     def _resolve(
         self, queue: ConsumeQueue, queue_offset: int, position: int, size: int
     ) -> tuple[int, int] | None:
-        """Return where the record of a queue offset lies although its entry does not fit it."""
+        """Return position and size of the record of a queue offset whose entry does not match."""
         if size == FILLER_SIZE or self._damage.covering(position) is not None:
             return None
         wanted = (queue.topic, queue.queue_id, queue_offset)
@@ -218,7 +218,7 @@ class ReadCheck:
         if self._is_ours(queue, wanted, position, size):
             self._report(wanted, position, size)
             return None
-        if position < self._log.first:  # it has expired, and is about to leave the queue
+        if position < self._log.first:  # the record has expired, and its entry soon does
             return None
         for candidate in self._between_neighbours(queue, queue_offset):
             if self._is_record_of(wanted, candidate):
@@ -231,10 +231,10 @@ class ReadCheck:
         return found is not None and found.is_sound and found.place == wanted
 
     def _is_ours(self, queue: ConsumeQueue, wanted: Place, position: int, size: int) -> bool:
-        """Tell whether what lies at a position is the record that an entry means, if damaged."""
+        """Tell whether the bytes at a position are the record of an entry, but damaged."""
         found = self._read(position)
         if found is not None and found.is_sound:
-            # Either this record states a wrong place, or it is another's and the entry is wrong.
+            # Either this record states a wrong place, or the entry points to another record.
             owner = self._queues.get((found.topic, found.queue_id))
             entry = owner.entry(found.queue_offset) if owner is not None else None
             return entry is None or entry[0] != position
@@ -250,7 +250,7 @@ class ReadCheck:
         return before <= position and position + size <= after
 
     def _neighbours(self, queue: ConsumeQueue, queue_offset: int) -> tuple[int, int]:
-        """Return where the record before an offset ends, and where the one behind it begins."""
+        """Return the end of the record before an offset, and the start of the one after it."""
         before = queue.entry(queue_offset - 1) if queue_offset > queue.first else None
         after = queue.entry(queue_offset + 1) if queue_offset + 1 < queue.end else None
         begin, end = self._log.first, self._log.written
@@ -261,7 +261,7 @@ class ReadCheck:
         return begin, end
 
     def _between_neighbours(self, queue: ConsumeQueue, queue_offset: int) -> Iterator[int]:
-        """Yield where records lie between those of the neighbouring entries, some of them."""
+        """Yield the positions of records between the neighbouring entries, up to a limit."""
         position, end = self._neighbours(queue, queue_offset)
         for _ in range(SEARCH_COUNT_MAX):
             segment = self._segments.find(position)
@@ -333,6 +333,6 @@ class ReadCheck:
 
 
 def _variants(position: int) -> list[int]:
-    """Return a position, and those that one flipped bit can have turned into it."""
+    """Return a position, and the positions that differ from it in one bit."""
     unsigned = position & _MASK
     return [position, *(unsigned ^ (1 << bit) for bit in range(64))]

@@ -1,4 +1,4 @@
-"""Judges one record by itself: what it states, whether it is sound, and why not."""
+"""Checks of a single record: its fields, its soundness, and the reason if it is damaged."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Place = tuple[str, int, int]
 
 
 class Found(NamedTuple):
-    """The fields of a record; with ``is_sound``, it matches its CRC or checksum."""
+    """The fields of a record; ``is_sound`` if it matches its CRC or checksum."""
 
     position: int
     size: int
@@ -49,7 +49,7 @@ class Found(NamedTuple):
 def read_record(
     data: bytes | memoryview, at: int, position: int, *, require_checksum: bool = False
 ) -> Found | None:
-    """Return what the record at byte ``at`` of ``data`` states; None if it is not whole."""
+    """Return the fields of the record at byte ``at`` of ``data``; None if it is not whole."""
     entry = parse_record(data, at, position, True)
     is_sound = entry is not None
     if entry is not None and require_checksum:
@@ -62,7 +62,7 @@ def read_record(
 
 
 def is_blank(data: bytes | memoryview, at: int) -> bool:
-    """Tell whether the filler that ends a segment lies at byte ``at``."""
+    """Tell whether the filler that ends a segment begins at byte ``at``."""
     if len(data) - at < _MARK.size:
         return False
     magic: int = _MARK.unpack_from(data, at)[1]
@@ -70,12 +70,12 @@ def is_blank(data: bytes | memoryview, at: int) -> bool:
 
 
 def entry_code(found: Found, record: bytes | memoryview, delays_ms: tuple[int, ...]) -> int:
-    """Return the tags code of the queue entry that leads to a record."""
+    """Return the tags code of the queue entry of a record."""
     return code_of_record(record, found.topic, found.tags_code, found.store_ms, delays_ms)
 
 
 def resembles(data: bytes | memoryview, position: int, size: int, place: Place) -> bool:
-    """Tell whether bytes are those of the record that an entry means, but for some damage."""
+    """Tell whether bytes are the record that an entry points to, except for some damage."""
     if len(data) < _HEAD.size:
         return False
     stated_size, magic, _, queue_id, _, queue_offset, stated = _HEAD.unpack_from(data)
@@ -90,7 +90,7 @@ def resembles(data: bytes | memoryview, position: int, size: int, place: Place) 
 
 
 def stated_place(data: bytes | memoryview, at: int, position: int) -> tuple[int, int] | None:
-    """Return the queue id and queue offset that a record states although it cannot be read.
+    """Return the queue id and queue offset stated by a record that cannot be read.
 
     None if neither its magic nor its position shows that a record begins there.
     """
@@ -103,7 +103,7 @@ def stated_place(data: bytes | memoryview, at: int, position: int) -> tuple[int,
 
 
 def why_unsound(data: bytes | memoryview, position: int, size: int, place: Place) -> str:
-    """Say what is wrong with the record of an entry; ``data`` begins with it."""
+    """Return the defect of the record of an entry; ``data`` begins with the record."""
     if len(data) < RECORD_BYTES_MIN:
         return "it is cut short"
     stated_size, magic, _, queue_id, _, queue_offset, stated = _HEAD.unpack_from(data)
@@ -126,7 +126,7 @@ def why_unsound(data: bytes | memoryview, position: int, size: int, place: Place
 
 
 def failed_check(record: bytes | memoryview) -> str:
-    """Say which check a record of right structure fails."""
+    """Return the check that a well-formed record fails."""
     try:
         decode_record(record)
     except CorruptRecord:
@@ -135,6 +135,6 @@ def failed_check(record: bytes | memoryview) -> str:
 
 
 def lacks_checksum(record: bytes | memoryview) -> bool:
-    """Tell whether a record of right structure has no checksum property."""
+    """Tell whether a well-formed record has no checksum property."""
     *_, properties_at = locate(record)
     return judge_checksum(record, 0, properties_at, len(record)) == _ABSENT

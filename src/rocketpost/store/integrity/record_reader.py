@@ -1,4 +1,4 @@
-"""Reads single records for the broker itself and for those who look messages up by position."""
+"""Reads of single records, for the broker itself and for queries by position."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class RecordReader:
     """Decodes visible records and returns no damaged one. Belongs to the loop thread.
 
     Args:
-        commit_log: Gives views of its bytes.
-        dispatcher: Knows up to where records are visible.
+        commit_log: Provides views of its bytes.
+        dispatcher: Knows the end of the visible records.
         check: Tells sound records from damaged ones.
         require_checksum: Whether a record without a checksum property is damaged.
     """
@@ -43,7 +43,7 @@ class RecordReader:
             return None
         is_fresh = self._check.is_fresh(position)
         if not is_fresh and not self._log.is_readable(position, 4):
-            return None  # nobody knows whose it was; a read of its queue reports it
+            return None  # its queue is unknown; a read of that queue reports it
         size = int.from_bytes(head, "big", signed=True)
         if 0 < size <= visible_end - position and (
             is_fresh or self._log.is_readable(position, size)
@@ -57,21 +57,21 @@ class RecordReader:
     def record_of(
         self, queue: ConsumeQueue, offset: int, position: int, size: int
     ) -> Record | None:
-        """Return the record that a queue entry leads to.
+        """Return the record that a queue entry points to.
 
         Args:
             queue: The queue.
             offset: The queue offset of the entry.
-            position: Where the entry says that the record lies.
-            size: Its size, by the entry.
+            position: The record's position, by the entry.
+            size: The record's size, by the entry.
 
         Returns:
-            The record, also if the entry was damaged and could be mended; None if it is gone or
-            damaged, or if the entry only fills a gap.
+            The record, even if the entry was damaged and could be mended; None if the record has
+            expired or is damaged, or if the entry only fills a gap.
         """
         place = (queue.topic, queue.queue_id, offset)
         for is_urgent in (False, True):
-            # What was written a moment ago is checked only if it is not what the entry means.
+            # A record just written is checked only if it is not the one of the entry.
             units = self._check.sound(*place, [(0, position, size)], is_urgent=is_urgent)
             if not units:
                 return None

@@ -1,15 +1,15 @@
-"""The scrub: a slow thread that reads the commit log and names what is damaged in it.
+"""The scrub: a slow thread that reads the commit log and reports damage in it.
 
-Bits also flip in messages that nobody reads. Round after round, every record of the sealed segments
-is read from the file, and of the newest segment what is durable and no longer trusted because it
-was just written. A record is checked, and compared with the queue entry that should lead to it: a
-damaged record goes into the register of damage, a damaged entry is mended. A round begins an
-interval after the one before began; where it stands is kept in ``scrub.json``, so that a restart
-goes on there.
+Bits also flip in messages that no client reads. In each round, the scrub reads every record of the
+sealed segments from the files, and those records of the newest segment that are durable and no
+longer trusted as new. A record is checked and compared with its queue entry: a damaged record is
+added to the register of damage, a damaged entry is mended. A round begins one interval after the
+start of the previous one. Its progress is kept in ``scrub.json``, so that a restart continues
+there.
 
-The file is read by ``pread`` and not through a map: a sector that cannot be read is an error here,
-which is reported, where a map would end the process. What was not in the page cache before does not
-stay there, and the thread works for a twentieth of the time at most.
+Files are read by ``pread`` and not through a map: an unreadable sector is then an error that can be
+reported, where a map would end the process. The reads add no pages to the page cache, and the
+thread works for at most a twentieth of the time.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ScrubState(msgspec.Struct):
     """Progress of the scrub: the contents of ``scrub.json``."""
 
     position: int = 0
-    """Everything before was read in this round."""
+    """Position before which everything was read in this round."""
     begun_ms: int = 0
     """Start time of this round; 0 if none began."""
     is_done: bool = True
@@ -82,14 +82,14 @@ class Scrub:
         clock: Clock,
     ) -> None:
         self.config = config
-        """Its rate and interval; may be replaced while the thread runs."""
+        """Settings with the rate and interval; may be replaced while the thread runs."""
         self._files = files
         self._segments = segments
         self._entries = entries
         self._damage = damage
         self._durable = durable
         self._clock = clock
-        self._old_end = 0  # everything before was written longer ago than records are trusted
+        self._old_end = 0  # records before this position are too old to be trusted
         self._marked_end = 0
         self._marked_ms = 0
         self._table = TableFile(path, files=files, decode=_decode, empty=ScrubState)
@@ -101,7 +101,7 @@ class Scrub:
         """Number of damaged ranges found since the start."""
 
     def start(self, end: int) -> None:
-        """Start the thread; it looks whether a round is due a minute later.
+        """Start the thread; after a minute it checks whether a round is due.
 
         Args:
             end: The end of the recovered log.
@@ -111,13 +111,13 @@ class Scrub:
         self._thread.start()
 
     def lower_from_thread(self, position: int) -> None:
-        """Forget what was read behind ``position``, where the log was cut."""
+        """Reset progress to ``position``, where the log was cut, if it is after that."""
         self._old_end = min(self._old_end, position)
         self._marked_end = min(self._marked_end, position)
         self._state.position = min(self._state.position, position)
 
     def configure(self, config: StoreConfig) -> None:
-        """Take another rate and interval. Any thread."""
+        """Set another rate and interval. Any thread."""
         self.config = config
         self._wake.set()
 
@@ -145,7 +145,7 @@ class Scrub:
         return self._entries.mended_count
 
     def run_round_blocking(self) -> None:
-        """Read what this round has not read yet; returns early if stopped."""
+        """Read the segments that this round has not read yet; returns early if stopped."""
         if self._state.is_done:
             self._state = ScrubState(0, self._clock.now_ms(), False, self._state.rounds)
         while not self._stopping and self.config.scrub_enabled:
@@ -163,7 +163,7 @@ class Scrub:
                 self._save()
 
     def load_blocking(self) -> None:
-        """Read where the scrub stood when the store was open before."""
+        """Load the progress of the scrub from the store's last run."""
         try:
             self._state = self._table.load_blocking()
         except (StoreError, OSError) as error:
@@ -194,10 +194,10 @@ class Scrub:
         return not 0 <= passed_ms < self.config.scrub_interval_hours * _HOUR_MS
 
     def _sealed(self) -> list[Segment]:
-        """Return the segments that are written no more.
+        """Return the segments that are no longer written.
 
-        One that the log has not rolled over yet is none, although the next may be there already: a
-        write that found no room leaves it.
+        The last visible segment does not count, even if the next one exists already: a write that
+        found no room can leave a next segment behind.
         """
         end = self._entries.visible_end()
         return [segment for segment in self._segments.all_from_thread() if segment.end <= end]
@@ -231,7 +231,7 @@ class Scrub:
             self._files.close(fd)
 
     def pause(self, size: int, spent: float) -> bool:
-        """Wait as the rate asks after ``size`` bytes that took so many seconds; False to stop."""
+        """Wait to keep the rate, after ``size`` bytes in ``spent`` seconds; False to stop."""
         wait = max(size / self.config.scrub_bytes_per_second, spent * (WORK_SHARE - 1))
         deadline = time.monotonic() + wait
         while not self._stopping and (left := deadline - time.monotonic()) > 0:
@@ -240,7 +240,7 @@ class Scrub:
         return not self._stopping and self.config.scrub_enabled
 
     def read(self, fd: int, size: int, at: int) -> tuple[bytes, str]:
-        """Return bytes of a file, zeros where it cannot be read, and why that was."""
+        """Return bytes of a file, with zeros for unreadable ones, and the reason for those."""
         try:
             data = self._files.read_aside(fd, size, at)
             if len(data) == size:
@@ -258,16 +258,16 @@ class Scrub:
         return b"".join(pages), reason
 
     def report(self, segment: Segment, damage: Damage) -> None:
-        """Register damage, unless its segment has expired meanwhile."""
+        """Register damage, unless its segment has expired since."""
         if self._segments.find(damage.begin) is segment and self._damage.report_from_thread(damage):
             self.found_count += 1
 
     def check_entry(self, found: Found, record: bytes) -> str | None:
-        """Compare a sound record with its queue entry; returns why it is misplaced, or None."""
+        """Compare a sound record with its queue entry; returns a mismatch of place, or None."""
         return self._entries.check_from_thread(found, record)
 
     def place_of(self, position: int, head: bytes) -> tuple[str | None, int, int]:
-        """Return the place of a record that cannot be read, by the entry that leads to it."""
+        """Return the place of an unreadable record, from the entry that points to it."""
         return self._entries.place_of_from_thread(position, head)
 
     def now_ms(self) -> int:
@@ -294,7 +294,7 @@ class _SegmentScrub:
         self._why_unreadable = ""
 
     def run(self) -> bool:
-        """Check record after record; False if the scrub is to stop."""
+        """Check all records; False if the scrub is to stop."""
         at = 0
         while at < self._size:
             began, before = time.thread_time(), at
@@ -304,7 +304,7 @@ class _SegmentScrub:
         return True
 
     def _check_some(self, at: int) -> int:
-        """Check about a chunk of records from ``at`` on; returns where to go on."""
+        """Check about a chunk of records from ``at`` on; returns where to continue."""
         stop = min(at + CHUNK_BYTES, self._size)
         while at < stop:
             self._fill(at, RECORD_BYTES_MIN)
@@ -333,7 +333,7 @@ class _SegmentScrub:
         return at
 
     def _fill(self, at: int, size: int) -> None:
-        """Have at least ``size`` bytes from ``at`` on, as far as the file goes."""
+        """Read at least ``size`` bytes from ``at`` on, unless the file ends before."""
         size = min(size, self._segment.size - at)
         if self._start <= at and at + size <= self._start + len(self._data):
             return
@@ -349,7 +349,7 @@ class _SegmentScrub:
         if entry is not None:
             reason = failed_check(self._data[local : local + entry[1]])
             place: tuple[str | None, int, int] = (entry[2], entry[3], entry[4])
-            if reason != BAD_BODY:  # then what it says of its place may be damaged
+            if reason != BAD_BODY:  # its stated place may be damaged too
                 head = self._data[local : local + RECORD_BYTES_MIN]
                 place = self._scrub.place_of(position, head)
             self._report(at, at + entry[1], reason, place)

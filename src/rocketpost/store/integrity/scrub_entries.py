@@ -1,4 +1,4 @@
-"""Compares records with the queue entries that should lead to them, for the scrub thread."""
+"""Comparison of records with their queue entries, for the scrub thread."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BLOCK_COUNT: Final = 256
 BLOCKS_MAX: Final = 1024
 OWNER_COUNT_MAX: Final = 64
 _EXTENDED_CODE_MAX: Final = -(2**62)
-"""Java keeps an address in place of a tags code where queues are extended."""
+"""Largest tags code that is an address in Java's extended queues."""
 
 
 class EntryCheck:
@@ -61,16 +61,16 @@ class EntryCheck:
         """Number of damaged queue entries that were mended."""
 
     def check_from_thread(self, found: Found, record: bytes) -> str | None:
-        """Compare a sound record with its entry, which is mended if it is damaged.
+        """Compare a sound record with its entry, and mend the entry if it is damaged.
 
         Returns:
-            Why the record is damaged after all: it states a place that is another's. None if not.
+            The reason if the record is damaged after all, because it states a wrong place; or None.
         """
         if found.sys_flag & NOT_IN_QUEUE or found.position >= self.visible_end():
             return None
         queue = self._queues.get((found.topic, found.queue_id))
         if queue is None or found.queue_offset < queue.first:
-            return None  # a deleted topic, or one that was made again
+            return None  # a deleted topic, or one that was created again
         is_behind = found.queue_offset >= queue.end
         if queue.dropped or found.position < self._drops.position(found.topic):
             return None
@@ -80,7 +80,7 @@ class EntryCheck:
             return f"it states the queue offset {found.queue_offset}, which its queue does not have"
         entry = self._entry(queue, found.queue_offset)
         if entry is None:
-            return None  # in memory
+            return None  # the entry is in memory
         code = entry_code(found, record, self._delays_ms)
         if entry[:2] == (found.position, found.size):
             is_coded = found.topic == SCHEDULE_TOPIC or entry[2] <= _EXTENDED_CODE_MAX
@@ -94,7 +94,7 @@ class EntryCheck:
         return None
 
     def place_of_from_thread(self, position: int, head: bytes) -> tuple[str | None, int, int]:
-        """Return the place of an unreadable record by the entry that leads to it, if one does."""
+        """Return the place of an unreadable record, from the entry that points to it, if any."""
         stated = stated_place(head, 0, position)
         if stated is None:
             return None, -1, -1
@@ -126,18 +126,18 @@ class EntryCheck:
         return position, size, code
 
     def forget_entries(self) -> None:
-        """Let go of what was read of queues, before another segment is read."""
+        """Clear the cache of queue entries, before another segment is read."""
         self._blocks.clear()
 
     def _is_older(self, queue: ConsumeQueue, found: Found) -> bool:
-        """Tell whether a record lies before all that its queue has.
+        """Tell whether a record is older than all records of its queue.
 
-        It was the queue's before a Java broker deleted the topic. That leaves records in the log,
-        and a topic that is made again counts from 0.
+        It then belonged to the queue before a Java broker deleted the topic. That leaves records in
+        the log, and a topic that is created again counts from 0.
         """
         first = int(queue.first)
         entry = self._entry(queue, first)
-        if entry is None:  # in memory
+        if entry is None:  # the entry is in memory
             return True
         return found.position < entry[0] and self._leads_to_its_record(queue, first, entry)
 

@@ -1,4 +1,4 @@
-"""Notices damage while a store is open: by a check of what is read, and by the scrub."""
+"""Detection of damage while a store is open: checks of reads, and the scrub."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rocketpost.store.queue.table import QueueTable
 
 
 class Integrity:
-    """Puts together the check of records that are read, and the scrub of those that are not."""
+    """Owns the checks of records that are read, and the scrub of all records."""
 
     def __init__(
         self,
@@ -77,11 +77,11 @@ class Integrity:
         return self.check.mended_count + self.scrub.mended_count
 
     def lower(self, position: int) -> None:
-        """Forget what lay behind ``position``, where the log was cut."""
+        """Forget the records after ``position``, where the log was cut."""
         self.check.start_at(position)
         self.scrub.lower_from_thread(position)
 
     def configure(self, config: StoreConfig) -> None:
-        """Take settings that may change while the store is open."""
+        """Apply settings that may change while the store is open."""
         self.check.interval_ms = config.read_check_interval_ms
         self.scrub.configure(config)

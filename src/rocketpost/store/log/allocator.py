@@ -1,7 +1,7 @@
-"""Segments made ahead of need.
+"""Allocation of commit-log segments before they are needed.
 
 A segment is made under ``allocating/``, given its full size with the room reserved, synced, then
-moved to its place: a crash leaves either no file or a whole one. The next one is made by a thread;
+moved to its place: a crash leaves either no file or a whole one. A thread makes the next segment;
 if it is not ready when it is needed, the caller makes it itself.
 """
 
@@ -35,7 +35,7 @@ class Allocator:
         self._thread = threading.Thread(target=self._run, name="store-allocator", daemon=True)
 
     def start(self) -> None:
-        """Start the thread; sweeps up what a crash left half made."""
+        """Start the thread; deletes unfinished segments that a crash left."""
         self._files.mkdir(self._layout.allocating)
         for name in self._files.listdir(self._layout.allocating):
             if name == LOG_LOCK_NAME:
@@ -44,13 +44,13 @@ class Allocator:
         self._thread.start()
 
     def prepare(self, start: int) -> None:
-        """Ask for the segment at ``start`` to be made ahead."""
+        """Ask the thread to make the segment at ``start`` in advance."""
         with self._wake:
             self._wanted = start
             self._wake.notify()
 
     def take(self, start: int) -> Segment:
-        """Return the segment at ``start``, made ahead or now.
+        """Return the segment at ``start``, made in advance or now.
 
         Raises:
             StoreFull: There is no room for it; nothing was changed.
@@ -64,7 +64,7 @@ class Allocator:
         return ready
 
     def reset(self, end: int) -> None:
-        """Forget segments behind ``end``, where the log was cut."""
+        """Forget segments after ``end``, where the log was cut."""
         with self._wake:
             self._wanted = None
         with self._making:
@@ -72,7 +72,7 @@ class Allocator:
             self._discard_ready()
 
     def close_blocking(self) -> None:
-        """Stop the thread and remove a segment that nobody took."""
+        """Stop the thread and remove a segment that was not taken."""
         with self._wake:
             self._stopping = True
             self._wake.notify()
@@ -102,8 +102,8 @@ class Allocator:
 
     def _make_ahead(self, start: int) -> None:
         with self._making:
-            # A request that was overtaken must not replace a segment that is in use, and one from
-            # before a cut must not be met.
+            # An outdated request must not replace a segment in use, nor make one that was asked
+            # for before the log was cut.
             if self._ready is not None or start <= self._taken or start != self._wanted:
                 return
             try:
@@ -121,11 +121,11 @@ class Allocator:
             self._files.rename(unfinished, path)
             self._files.fsync_dir(self._layout.commit_log)
         except OSError as error:
-            with contextlib.suppress(OSError):  # the next start sweeps up
+            with contextlib.suppress(OSError):  # the next start deletes it
                 self._files.unlink(unfinished)
             if fd >= 0:
                 self._files.close(fd)
             raise StoreFull(f"cannot allocate {path}: {error.strerror}") from error
-        # It keeps the descriptor: opening the file later could fail, when messages are to be
-        # written to it already.
+        # The segment keeps the descriptor: opening the file later could fail, when messages are
+        # waiting to be written to it.
         return Segment(self._files, path, start=start, size=self._segment_bytes, fd=fd)

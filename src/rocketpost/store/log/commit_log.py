@@ -1,8 +1,8 @@
 """The commit log: every message of every topic, one after another.
 
 Records are packed on the loop thread and written once per wake-up. A record never spans two files:
-when ``size + 8`` does not fit, a blank (bytes left, 0xCBD43194) ends the file. Three positions only
-grow: *written* (in the page cache) <= *end* (has a place), and the flusher's *durable* <= written.
+when ``size + 8`` does not fit, a blank (bytes left, 0xCBD43194) ends the file. Three positions
+track the log: *end* (appended) >= *written* (in the page cache) >= the flusher's *durable*.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 BLANK: Final = Struct(">ii")
 BLANK_BYTES: Final = BLANK.size
 JOIN_BYTES_MAX: Final = 1024 * 1024
-"""Up to here one copy into one buffer costs less than many small pieces in one call."""
+"""Size up to which copying into one buffer costs less than writing many small pieces."""
 TOPIC_CACHE_COUNT_MAX: Final = 16384
 
 _SHORT: Final = Struct(">h")
@@ -57,7 +57,7 @@ _HEAD_BYTES: Final = HEAD_V4.size
 _IPV4_HOST_BYTES: Final = 8
 _NUL: Final = b"\0"
 _HASH: Final = b"#"
-"""Part of the name of a checksum, and of hardly any other property."""
+"""Part of a checksum's name, and of hardly any other property."""
 _SEPARATOR: Final = b"\x02"
 _PARTS: Final = 5
 """Number of buffers that a record is packed into."""
@@ -66,7 +66,7 @@ _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class CommitLog:
-    """Appends records and gives views of them. Belongs to the loop thread."""
+    """Appends records and provides views of them. Belongs to the loop thread."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class CommitLog:
         self.written = 0
 
     def start_at(self, end: int) -> None:
-        """Go on at ``end``, as recovery found it."""
+        """Continue at ``end``, as found by recovery."""
         self.end = self.written = end
         self._aim()
         if self._segment is not None:
@@ -99,22 +99,22 @@ class CommitLog:
             self._allocator.prepare(self._segment.end)
 
     def _aim(self) -> None:
-        """Let the next record go to the segment that holds ``end``, or to a new one."""
+        """Direct the next record to the segment that holds ``end``, or to a new one."""
         self._segment = self._segments.find(self.end)
         self._room_end = self._segment.end - BLANK_BYTES if self._segment is not None else self.end
 
     @property
     def first(self) -> int:
-        """The position of the oldest record that is kept."""
+        """The position of the oldest record kept."""
         segment = self._segments.first
         return segment.start if segment is not None else self.end
 
     def append(self, draft: Draft, queue_offset: int, store_ms: int) -> int:
-        """Give a record its place; returns its position. It ends at the new ``end``.
+        """Append a record; returns its position. It ends at the new ``end``.
 
         Raises:
             StoreFull: The next segment cannot be allocated; nothing was changed.
-            StoreError: The properties could not be told from a torn record's.
+            StoreError: The properties look like those of a torn record.
         """
         topic = draft.topic
         body = draft.body
@@ -172,13 +172,13 @@ class CommitLog:
         return position
 
     def _sign_last(self) -> None:
-        """Put its checksum into the record that was packed last."""
+        """Put the checksum into the record that was packed last."""
         *parts, properties = self._buffers[-_PARTS:]
         signed = b"".join((*parts, properties[:-CHECKSUM_BYTES]))
         self._buffers[-_PARTS:] = (signed, encode_checksum(crc32(signed) & CRC_MASK))
 
     def size_of(self, draft: Draft) -> int:
-        """Return how many bytes the record of ``draft`` takes."""
+        """Return the size of the record of ``draft`` in bytes."""
         head = HEADS[len(draft.born_host), len(draft.store_host)]
         topic_bytes = self._topic(draft.topic)[1]
         properties = _sound(draft.properties)
@@ -187,11 +187,11 @@ class CommitLog:
         return head.size + len(draft.body) + len(topic_bytes) + 2 + len(properties)
 
     def reserve(self, size: int) -> None:
-        """Make sure that ``size`` bytes of records fit in the current file, rolling if they do not.
+        """Make room for ``size`` bytes of records in one file, starting a new one if need be.
 
         Raises:
             StoreFull: The next segment cannot be allocated; nothing was changed.
-            StoreError: No segment could ever hold them.
+            StoreError: A segment is too small for them.
         """
         if self.end + size <= self._room_end:
             return
@@ -200,11 +200,11 @@ class CommitLog:
         self._roll()
 
     def write(self) -> None:
-        """Write everything appended since the last time.
+        """Write everything appended since the last write.
 
         Raises:
-            StoreFull: There was no room; what was appended since is forgotten.
-            StoreBroken: The write failed; the same, and no more may be written.
+            StoreFull: There was no room; the records appended since are discarded.
+            StoreBroken: The write failed; they are discarded, and no more may be written.
         """
         if self.end == self.written:
             return
@@ -223,7 +223,7 @@ class CommitLog:
         self.written = self.end
 
     def write_raw(self, position: int, data: bytes | memoryview) -> None:
-        """Write records of a leader at the end of the log; they lie within one segment.
+        """Write records of a leader, which fit in one segment, at the end of the log.
 
         An empty log may begin at any segment.
 
@@ -246,7 +246,7 @@ class CommitLog:
         self._aim()
 
     def view(self, position: int, size: int) -> memoryview | None:
-        """Return ``size`` bytes at ``position`` without copying, or None if they are not there."""
+        """Return ``size`` bytes at ``position`` without copying, or None if the log lacks them."""
         segment = self._segments.find(position)
         if segment is None or position < 0 or position + size > self.written:
             return None
@@ -255,12 +255,12 @@ class CommitLog:
         return found if len(found) == size else None
 
     def is_readable(self, position: int, size: int) -> bool:
-        """Tell whether a view of bytes of the log can be used (``Segment.is_readable``)."""
+        """Tell whether a view of these bytes can be used (``Segment.is_readable``)."""
         segment = self._segments.find(position)
         return segment is not None and segment.is_readable(position - segment.start, size)
 
     def store_time(self, position: int) -> int:
-        """Return the store time of the record at ``position``; -1 if it is gone or unreadable."""
+        """Return the store time of the record at ``position``; -1 if it cannot be read."""
         head = self.view(position, STORE_TIME_AT + 8 + 12)
         if head is None or not self.is_readable(position, len(head)):
             return -1
@@ -280,7 +280,7 @@ class CommitLog:
     def _roll(self) -> None:
         old = self._segment
         start = old.end if old is not None else self.end
-        # A write that failed may have left the next segment already taken.
+        # A failed write may have taken the next segment already.
         new = self._segments.find(start)
         if new is None:
             new = self._allocator.take(start)
@@ -307,10 +307,10 @@ class CommitLog:
             at += wanted
 
     def _forget_unwritten(self, error: OSError) -> None:
-        """Take back what a failed write was to hold, and raise.
+        """Discard the records of a failed write, and raise.
 
-        Well-formed records of it may be in the file already. Were they left there, a crash after
-        later appends could bring them back; so they are erased, or nothing is written any more.
+        Some of them may be whole in the file already. If they stayed, a crash after later appends
+        could bring them back. So they are erased; if that fails, the log accepts no more writes.
         """
         self._buffers = []
         self._sealed.clear()
@@ -335,13 +335,13 @@ class CommitLog:
 
 
 def _sound(properties: bytes) -> bytes:
-    """Return properties that recovery cannot take for a damaged record or one cut by a crash.
+    """Return properties that recovery cannot mistake for those of a damaged or torn record.
 
-    A checksum that comes from elsewhere, with a message that was consumed and sent again, is that
-    of another record, and is left out. Zeros where text should be are what tells a torn record
-    (``kernel.record_scan.is_torn``). One at the very end is made harmless by a separator, which
-    changes no property, and so is a longer name that ends like a checksum's; many zeros in a row
-    are refused.
+    A checksum that a message brings along, when it was consumed and sent again, belongs to another
+    record and is removed. Zeros in place of text are the sign of a torn record
+    (``kernel.record_scan.is_torn``). A zero at the very end, or a longer name that ends like a
+    checksum's, is followed by a separator, which changes no property. Many zeros in a row are
+    refused.
     """
     if CHECKSUM_NAME in properties:
         properties = without_checksum(properties)
@@ -357,5 +357,5 @@ def _with_checksum_room(properties: bytes) -> bytes:
     room = PROPERTIES_BYTES_MAX - CHECKSUM_BYTES - len(properties)
     if not properties or properties.endswith(_SEPARATOR):
         return properties + _UNSIGNED if room >= 0 else properties
-    # A copy that the broker made may have no room; sends of this length are refused.
+    # The properties of a copy made by the broker may be too long; such sends are refused.
     return properties + _SEPARATOR + _UNSIGNED if room > 0 else properties

@@ -1,8 +1,8 @@
-"""Keeps the bytes that recovery cuts off the log after a power cut.
+"""Copies of the bytes that recovery cuts off the log after a power cut.
 
-They were never synced, so nothing durable was promised of them; but whoever wants to look for a
-message in them can. A file is named by the position of its first byte and has the bytes of the log
-from there on, segment after segment, without the unwritten rest of each.
+The bytes were never synced, so their durability was never promised; the copy lets an administrator
+look for messages in them. A file is named by the position of its first byte and holds the bytes of
+the log from there on, segment after segment, without the unwritten rest of each.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CHUNK_BYTES: Final = 1024 * 1024
 
 
 def keep_cut_tail(files: FileSystem, segments: SegmentedLog, position: int, directory: str) -> None:
-    """Copy what the log has from ``position`` on to a file of ``directory``, and say so."""
+    """Copy the log from ``position`` on to a file in ``directory``, and log that."""
     path = f"{directory}/{file_name(position)}"
     try:
         size = _copy(files, segments, position, directory, path)

@@ -23,11 +23,11 @@ from rocketpost.store.log.segmented_log import SegmentedLog
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 0.1
-"""Until the next try when there are no descriptors."""
+"""Time until the next try when no descriptor is free."""
 
 
 class Flusher:
-    """Owns the flusher thread; ``durable`` may be read by any."""
+    """Owns the flusher thread; any thread may read ``durable``."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Flusher:
         self._commit_log = commit_log
         self._segments = segments
         self.interval_ms = interval_ms
-        """How long written bytes wait at most; may be changed while the thread runs."""
+        """Longest wait of written bytes for a sync; may be changed while the thread runs."""
         self._on_durable = on_durable
         self._on_broken = on_broken
         self._wake = threading.Event()
@@ -51,7 +51,7 @@ class Flusher:
         self._retry_at = 0.0
         self.durable = Position(0)
         self.sync_count = 0
-        """How often the log was made durable."""
+        """Number of times that the log was made durable."""
         self.why_broken: str | None = None
 
     def start(self, durable: int) -> None:
@@ -60,15 +60,15 @@ class Flusher:
         self._thread.start()
 
     def request(self) -> None:
-        """Ask for what is written to be made durable soon. Any thread."""
+        """Ask the thread to make written bytes durable soon. Any thread."""
         self._wake.set()
 
     def flush_blocking(self) -> None:
-        """Make what is written durable before returning. Any thread.
+        """Make written bytes durable before returning. Any thread.
 
         Raises:
-            StoreBroken: It failed, now or earlier.
-            StoreFull: It cannot be done now, but later.
+            StoreBroken: A sync failed, now or earlier.
+            StoreFull: It cannot be done now, but may be later.
         """
         with self._syncing:
             self._flush()
@@ -79,16 +79,16 @@ class Flusher:
             raise StoreFull("the commit log is not durable yet: there are no file descriptors left")
 
     def paused(self) -> AbstractContextManager[object]:
-        """Return a context in which nothing is synced."""
+        """Return a context in which the thread does not sync."""
         return self._syncing
 
     def lower(self, position: int) -> None:
-        """Forget what was durable behind ``position``, where the log was cut. Call it paused."""
+        """Lower ``durable`` to ``position``, where the log was cut. Call within :meth:`paused`."""
         assert self._syncing.locked()
         self.durable = min(self.durable, Position(position))
 
     def close_blocking(self) -> None:
-        """Stop the thread; what is not yet durable stays so."""
+        """Stop the thread, without a last flush."""
         self._stopping = True
         self._wake.set()
         if self._thread.is_alive():
@@ -112,7 +112,7 @@ class Flusher:
             for segment in self._segments.between_from_thread(self.durable, target):
                 segment.sync_blocking()
         except OSError as error:
-            if is_shortage(error):  # no file was opened, so none failed: tried again soon
+            if is_shortage(error):  # no file was opened, so no sync failed: try again soon
                 logger.error("commit log not durable yet reason=%s", error.strerror)
                 self._retry_at = time.monotonic() + RETRY_SECONDS
                 return

@@ -10,7 +10,7 @@ logger = logging.getLogger(__name__)
 
 
 class Segment:
-    """A file of fixed size that starts at ``start`` of the log. Opened and mapped when needed.
+    """A file of fixed size that starts at position ``start``. Opened and mapped when needed.
 
     The loop thread writes and reads; the flusher thread calls :meth:`sync_blocking` only. A map
     lives as long as a view of it does, so a reader may hold one past :meth:`close`.
@@ -41,20 +41,20 @@ class Segment:
         return self._fd
 
     def open(self) -> None:
-        """Open the file for writing now, while that can still be refused."""
+        """Open the file for writing now, while a failure can still be reported."""
         if self._fd < 0:
             self._fd = self._files.open(self.path, write=True)
 
     def view(self) -> memoryview:
         """Return the whole file as a read-only view.
 
-        A file that was cut short gets its size again; what is missing reads as zeros.
+        A file that was cut short is extended to its full size; the missing bytes read as zeros.
         """
         if self._view is None:
             fd = self._files.open(self.path)
             try:
                 self._view = self._files.map(fd, self.size)
-            except ValueError:  # Python does not map more than there is
+            except ValueError:  # Python does not map past the end of a file
                 self._view = self._restore_and_map()
             finally:
                 self._files.close(fd)
@@ -90,11 +90,11 @@ class Segment:
             return False
 
     def data_ranges(self, offset: int, end: int) -> list[tuple[int, int]]:
-        """Return the parts of [``offset``, ``end``) of this file that need not be zeros."""
+        """Return the parts of [``offset``, ``end``) of this file that may be other than zeros."""
         return self._files.data_ranges(self.fd, offset, end)
 
     def zero_from(self, offset: int) -> None:
-        """Make every byte from ``offset`` of this file on zero, and keep its full size.
+        """Zero every byte from ``offset`` of this file on, and keep its full size.
 
         Raises:
             OSError: The room cannot be reserved again.
@@ -103,7 +103,7 @@ class Segment:
         self._files.fallocate(self.fd, self.size)
 
     def restore_size(self) -> None:
-        """Give the file its full size without reserving room for it."""
+        """Restore the file's full size without reserving room for it."""
         self._files.ftruncate(self.fd, self.size)
 
     def write(self, data: bytes | memoryview, offset: int) -> None:
@@ -116,20 +116,20 @@ class Segment:
 
     @property
     def is_mapped(self) -> bool:
-        """Whether readers have a map of it."""
+        """Whether the file is mapped for readers."""
         return self._view is not None
 
     def unmap(self) -> None:
-        """Let go of the map, and with it of a descriptor; the next reader maps it again."""
+        """Release the map and its descriptor; the next reader maps the file again."""
         self._view = None
 
     def close(self) -> None:
-        """Let go of the descriptor and the map; views that were handed out stay valid."""
+        """Release the descriptor and the map; existing views stay valid."""
         self.unmap()
         self.close_descriptor()
 
     def close_descriptor(self) -> None:
-        """Let go of the descriptor for writing; the next write opens the file again."""
+        """Close the descriptor for writing; the next write opens the file again."""
         if self._fd >= 0:
             self._files.close(self._fd)
             self._fd = -1

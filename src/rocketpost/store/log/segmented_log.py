@@ -1,7 +1,7 @@
-"""A log cut into files of one size, each named by the position of its first byte.
+"""A log of files of one size, each named by the position of its first byte.
 
 Every start is a multiple of the size, so the file of a position is found by arithmetic. Files of
-another size are refused: sizes are not recorded anywhere and Java would refuse them too.
+another size are refused: the size is not stored anywhere, and Java would refuse them too.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class SegmentedLog:
     def load_blocking(self, *, clean: bool) -> None:
         """Find the segments on disk.
 
-        A file that is too short was cut, or a crash came while its rest was zeroed. It gets its
-        size again; what is missing reads as zeros.
+        A file that is too short was cut, or a crash interrupted the zeroing of its rest. It is
+        extended to its full size; the missing bytes read as zeros.
 
         Raises:
-            StoreError: A file has another size than the settings say.
+            StoreError: The size of a file differs from the settings.
         """
         make_directory(self._files, self._layout.commit_log)
         sizes: dict[int, int] = {}
@@ -110,12 +110,12 @@ class SegmentedLog:
         return self._by_start[self._starts[at]] if at < len(self._starts) else None
 
     def after(self, segment: Segment) -> Segment | None:
-        """Return the segment that follows another, next to it or behind a gap."""
+        """Return the segment that follows another, directly or after a gap."""
         at = bisect.bisect_right(self._starts, segment.start)
         return self._by_start[self._starts[at]] if at < len(self._starts) else None
 
     def add(self, segment: Segment) -> None:
-        """Take a segment that starts after all others."""
+        """Add a segment that starts after all others."""
         assert not self._starts or segment.start > self._starts[-1]
         self._by_start[segment.start] = segment
         self._starts.append(segment.start)
@@ -139,7 +139,7 @@ class SegmentedLog:
         segment.close()
 
     def replace(self, segment: Segment) -> Segment:
-        """Return a new object for the file of a segment, which takes its place."""
+        """Replace a segment with a new object for the same file, and return it."""
         segment.close()
         new = Segment(self._files, segment.path, start=segment.start, size=segment.size)
         self._by_start[segment.start] = new
@@ -154,6 +154,6 @@ class SegmentedLog:
         self._files.fsync_dir(self._layout.commit_log)
 
     def close(self) -> None:
-        """Let go of every descriptor and map."""
+        """Release every descriptor and map."""
         for segment in self.all():
             segment.close()

@@ -1,4 +1,4 @@
-"""Walking the commit log record by record, for who needs every record and not just a queue's."""
+"""Iteration over the records of the commit log, whatever their queues."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _COUNT: Final = 1024
 
 
 def walk(segments: SegmentedLog, begin: int, end: int) -> Iterator[tuple[Position, memoryview]]:
-    """Return the records of [``begin``, ``end``) one after the other, as far as they are kept.
+    """Yield the records of [``begin``, ``end``) in order, except those that have expired.
 
-    A record must begin at ``begin``, unless that is gone already. Nothing is checked but what leads
-    from one record to the next; damage is passed over.
+    A record must begin at ``begin``, unless it has expired. Only the fields needed to find the next
+    record are checked; damage is skipped.
     """
     resync = Resync(segments)
     first = segments.first

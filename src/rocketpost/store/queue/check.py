@@ -1,10 +1,10 @@
-"""Reading queue files that may be anything: where they end, and whether they are whole.
+"""Checks of queue files that may be damaged: the end of their entries, and their order.
 
-Entries of a queue lie in the order of their records: each record begins where the one before it
-ends, or later. So zeros, random bytes and files of another time show, mostly at the first and last
-entry of a file, which is all that a start looks at; only if the checkpoint says that something is
-missing are all entries read. An entry that is wrong but in order is the readers' business: they
-compare it with the record.
+Entries of a queue are in the order of their records: each record begins where the one before it
+ends, or later. So zeros, random bytes and outdated files are detected, mostly at the first and last
+entry of a file, which is all that a start reads. Only if the checkpoint shows that something is
+missing are all entries read. An entry that is wrong but in order is found when it is read and
+compared with its record.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class QueueCheck:
 
     Args:
         files: Reads entries.
-        directory: The queue's.
+        directory: The queue's directory.
         starts: The first offset of each file, in order and without gaps.
-        limit: No record lies at or after this position.
+        limit: Position that no record extends past.
     """
 
     def __init__(self, files: QueueFiles, directory: str, starts: list[int], *, limit: int) -> None:
@@ -44,9 +44,9 @@ class QueueCheck:
         return found
 
     def last_real(self, end: int) -> Entry | None:
-        """Return the newest entry before ``end`` that is no filler."""
+        """Return the newest entry before ``end`` that is not a filler."""
         while end > self._starts[0]:
-            # All of one file: reads do not go on in the next.
+            # From one file only: a read does not continue in the next.
             begin = max(end - 1 - (end - 1) % self._files.entries_per_file, end - _ENTRIES_AT_ONCE)
             data = self._read(begin, end - begin)
             for at in range(len(data) - ENTRY_BYTES, -1, -ENTRY_BYTES):
@@ -65,7 +65,7 @@ class QueueCheck:
         return self._starts[0]
 
     def valid_end(self) -> int:
-        """Return the offset after the last entry that looks like one, as Java finds it."""
+        """Return the offset after the last plausible entry, by Java's rule."""
         count = self._files.entries_per_file
         least = 0
         for start in self._starts[-_SCANNED_FILES:]:
@@ -77,7 +77,7 @@ class QueueCheck:
         return self._starts[-1] + count
 
     def looks_whole(self, end: int) -> bool:
-        """Look at the first and last entry of each file up to ``end``."""
+        """Check the first and last entry of each file up to ``end``."""
         least = 0
         for start in self._starts:
             stop = min(start + self._files.entries_per_file, end)
@@ -89,7 +89,7 @@ class QueueCheck:
         return True
 
     def is_whole(self, end: int) -> bool:
-        """Look at every entry up to ``end``."""
+        """Check every entry up to ``end``."""
         least = 0
         for entry in self._entries(self._starts[0], end - self._starts[0]):
             following = self._follow(least, entry)
@@ -99,7 +99,7 @@ class QueueCheck:
         return True
 
     def later_entries(self, end: int, *, count_max: int) -> bytes:
-        """Return the entries from ``end`` on that follow in order, fillers excluded."""
+        """Return the entries from ``end`` on that are in order, up to the first filler."""
         found = bytearray()
         least = 0
         count = min(count_max, self._starts[-1] + self._files.entries_per_file - end)
@@ -112,7 +112,7 @@ class QueueCheck:
         return bytes(found)
 
     def _follow(self, least: int, entry: Entry) -> int | None:
-        """Return the least position of the next entry; None if this one cannot stand here."""
+        """Return the least position of the next entry; None if this entry is out of order."""
         position, size, _ = entry
         if size == FILLER_SIZE and position == 0:
             return least
@@ -121,7 +121,7 @@ class QueueCheck:
         return position + size
 
     def _trusted_count(self, start: int, before: int) -> int:
-        """Count the entries of one file that may be trusted: the first ones, and all of them.
+        """Count the leading entries of one file that may be trusted.
 
         Most queues are short, so the search doubles its steps from the front.
         """
@@ -142,9 +142,9 @@ class QueueCheck:
         return high
 
     def _read(self, offset: int, count: int) -> bytes:
-        """Return entries; those at the front of the last file are read once, all together.
+        """Return entries; those at the front of the last file are read once, in one read.
 
-        Most queues are short and lie there whole, and each is looked at several times.
+        Most queues are short enough to fit there whole, and each is read several times.
         """
         at = offset - self._starts[-1]
         if at < 0 or at + count > _ENTRIES_AT_A_LOOK:

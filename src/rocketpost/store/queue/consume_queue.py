@@ -1,8 +1,8 @@
-"""A consume queue: where the messages of one queue lie in the commit log, by queue offset.
+"""A consume queue: the positions of its messages in the commit log, by queue offset.
 
-The newest entries are in memory, up to ``TAIL_BYTES_MAX`` of them, and go to the file in one write.
-Nothing is lost with them: they are made again from the commit log. Offsets are never reused: a
-queue that was dropped and made again goes on counting where it stopped.
+The newest entries, up to ``TAIL_BYTES_MAX``, are kept in memory and written to the file together.
+If they are lost, they are rebuilt from the commit log. Offsets are never reused: a queue that was
+dropped and created again continues where it stopped.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _unpack = ENTRY.unpack_from
 
 
 class Tail:
-    """Entries that may not be in the file yet. Only grows until another replaces it.
+    """Entries that may not be in the file yet. It only grows, until a new one replaces it.
 
-    The loop thread appends to ``data``; the upkeep thread writes a copy of it and notes how far in
+    The loop thread appends to ``data``; the upkeep thread writes a copy and notes its length in
     ``saved_bytes``. Both may write the same entries: they are the same bytes in the same place.
     """
 
@@ -39,10 +39,10 @@ class Tail:
 
 
 class ConsumeQueue:
-    """One queue of a topic. Owned by the loop thread; :meth:`save_blocking` is the upkeep thread's.
+    """One queue of a topic. Owned by the loop thread; the upkeep thread may save it.
 
-    Readers see the offsets from ``first`` up to ``end``; ``next_offset`` is the one that the next
-    append gets. ``end`` follows when a message becomes visible.
+    Readers see the offsets from ``first`` up to ``end``; ``next_offset`` is the offset of the next
+    append. ``end`` rises when a message becomes visible.
     """
 
     __slots__ = (
@@ -76,7 +76,7 @@ class ConsumeQueue:
         self.dropped = False
         self.last_position = -1
         self.checked = (0, 0, 0)
-        """Offsets [first, second) whose records were found sound, and when."""
+        """Range of offsets whose records were found sound, and the time of the check."""
         self._directory = directory
         self._files = files
         self._store_time = store_time
@@ -95,7 +95,7 @@ class ConsumeQueue:
         self.last_position = last_position
 
     def put(self, queue_offset: int, position: int, size: int, tags_code: int) -> None:
-        """Make a message visible; messages come in the order of their offsets."""
+        """Make a message visible; calls must be in the order of the offsets."""
         assert queue_offset == self.end
         data = self._tail.data
         data += _pack(position, size, tags_code)
@@ -105,14 +105,14 @@ class ConsumeQueue:
             self._spill()
 
     def put_recovered(self, queue_offset: int, position: int, size: int, tags_code: int) -> None:
-        """Make a record visible that was met while the log was read again."""
+        """Make a record visible that recovery has read from the log."""
         self.put(queue_offset, position, size, tags_code)
         self.next_offset = self.end
 
     def fill_to(self, offset: int) -> None:
-        """Fill the offsets up to ``offset`` with fillers: their messages are lost.
+        """Fill the offsets up to ``offset``, whose messages are lost, with fillers.
 
-        Readers pass fillers over, and nobody gets those offsets again.
+        Readers skip fillers, and those offsets are never assigned again.
         """
         while self.end < offset:
             count = min(offset - self.end, GAP_COUNT_MAX)
@@ -123,7 +123,7 @@ class ConsumeQueue:
         self.next_offset = self.end
 
     def read(self, offset: int, count_max: int) -> bytes:
-        """Return up to ``count_max`` entries of 20 bytes from ``offset`` on; none if outside."""
+        """Return up to ``count_max`` entries of 20 bytes from ``offset`` on; empty if outside."""
         tail = self._tail
         if offset >= tail.start:
             at = (offset - tail.start) * ENTRY_BYTES
@@ -158,12 +158,12 @@ class ConsumeQueue:
     def offset_at(self, timestamp_ms: int, *, upper: bool = False) -> QueueOffset:
         """Return the first offset stored at or after a time, or with ``upper`` the last up to it.
 
-        The answer lies in [first, end]; of an empty queue it is ``end``.
+        The result is within [first, end]; for an empty queue it is ``end``.
         """
         low, high = int(self.first), int(self.end)
         while low < high:
             middle = (low + high) // 2
-            # A lost message counts as stored when the one before it was.
+            # A lost message counts with the store time of the one before it.
             store_ms = self.store_time(self._real_before(middle))
             earlier = store_ms <= timestamp_ms if upper else store_ms < timestamp_ms
             if earlier:
@@ -173,10 +173,10 @@ class ConsumeQueue:
         return QueueOffset(max(self.first, low - 1) if upper and low > self.first else low)
 
     def raise_first(self, position_min: int) -> list[str]:
-        """Hide entries whose record lies before ``position_min``, and fillers.
+        """Hide entries whose record is before ``position_min``, and fillers.
 
         Returns:
-            The files that lie wholly before ``first`` now, never the last, for the caller to
+            The files that are now entirely before ``first``, never the last, for the caller to
             unlink.
         """
         per_file = self._files.entries_per_file
@@ -185,7 +185,7 @@ class ConsumeQueue:
         return self._expired_files() if self.first // per_file > file_before else []
 
     def first_at(self, position: int) -> QueueOffset:
-        """Return the first offset whose record lies at ``position`` or later; not a filler."""
+        """Return the first offset whose record is at ``position`` or later; not a filler."""
         low, high = int(self.first), int(self.end)
         middle = low  # most often it is the first
         while low < high:
@@ -197,12 +197,12 @@ class ConsumeQueue:
         return QueueOffset(low)
 
     def _lies_before(self, offset: int, position: int) -> bool:
-        """Tell whether a record lies before ``position``; for a filler, the record before it."""
+        """Tell whether a record is before ``position``; for a filler, the record before it."""
         entry = self.entry(self._real_before(offset))
         return entry is None or entry[1] == FILLER_SIZE or entry[0] < position
 
     def _real_before(self, offset: int) -> int:
-        """Return the newest offset up to ``offset`` that is no filler; ``first`` if there is none.
+        """Return the newest offset up to ``offset`` that is not a filler; ``first`` if none.
 
         Runs of fillers are rare, but may be long.
         """
@@ -219,7 +219,7 @@ class ConsumeQueue:
         return offset
 
     def position_from(self, offset: int) -> Position | None:
-        """Return where the first record at ``offset`` or later lies, None if there is none."""
+        """Return the position of the first record at ``offset`` or later; None if there is none."""
         for at in range(max(offset, self.first), self.end):
             entry = self.entry(at)
             if entry is not None and entry[1] != FILLER_SIZE:
@@ -227,7 +227,7 @@ class ConsumeQueue:
         return None
 
     def end_before(self, position: int) -> tuple[int, int]:
-        """Return the end and the last position of the queue without records from a place on."""
+        """Return the end and the last position of the queue, for records before ``position``."""
         if self.last_position < position:
             return int(self.end), self.last_position
         low, high = int(self.first), int(self.end)
@@ -241,7 +241,7 @@ class ConsumeQueue:
         return low, last[0] if last is not None and last[1] != FILLER_SIZE else -1
 
     def cut_at(self, position: int) -> None:
-        """Forget entries whose record lies at or after ``position``."""
+        """Remove entries whose record is at or after ``position``."""
         low, last_position = self.end_before(position)
         if low == self.end:
             return
@@ -249,7 +249,7 @@ class ConsumeQueue:
         kept = (
             self.read(self._tail.start, low - self._tail.start) if low > self._tail.start else b""
         )
-        # First, so that no entry behind the end is mended from here on.
+        # Set first, so that from here on no entry after the end is mended.
         self.resume(first, low, last_position)
         self.checked = (0, 0, 0)
         self._files.truncate(self._directory, low)
@@ -265,12 +265,12 @@ class ConsumeQueue:
 
     @property
     def unsaved_bytes(self) -> int:
-        """Bytes of the tail that no file has yet."""
+        """Number of bytes of the tail that are not in a file yet."""
         tail = self._tail
         return len(tail.data) - tail.saved_bytes
 
     def save_blocking(self) -> list[str]:
-        """Write the tail as it is now; returns the files written. The upkeep thread's."""
+        """Write the current tail; returns the files written. For the upkeep thread."""
         tail = self._tail
         data = bytes(tail.data)
         begin = tail.saved_bytes
@@ -285,16 +285,16 @@ class ConsumeQueue:
         return written
 
     def read_from_thread(self, offset: int, count_max: int) -> bytes:
-        """Return entries of 20 bytes from ``offset`` on, as far as files have them."""
+        """Return entries of 20 bytes from ``offset`` on that are in files."""
         count = min(count_max, self._tail.start - offset)
         return self._files.read_blocking(self._directory, offset, count) if count > 0 else b""
 
     def mend_from_thread(self, offset: int, position: int, size: int, tags_code: int) -> bool:
-        """Write an entry anew that was damaged in its file; False if that is not possible."""
+        """Overwrite an entry that was damaged in its file; False if that is not possible."""
         try:
             with self._files.writing:
                 if self.dropped or offset >= self._tail.start:
-                    return False  # there is no such queue, or it is in memory
+                    return False  # the queue is gone, or the entry is in memory
                 entry = _pack(position, size, tags_code)
                 self._files.overwrite_blocking(self._directory, offset, entry)
         except OSError as error:
@@ -317,7 +317,7 @@ class ConsumeQueue:
         try:
             self._files.write(self._directory, tail.start, tail.data)
         except OSError as error:
-            # The entries stay readable in memory; the upkeep thread reports what it cannot write.
+            # The entries stay readable in memory; the upkeep thread reports failed writes.
             self._spill_at = len(tail.data) + TAIL_BYTES_MAX
             logger.error("queue file not written directory=%s reason=%s", self._directory, error)
             return

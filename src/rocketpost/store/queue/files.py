@@ -1,7 +1,7 @@
 """Files of consume queues: sparse, of one exact size, written and read by position.
 
-Entry ``n`` of a queue lies at byte ``20 * n`` of its files put end to end. When a queue begins in
-the middle of a file, what lies before it is filled with entries (0, 0x7FFFFFFF, 0): Java stops
+Entry ``n`` of a queue is at byte ``20 * n`` of its concatenated files. When a queue begins in the
+middle of a file, the part before it is filled with entries (0, 0x7FFFFFFF, 0), since Java stops
 reading a queue at the first empty entry. Few descriptors are kept, whatever the number of queues.
 """
 
@@ -29,7 +29,7 @@ _FILLERS_AT_ONCE: Final = 4096
 
 
 class QueueFiles:
-    """Reads and writes entries by queue directory. Owned by the loop thread, but `*_blocking`."""
+    """Reads and writes entries by queue directory. For the loop thread, except `*_blocking`."""
 
     def __init__(self, files: FileSystem, *, file_bytes: int) -> None:
         assert file_bytes % ENTRY_BYTES == 0
@@ -65,9 +65,9 @@ class QueueFiles:
         return offset % self.entries_per_file == 0
 
     def restore_size(self, path: str) -> None:
-        """Give a file that is too short its size again; what is missing reads as empty entries.
+        """Extend a file that is too short to its full size; missing entries read as empty.
 
-        An entry that was cut in the middle is missing too.
+        An entry that was cut in the middle counts as missing.
         """
         found = self.files.stat(path)
         size = found.size if found is not None else 0
@@ -83,7 +83,7 @@ class QueueFiles:
         """Return up to ``count`` entries from ``offset`` on, of one file.
 
         Raises:
-            FileNotFoundError: The file is gone.
+            FileNotFoundError: The file does not exist.
         """
         fd = self._descriptor(self._readers, self.path(directory, offset), write=False)
         at = offset % self.entries_per_file
@@ -91,7 +91,7 @@ class QueueFiles:
         return self.files.pread(fd, count * ENTRY_BYTES, at * ENTRY_BYTES)
 
     def read_blocking(self, directory: str, offset: int, count: int) -> bytes:
-        """Return up to ``count`` entries of one file, none if it is gone. Any thread."""
+        """Return up to ``count`` entries of one file; empty if it does not exist. Any thread."""
         try:
             fd = self.files.open(self.path(directory, offset))
         except FileNotFoundError:
@@ -104,7 +104,7 @@ class QueueFiles:
             self.files.close(fd)
 
     def write(self, directory: str, offset: int, data: bytes | bytearray) -> None:
-        """Write whole entries from ``offset`` on; the loop thread's way."""
+        """Write whole entries from ``offset`` on. For the loop thread."""
         with self.writing.first():
             for path, at, part in self._parts(directory, offset, data):
                 if path not in self._writers:
@@ -114,7 +114,7 @@ class QueueFiles:
                 self.unsynced.append(path)
 
     def write_blocking(self, directory: str, offset: int, data: bytes) -> list[str]:
-        """Write whole entries with descriptors of one's own; returns the files. Call it locked."""
+        """Write whole entries through new descriptors; returns the files. Call it locked."""
         assert self.writing.locked()
         written = []
         for path, at, part in self._parts(directory, offset, data):
@@ -164,14 +164,14 @@ class QueueFiles:
                 self.unsynced.append(path)
 
     def forget(self, path: str) -> None:
-        """Close what is open of a file that goes away."""
+        """Close the descriptors of a file that is being removed."""
         for cache in (self._readers, self._writers):
             fd = cache.pop(path, None)
             if fd is not None:
                 self.files.close(fd)
 
     def forget_directory(self, directory: str) -> None:
-        """Close what is open under a directory that goes away."""
+        """Close the descriptors under a directory that is being removed."""
         prefix = directory + "/"
         for path in [*self._readers, *self._writers]:
             if path.startswith(prefix):

@@ -1,18 +1,18 @@
-"""Putting records back into their queues while the commit log is read again.
+"""Replay of records into their queues while recovery reads the commit log.
 
-No CRC covers a record's topic, queue and queue offset. What tells a damaged field is the sequence:
-the offsets of a queue follow each other. A record whose offset is not the next one is held back
-until the next record of that queue shows which of them is right:
+No CRC covers a record's topic, queue and queue offset. A damaged field shows in the sequence, since
+the offsets of a queue are consecutive. A record whose offset is not the next one is held back until
+the next record of that queue shows which of them is right:
 
-    next record    the one that was held back
-    continues it   is right: offsets before it are lost, or the queue was made anew by a broker that
-                   counts from 0 again
+    next record    the record held back
+    continues it   is right: offsets before it are lost, or another broker created the queue again
+                   and counts from 0
     does not       has a damaged field: it is reported, and readers never see it
 
-Entries that the old queue files have beyond the checkpoint bear witness too: of two records that
-claim one place, the one that such an entry leads to has it.
-Lost offsets are filled with fillers, so that later messages keep theirs and no offset is ever given
-to a second message.
+Entries of the old queue files after the checkpoint are evidence too: of two records that claim the
+same offset, the one that such an entry points to gets it.
+Lost offsets are filled with fillers, so that later messages keep theirs and no offset is ever
+assigned to a second message.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from rocketpost.store.queue.table import QueueTable
 logger = logging.getLogger(__name__)
 
 FILLER_COUNT_MAX: Final = 4 * 1024 * 1024
-"""Longest run of lost offsets that is filled; a queue that lost more starts over after them."""
+"""Longest run of lost offsets that is filled; a queue that lost more restarts after them."""
 _LAST_GAP_COUNT_MAX: Final = 4096
-"""Largest gap before a queue's last record, which no later one confirms."""
+"""Largest gap accepted before a queue's last record, which no later record confirms."""
 
 
 class Placed(NamedTuple):
-    """A record and the place in a queue that it claims."""
+    """A record and the queue offset that it claims."""
 
     queue_offset: int
     position: int
@@ -45,13 +45,13 @@ class QueueReplay:
     """Places records. Used once, by one thread.
 
     Args:
-        queues: The queues, as their files have them up to the checkpoint.
+        queues: The queues, loaded from their files up to the checkpoint.
         is_from_start: Whether the log is read from its start and older records have expired, so
             that a queue may begin at any offset.
         is_foreign: Whether another broker may have written to the store.
         claim_at: Returns topic, queue id and queue offset of the record at a position; None if no
-            sound record stands there.
-        on_contradiction: Told of each record whose place in its queue cannot be right, with topic,
+            sound record begins there.
+        on_contradiction: Called for each record whose queue offset cannot be right, with topic,
             queue id and reason.
     """
 
@@ -71,10 +71,10 @@ class QueueReplay:
         self._on_contradiction = on_contradiction
         self._held: dict[tuple[str, int], Placed] = {}
         self.has_unknown_losses = False
-        """Whether records were lost that nobody knows the queues of."""
+        """Whether records were lost whose queues are not known."""
 
     def put(self, topic: str, queue_id: int, placed: Placed) -> None:
-        """Take the next record of a queue."""
+        """Replay the next record of a queue."""
         queue = self._queues.get((topic, queue_id)) or self._queues.make(topic, queue_id)
         if placed.position <= queue.last_position:
             return  # the queue has it already
@@ -98,14 +98,14 @@ class QueueReplay:
             self._held[topic, queue_id] = placed
 
     def awaits(self, topic: str, queue_id: int, placed: Placed) -> bool:
-        """Tell whether a queue is at the place that a damaged record claims, or has it already."""
+        """Tell whether the offset of a damaged record is next in its queue, or is there already."""
         queue = self._queues.get((topic, queue_id))
         if queue is None:
             return False
         return placed.position <= queue.last_position or placed.queue_offset == queue.end
 
     def put_lost(self, topic: str, queue_id: int, placed: Placed) -> None:
-        """Take a record whose body is damaged; its offset is never given again."""
+        """Replay a record whose body is damaged; its offset is never assigned again."""
         queue = self._queues.get((topic, queue_id)) or self._queues.make(topic, queue_id)
         if placed.position <= queue.last_position:
             return
@@ -116,7 +116,7 @@ class QueueReplay:
             queue.fill_to(placed.queue_offset + 1)
 
     def finish(self) -> None:
-        """Decide about records that nothing followed."""
+        """Decide about held records that no other record followed."""
         for key, held in self._held.items():
             queue = self._queues.get(key)
             assert queue is not None
@@ -127,19 +127,19 @@ class QueueReplay:
             else:
                 self._refuse(queue, held, f"its queue was at {queue.end}")
                 if queue.last_position >= 0:
-                    queue.fill_to(queue.end + 1)  # which may be the offset that it had
+                    queue.fill_to(queue.end + 1)  # this may be the record's true offset
                 else:
                     self._queues.forget_empty(queue)
         self._held.clear()
 
     def _is_credible(self, queue: ConsumeQueue, last: Placed) -> bool:
-        """Tell whether a queue's last record may have the offset it claims."""
+        """Tell whether the claimed offset of a queue's last record is plausible."""
         if queue.last_position < 0 and queue.end == 0:
             return self._is_from_start or self._is_foreign or self.has_unknown_losses
         return 0 < last.queue_offset - queue.end <= _LAST_GAP_COUNT_MAX
 
     def _settle(self, queue: ConsumeQueue, held: Placed, following: Placed) -> None:
-        """Place or refuse the record held back, by the one that follows."""
+        """Place or refuse the record held back, by the record that follows."""
         end, offset = queue.end, following.queue_offset
         is_new = queue.last_position < 0
         if self._is_foreign and held.queue_offset == 0 and offset == 1:
@@ -151,7 +151,7 @@ class QueueReplay:
         elif end < held.queue_offset < offset:
             self._put_behind_gap(queue, held)
         else:
-            # It claims an offset that another record has, or one that the queue was not at.
+            # It claims the offset of another record, or one that was not next in the queue.
             self._refuse(queue, held, f"its queue was at {end} and went on with {offset}")
 
     def _put_behind_gap(self, queue: ConsumeQueue, placed: Placed) -> None:

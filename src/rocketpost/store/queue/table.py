@@ -36,7 +36,7 @@ class QueueTable:
         self._store_time = store_time
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
         self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
-        self._empty: list[tuple[ConsumeQueue, int]] = []  # made, but without an entry so far
+        self._empty: list[tuple[ConsumeQueue, int]] = []  # without an entry so far
         self._count = 0
         self._end_sum = 0
         self._witnesses: dict[tuple[str, int], tuple[int, bytes]] = {}
@@ -57,12 +57,12 @@ class QueueTable:
         return [queues[queue_id] for queue_id in sorted(queues)]
 
     def make(self, topic: str, queue_id: int, *, start: int = 0) -> ConsumeQueue:
-        """Make a queue that is not there yet.
+        """Make a queue that does not exist yet.
 
         Args:
             topic: The topic.
             queue_id: The queue.
-            start: Least offset of its first message; one of a deleted topic goes on counting.
+            start: Least offset of its first message; a deleted topic's queue continues its count.
         """
         start = max(start, self._drops.next_offset(topic, queue_id))
         queue = self._new(topic, queue_id, start)
@@ -71,9 +71,9 @@ class QueueTable:
         return queue
 
     def drop(self, topic: str, position: int) -> None:
-        """Forget the queues of a topic deleted at ``position``, and move their files aside.
+        """Drop the queues of a topic deleted at ``position``, and move their files aside.
 
-        The move is one rename, so that a topic made again at once starts with an empty directory.
+        The move is one rename, so that a topic created again at once has an empty directory.
         """
         queues = self.of_topic(topic)
         directory = self._layout.topic_queues(topic)
@@ -104,7 +104,7 @@ class QueueTable:
             del self._by_topic[queue.topic]
 
     def _uncount(self, queues: list[ConsumeQueue]) -> None:
-        """Take queues that are gone out of what :meth:`count` returned, without counting anew."""
+        """Subtract dropped queues from the result of :meth:`count`, without counting again."""
         empty = {id(queue) for queue, _ in self._empty}
         self._empty = [pair for pair in self._empty if not pair[0].dropped]
         for queue in queues:
@@ -113,9 +113,9 @@ class QueueTable:
                 self._end_sum -= queue.end
 
     def count(self) -> tuple[int, int]:
-        """Return how many queues have entries and the sum of their ends.
+        """Return the number of queues with entries, and the sum of their ends.
 
-        A file that is lost shows in these two numbers, so they are part of the checkpoint.
+        A lost file changes these numbers, so they are part of the checkpoint.
         """
         self._empty = [(queue, queue.end) for queue in self if queue.last_position < 0]
         ends = [queue.end for queue in self if queue.last_position >= 0]
@@ -123,13 +123,13 @@ class QueueTable:
         return self._count, self._end_sum
 
     def count_before(self, position: int) -> tuple[int, int]:
-        """Return what :meth:`count` would without the entries of records from a place on."""
+        """Return the result of :meth:`count` for records before ``position`` alone."""
         ends = [queue.end_before(position) for queue in self]
         ends = [each for each in ends if each[1] >= 0]
         return len(ends), sum(end for end, _ in ends)
 
     def grown(self, entry_count: int) -> tuple[int, int]:
-        """Return what :meth:`count` would after so many puts, without looking at every queue."""
+        """Return the result of :meth:`count` after more puts, without visiting every queue."""
         self._end_sum += entry_count
         if self._empty:
             filled = [start for queue, start in self._empty if queue.last_position >= 0]
@@ -142,7 +142,7 @@ class QueueTable:
     def start_sum(self) -> int:
         """Return the sum of the offsets at which the first files of the queues may begin.
 
-        A first file that is lost shows in this number, as the others do in :meth:`count`.
+        A lost first file changes this number; other lost files change :meth:`count`.
         """
         return sum(
             self._start_share(queue, min(int(queue.first), max(int(queue.end) - 1, 0)))
@@ -151,19 +151,19 @@ class QueueTable:
 
     def _start_share(self, queue: ConsumeQueue, first: int) -> int:
         per_file = self._files.entries_per_file
-        # Queues of a topic that was deleted and made again begin where they were before.
+        # Queues of a topic that was deleted and created again begin where the old ones ended.
         made_at = self._drops.next_offset(queue.topic, queue.queue_id)
         return max(0, first - first % per_file - (made_at - made_at % per_file))
 
     @property
     def has_witnesses(self) -> bool:
-        """Whether any files had entries beyond what is trusted."""
+        """Whether any file had entries after the trusted ones."""
         return bool(self._witnesses)
 
     def witness(self, queue: ConsumeQueue, offset: int) -> int | None:
-        """Return where the record of an offset lies by the files as they were found, if known.
+        """Return the position of an offset's record by the queue files found, if known.
 
-        Only entries that are not part of the queue yet bear witness.
+        Only entries after the trusted ones are used.
         """
         found = self._witnesses.get((queue.topic, queue.queue_id))
         if found is None:
@@ -175,7 +175,7 @@ class QueueTable:
         return position
 
     def fill_to_known_ends(self) -> None:
-        """Let no queue end before an offset that its files showed to have been given."""
+        """Extend queues so that none ends before an offset that its files had assigned."""
         for (topic, queue_id), end in self._known_ends.items():
             queue = self.get((topic, queue_id))
             if queue is None:
@@ -193,7 +193,7 @@ class QueueTable:
         self._witnesses.clear()
 
     def forget_empty(self, queue: ConsumeQueue) -> None:
-        """Forget a queue that was made for a record which does not belong there."""
+        """Remove a queue that was made for a record that does not belong to it."""
         assert queue.last_position < 0
         if not self._files.starts(self._layout.queue(queue.topic, queue.queue_id)):
             self._remove(queue)
@@ -204,14 +204,14 @@ class QueueTable:
         """Find the queues on disk. Sets :attr:`is_incomplete`.
 
         Args:
-            before: Trust the entries of records before this position and no others; None if it is
-                not known how far the files can be trusted, so that they are read to find out.
-            clean: Whether nothing can lie behind the last entry.
-            log_first: Where the commit log begins.
-            limit: No record lies at or after this position.
+            before: Trust only the entries of records before this position; None if it is not known
+                how far the files can be trusted, so that they are read to find out.
+            clean: Whether the files hold nothing after the last entry.
+            log_first: The first position of the commit log.
+            limit: Position that no record extends past.
 
         Raises:
-            StoreError: A file has another size than the settings say.
+            StoreError: The size of a file differs from the settings.
         """
         for topic in self._files.files.listdir(self._layout.consume_queues):
             for name in self._files.files.listdir(self._layout.topic_queues(topic)):
@@ -220,12 +220,12 @@ class QueueTable:
                     self._load(topic, queue_id, before, clean, log_first, limit)
 
     def check_all_blocking(self, *, limit: int, start_sum: int) -> None:
-        """Look at every entry of every queue, and have queues that are not whole built again.
+        """Check every entry of every queue, and discard queues that must be rebuilt.
 
         Args:
-            limit: No record lies at or after this position.
-            start_sum: What :meth:`start_sum` must not exceed; if it does, the first file of a
-                queue is missing, and nobody knows which, so that all that may lack one go.
+            limit: Position that no record extends past.
+            start_sum: Upper bound of :meth:`start_sum`. If it is exceeded, the first file of some
+                queue is missing; all queues that may lack theirs are discarded.
         """
         lacks_first = self.start_sum() > start_sum
         for queue in self:
@@ -241,7 +241,7 @@ class QueueTable:
                 self._remove(queue)
 
     def load_dropped_blocking(self, *, before: int | None) -> None:
-        """Learn of deletions whose files were moved aside but not unlinked yet."""
+        """Load deletions whose files were moved aside but not unlinked yet."""
         files = self._files.files
         known = self._drops.serial
         for name in files.listdir(self._layout.dropped):
@@ -288,7 +288,7 @@ class QueueTable:
         check = QueueCheck(self._files, directory, run, limit=limit)
         end = _find_end(check, before)
         if len(run) < len(starts):
-            # Cleaning that a crash cut short leaves a gap; then all before it has expired.
+            # Cleaning interrupted by a crash leaves a gap; then all before it has expired.
             expired = check.entry(run[0])[0] < log_first
             if not expired:
                 self._discard(topic, queue_id, known_end=end)
@@ -305,7 +305,7 @@ class QueueTable:
         if not clean:
             self._files.truncate(directory, end)
         if before is not None and end == run[0]:
-            # All its entries are newer than the checkpoint and will be made again.
+            # All its entries are newer than the checkpoint and will be rebuilt.
             self._unlink(directory, self._files.starts(directory))
             return
         last = check.last_real(end)
@@ -314,14 +314,14 @@ class QueueTable:
         self._add(queue)
 
     def _last_run(self, starts: list[int]) -> list[int]:
-        """Return the starts of the files behind the last gap."""
+        """Return the starts of the files after the last gap."""
         run = len(starts) - 1
         while run > 0 and starts[run - 1] + self._files.entries_per_file == starts[run]:
             run -= 1
         return starts[run:]
 
     def _discard(self, topic: str, queue_id: int, *, known_end: int) -> None:
-        """Unlink the files of a queue, which is to be built again from the commit log."""
+        """Unlink the files of a queue, to rebuild it from the commit log."""
         logger.error(
             "queue files are missing or damaged, the queue is built again from the commit log"
             " topic=%s queue=%s", topic, queue_id,
@@ -352,7 +352,7 @@ class QueueTable:
                 self._files.files.unlink(path)
                 starts.remove(start)
             elif size < self._files.file_bytes and (not clean or self._has_whole_files()):
-                self._files.restore_size(path)  # a crash came while it was made, or it was cut
+                self._files.restore_size(path)  # cut short, or a crash while it was made
             elif size != self._files.file_bytes:
                 raise StoreError(
                     f"{path} has {size} bytes; mappedFileSizeConsumeQueue says"
@@ -366,7 +366,7 @@ class QueueTable:
         return found.size if found is not None else 0
 
     def _has_whole_files(self) -> bool:
-        """Tell whether any file has the size that the settings say."""
+        """Tell whether any file has the size in the settings."""
         files = self._files.files
         for topic in files.listdir(self._layout.consume_queues):
             for name in files.listdir(self._layout.topic_queues(topic)):

@@ -1,4 +1,4 @@
-"""The ``extent`` file: what the files of the store must hold at least. 44 bytes, big-endian.
+"""The ``extent`` file: the least contents of the store's files. 44 bytes, big-endian.
 
     0    8 bytes   b"RPEXTNT1"
     8    int64     the commit log begins here or earlier
@@ -7,12 +7,12 @@
     32   8 bytes   digest of the machine's boot id, zeros if it is not known
     40   uint32    CRC-32 of the bytes 0 to 40
 
-The checkpoint says such things about once a minute; this file is overwritten after each sync of the
-log, and synced itself only with a checkpoint and before files are removed. So after a kill it is
-exact, and after a power cut it may say too little, but never too much: it is written after what it
-speaks of. A start that finds less than this knows that bytes or files were lost. It counts only
-together with a checkpoint of ours: a Java broker that went on with the store does not know it. On a
-full disk there may be none: the store goes on, and removes files, without it.
+The checkpoint states similar facts about once a minute. This file is overwritten after each sync of
+the log, but synced itself only with a checkpoint and before files are removed. So after a kill it
+is exact, and after a power cut it may state too little, but never too much: it is written after the
+bytes that it covers. A start that finds less than this knows that bytes or files were lost. It is
+valid only with our own checkpoint, since a Java broker that used the store does not update it. On a
+full disk there may be no such file: the store works, and removes files, without it.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ FILE_BYTES: Final = _FIELDS.size + _CRC.size
 
 
 class Extent(NamedTuple):
-    """Files and bytes that must be there."""
+    """Least contents of the log and of the queues."""
 
     first: int
-    """The log begins here or earlier."""
+    """Position at or before which the log begins."""
     durable: int
-    """Every byte of the log before this was on disk."""
+    """Position before which every byte of the log was on disk."""
     queue_start_sum: int
     """Sum of the offsets at which the first files of all queues begin, or less."""
     boot: bytes = _UNKNOWN_BOOT
     """Digest of the boot id of the machine that wrote this."""
 
     def lost_power(self, boot: bytes) -> bool:
-        """Tell whether the machine was started anew since, so that unsynced pages are lost."""
+        """Tell whether the machine was restarted since, so that unsynced pages are lost."""
         return _UNKNOWN_BOOT not in (self.boot, boot) and self.boot != boot
 
 
@@ -66,7 +66,7 @@ class ExtentFile:
         self._written: Extent | None = None
 
     def load_blocking(self) -> Extent | None:
-        """Return what the file says; None if there is none, or it is damaged."""
+        """Return the file's contents; None if there is no file, or it is damaged."""
         data = read_whole_blocking(self._files, self._path)
         if len(data) < FILE_BYTES:
             return None
@@ -79,7 +79,7 @@ class ExtentFile:
         return Extent(first, durable, start_sum, boot)
 
     def write_from_thread(self, extent: Extent) -> None:
-        """Overwrite the file; a kill of this process cannot take that back, a power cut can."""
+        """Overwrite the file; that survives a kill of this process, but not a power cut."""
         with self._lock:
             self._write(extent)
 
@@ -93,7 +93,7 @@ class ExtentFile:
                 self._files.fsync_dir(self._path.rpartition("/")[0])
 
     def remove_blocking(self) -> None:
-        """Unlink the file, durably; the next write makes it again."""
+        """Unlink the file, durably; the next write creates it again."""
         self.close()
         with self._lock:
             self._written = None
@@ -119,7 +119,7 @@ class ExtentFile:
 
 
 class ExtentKeeper:
-    """Records in the file what the store holds. Thread-safe."""
+    """Keeps the file in step with the store. Thread-safe."""
 
     def __init__(
         self, file: ExtentFile, segments: SegmentedLog, queues: QueueTable, *, boot: bytes
@@ -129,13 +129,13 @@ class ExtentKeeper:
         self._segments = segments
         self._queues = queues
         self._saving = threading.Lock()
-        self._lock = threading.Lock()  # what is gathered first is written first
+        self._lock = threading.Lock()  # keeps writes in the order of their facts
         self._start_sum = 0
         self._durable = 0
         self._is_failing = False
 
     def note_from_thread(self, durable: int) -> None:
-        """Note that every byte before ``durable`` is on disk."""
+        """Record that every byte before ``durable`` is on disk."""
         with self._lock:
             try:
                 self._file.write_from_thread(self._extent(durable))
@@ -145,10 +145,10 @@ class ExtentKeeper:
                 self._is_failing = False
 
     def save_blocking(self, durable: int) -> None:
-        """Make the file durable, with all that the store holds now; without room, remove it.
+        """Update the file and make it durable; if there is no room, remove it.
 
         Raises:
-            OSError: It can be neither written nor removed.
+            OSError: The file can be neither written nor removed.
         """
         with self._saving:
             start_sum = self._queues.start_sum()
@@ -160,18 +160,18 @@ class ExtentKeeper:
                     if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                         raise
                     self._warn(error)
-                    # An old one would name files that are about to go: a start would miss them.
+                    # An old file would make a start miss the files about to be removed.
                     self._file.remove_blocking()
                 else:
                     self._is_failing = False
 
     def lower(self, durable: int) -> None:
-        """Forget what was durable behind a position, where the log was cut."""
+        """Lower the durable position to ``durable``, where the log was cut."""
         with self._lock:
             self._durable = min(self._durable, durable)
 
     def _warn(self, error: OSError) -> None:
-        # The log itself is on disk; this only helps to notice what is lost later.
+        # The log itself is on disk; this file only helps to detect later losses.
         if not self._is_failing:
             logger.warning("extent file not written reason=%s", error.strerror)
         self._is_failing = True
@@ -184,6 +184,6 @@ class ExtentKeeper:
 
 
 def read_boot(files: FileSystem) -> bytes:
-    """Return the digest of the machine's boot id, zeros if the system does not tell it."""
+    """Return the digest of the machine's boot id; zeros if the system has none."""
     name = files.boot_id()
     return blake2b(name.encode(), digest_size=8).digest() if name else _UNKNOWN_BOOT

@@ -1,4 +1,4 @@
-"""What a recovery begins with, and what it leaves."""
+"""Input and result of a recovery."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class Found(NamedTuple):
     boot: bytes
     """Digest of the machine's boot id."""
     cut: int | None
-    """Where the log was cut on purpose, if that is to be finished; it ends there by now."""
+    """Position of a deliberate cut of the log that is to be finished; the log ends there now."""
 
     def trusted_extent(self) -> Extent | None:
-        """Return the extent, unless another broker went on since, or it is older than the rest."""
+        """Return the extent, unless another broker wrote since, or the checkpoint is newer."""
         progress, extent = self.checkpoint.progress, self.extent
         if progress is None or extent is None:
             return None

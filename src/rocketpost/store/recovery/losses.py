@@ -1,4 +1,4 @@
-"""Damage found by a recovery: gathered while the log is read, reported when all is known."""
+"""Damage found by a recovery: collected while the log is read, reported at the end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NO_RECORD: Final = "no sound record"
 ZEROS: Final = "zeros where records were"
 MISSING: Final = "files of the commit log are missing"
 _BYTES: Final = frozenset((BAD_BODY, BAD_RECORD, NO_RECORD, ZEROS, MISSING))
-"""Damage that is gone when the right bytes are back."""
+"""Reasons of damage that is healed when the right bytes are restored."""
 _UNSAVED_COUNT_MAX: Final = TAIL_BYTES_MAX // ENTRY_BYTES
 """Largest number of entries that a queue file may lack after a kill."""
 
@@ -30,10 +30,10 @@ class Losses:
         self._found: list[Damage] = []
         self._unknown: list[tuple[int, int]] = []
         self.unknown_from = 0
-        """Before this position queue files tell which offsets were given."""
+        """Position before which queue files show the assigned offsets."""
 
     def add(self, bad: BadRange, *, is_known: bool) -> None:
-        """Take a damaged range; ``is_known`` if the queue and offset that it held are kept."""
+        """Add a damaged range; ``is_known`` if its queue and offset are known."""
         topic, queue_id, queue_offset = None, -1, -1
         if bad.entry is not None:
             _, _, topic, queue_id, queue_offset, *_ = bad.entry
@@ -49,7 +49,7 @@ class Losses:
             self._add_unknown(bad.begin, (bad.end - bad.begin) // RECORD_BYTES_MIN)
 
     def add_misplaced(self, placed: Placed, topic: str, queue_id: int, reason: str) -> None:
-        """Take a record that does not fit into the queue that it names."""
+        """Add a record that does not fit into the queue that it names."""
         begin, end = placed.position, placed.position + placed.size
         self._found.append(
             Damage(
@@ -59,7 +59,7 @@ class Losses:
         self._add_unknown(begin, 1)
 
     def add_missing(self, begin: int, end: int) -> None:
-        """Take positions whose files are gone; the register knows of them."""
+        """Add positions whose files are missing; the register has them already."""
         self._add_unknown(begin, (end - begin) // RECORD_BYTES_MIN)
 
     def _add_unknown(self, begin: int, count: int) -> None:
@@ -67,11 +67,11 @@ class Losses:
             self._unknown.append((begin, count))
 
     def count_after(self, position: int) -> int:
-        """Return how many offsets a queue may have lost behind its last record at ``position``.
+        """Return how many offsets a queue may have lost after its last record at ``position``.
 
-        Nobody knows which queues the lost records were of. A queue with a later record shows how
-        many it lost; of the others each may have lost as many as fit, but no more than its file
-        can lack.
+        The queues of lost records are not known. A queue with a later record shows how many it
+        lost. Each other queue may have lost as many as fit in the damage, but no more than its
+        file can lack.
         """
         lost = sum(count for begin, count in self._unknown if begin > position)
         return min(lost, _UNSAVED_COUNT_MAX)
@@ -90,7 +90,7 @@ class Losses:
 
 
 def _is_healed(segments: SegmentedLog, damage: Damage) -> bool:
-    """Tell whether sound records fill the range: somebody put the right bytes back."""
+    """Tell whether sound records fill the range, since the right bytes were restored."""
     position = damage.begin
     while position < damage.end:
         segment = segments.find(position)

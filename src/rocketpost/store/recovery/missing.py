@@ -1,7 +1,7 @@
-"""Whole files that the commit log lacks: the start is refused, unless somebody accepts the loss.
+"""Missing files of the commit log: the start is refused, unless an option accepts the loss.
 
-Positions that were accepted as lost are in the register of damage, so that later starts pass. What
-is lost keeps its positions: the log goes on behind them.
+Positions accepted as lost are in the register of damage, so that later starts succeed. Lost
+positions are not reused: the log continues after them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rocketpost.store.log.segmented_log import SegmentedLog
 from rocketpost.store.recovery.losses import MISSING
 
 ACCEPT_OPTION: Final = "--accept-missing-log"
-"""The option of ``mqbroker`` and ``rocketpost up`` that goes on without the files."""
+"""The option of ``mqbroker`` and ``rocketpost up`` to start without the files."""
 _NAMED_MAX: Final = 3
 
 
@@ -24,9 +24,9 @@ class MissingLog:
     """Looks for missing segments. Used once, before the log is read.
 
     Args:
-        segments: What is there.
-        damage: Knows what was accepted earlier.
-        accept: Whether to go on without what is missing.
+        segments: The segments found.
+        damage: Knows the losses accepted earlier.
+        accept: Whether to continue without the missing segments.
         now_ms: The time.
     """
 
@@ -39,14 +39,14 @@ class MissingLog:
         self._now_ms = now_ms
 
     def check(self, *, first: int | None, end: int) -> list[tuple[int, int]]:
-        """Check that all of [``first``, ``end``) is there, or is accepted as lost.
+        """Check that all of [``first``, ``end``) exists, or is accepted as lost.
 
         Args:
-            first: Where the log began, if known.
-            end: Everything before this position was in the log.
+            first: First position of the log, if known.
+            end: Position before which everything was in the log.
 
         Returns:
-            The ranges that were accepted as lost just now.
+            The ranges that this call accepted as lost.
 
         Raises:
             StoreError: Files are missing.
@@ -65,9 +65,9 @@ class MissingLog:
         return missing
 
     def resume_at(self, end: int) -> int:
-        """Return the first position from ``end`` on that a record may get.
+        """Return the first position from ``end`` on that a record may have.
 
-        In the place of a segment that is missing there is none: the next one begins behind it.
+        No record is put in the place of a missing segment: the next segment follows it.
         """
         last = self._segments.last
         if end <= (last.end if last is not None else 0):

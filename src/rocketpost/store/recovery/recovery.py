@@ -1,19 +1,19 @@
-"""Recovery of a store before it opens: find the end of the log, make queues and index match it.
+"""Recovery of a store before it opens: finds the end of the log, fits queues and index to it.
 
-With a checkpoint of ours the log is read from there on, whether the stop was clean or not. Without
-one (the store was Java's, or the file is damaged) RocketMQ's rules say where to start: after a
-clean stop the segment of the newest queue entry, after a crash the newest segment whose first
-message is older than the checkpoint.
+With our own checkpoint the log is read from there on, whether the stop was clean or not. Without
+one (a Java broker wrote it, or it is damaged) RocketMQ's rules decide where to start: after a clean
+stop the segment of the newest queue entry, after a crash the newest segment whose first message is
+older than the checkpoint.
 
-The log ends at the first place where no sound record stands (size, magic, its own position, CRC)
-and none follows, but never before what is known to have been durable. Behind the end everything is
-zeroed, so that it can never come back. Where something sound follows, bytes are damaged, not torn:
-they are kept, reported, and the log goes on behind them.
+The log ends at the first position without a sound record (size, magic, its own position, CRC) that
+no sound record follows, but never before a position known to have been durable. Everything after
+the end is zeroed, so that it can never reappear. If a sound record follows, the bytes are damaged,
+not torn: they are kept and reported, and the log continues after them.
 
-A power cut is different: of what was not synced, any page may be lost and a later one be there.
-Records rely on those before them (a commit before the mark that ends its transaction, a copy before
-the acknowledgement of its original). So if the machine was started anew, the log ends at the first
-place behind the durable position where no sound record stands; what follows is moved to a file.
+A power cut is different: any page that was not synced may be lost while a later one survives.
+Records rely on earlier ones (a commit before the mark that ends its transaction, a copy before the
+acknowledgement of its original). So if the machine was restarted, the log ends at the first
+position after the durable one without a sound record; the bytes after it are moved to a file.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Recovery:
         self._replayed = 0
 
     def run_blocking(self) -> Recovered:
-        """Recover; returns where the log ends.
+        """Recover the store; returns the positions at which it continues.
 
         Raises:
             StoreError: Files of the log are missing; nothing was changed.
@@ -106,7 +106,7 @@ class Recovery:
         )
         self._load_queues()
         self._load_index()
-        # Nothing before this was torn by a crash: it was durable.
+        # Bytes before this were durable, so no crash has torn them.
         floor = self._missing.resume_at(self._claimed_end)
         start = self._start(floor)
         self._resync = Resync(self._segments)
@@ -134,13 +134,13 @@ class Recovery:
 
     def _check_missing(self, *, first: int | None, end: int) -> None:
         for begin, stop in self._missing.check(first=first, end=end):
-            if not self._clean:  # else the files of queues are complete
+            if not self._clean:  # after a clean stop the queue files are complete
                 self._losses.add_missing(begin, stop)
 
     def _check_entries_beyond(self, log_end: int) -> None:
-        """Refuse a log that ends before the records that queues lead to.
+        """Refuse a log that ends before the records of queue entries.
 
-        One such entry may be damaged itself. It is cut off with what else the log does not have.
+        A single such entry may itself be damaged; it is cut off with all entries past the log.
         """
         beyond = [queue for queue in self._queues if queue.last_position >= log_end]
         if sum(queue.end - queue.first_at(log_end) for queue in beyond) > 1:
@@ -153,7 +153,7 @@ class Recovery:
         first, last = self._segments.first, self._segments.last
         if first is None or last is None:
             return position == 0
-        # The end of the last segment too: the next one may have been lost before it had a record.
+        # The end of the last segment fits too: the next one may be lost before it had a record.
         return self._segments.find(position) is not None or position == last.end
 
     def _load_queues(self) -> None:
@@ -205,7 +205,7 @@ class Recovery:
         return first is not None and 0 < first.start == start
 
     def _start(self, floor: int) -> int:
-        """Return where reading starts: always a place where a record begins."""
+        """Return the position at which reading starts, always the start of a record."""
         first = self._segments.first
         if first is None:
             return floor
@@ -216,7 +216,7 @@ class Recovery:
         else:
             start = self._progress.position if self._queue_from else first.start
         if self._index_from < start:
-            # The index may be anybody's; only the start of a segment is surely a record.
+            # The index may be foreign; only the start of a segment is surely that of a record.
             segment = self._segments.find(self._index_from)
             start = segment.start if segment is not None else first.start
         return start
@@ -236,10 +236,10 @@ class Recovery:
     # -- reading
 
     def _check_before(self, start: int) -> None:
-        """Look at a few records before ``start``, which nobody reads now; name what is damaged.
+        """Check a few records before ``start``, which are not read otherwise; report damage.
 
-        A segment that was zeroed, overwritten or put back from a backup shows at its first record,
-        and the newest one at the last record that a queue has.
+        The first record of a segment shows whether it was zeroed, overwritten or restored from a
+        backup. Of the newest segment, the last record in a queue is checked too.
         """
         if self._is_foreign:
             return
@@ -271,12 +271,12 @@ class Recovery:
         return None if entry is None else entry[2:5]
 
     def _scan(self, start: int, stop: int, floor: int) -> int:
-        """Read records from ``start`` on, handing each over; returns where the log ends.
+        """Read and replay the records from ``start`` on; returns the end of the log.
 
         Args:
-            start: Where a record begins.
-            stop: Read no record that begins here or later.
-            floor: The log does not end before this.
+            start: The start of a record.
+            stop: Position at which to stop; no record that begins here or later is read.
+            floor: Position before which the log does not end.
         """
         position = start
         before: Segment | None = None
@@ -315,9 +315,9 @@ class Recovery:
         return position
 
     def _pass(self, position: int, floor: int) -> int | None:
-        """Return where the log goes on behind bytes that are no record; None if it ends there."""
-        # A Java broker cuts its log without erasing what was behind. That is older than what it
-        # wrote in its place.
+        """Return where the log continues after bytes that are no record; None if it ends there."""
+        # A Java broker cuts its log without erasing the rest. Records left there are older than
+        # those that it wrote since.
         self._resync.store_ms_min = self._store_ms if self._is_foreign else None
         following = self._resync.find(position, bytes_max=self._look_bytes(position))
         if self._lost_power and position >= floor:
@@ -333,10 +333,10 @@ class Recovery:
         return following
 
     def _look_bytes(self, position: int) -> int | None:
-        """Return how far to look for more records; None for as far as there are segments.
+        """Return how many bytes to search for more records; None for all segments.
 
-        After a clean stop the checkpoint says where the log ends. To look at one record behind it
-        is enough, and reading the rest of a segment would take longer than all of the start.
+        After a clean stop the checkpoint states the end of the log. To search the length of one
+        record after it is enough; the rest of a segment would take longer than the whole start.
         """
         is_exact = self._clean and position == self._claimed_end
         return self._record_bytes_max if is_exact else None
@@ -348,7 +348,7 @@ class Recovery:
             self._replay_queues.has_unknown_losses = True
 
     def _put_lost(self, bad: BadRange) -> bool:
-        """Keep the offset of a damaged record; False if its place is not known."""
+        """Keep the offset of a damaged record; False if its queue is not known."""
         entry = bad.entry
         if entry is None or not is_possible(entry):
             return False
@@ -356,7 +356,7 @@ class Recovery:
         is_in_queue = not sys_flag & NOT_IN_QUEUE and position >= self._drops.position(topic)
         if is_in_queue and position >= self._queue_from:
             placed = Placed(queue_offset, position, size, 0)
-            # If the body is sound, topic, queue or offset may be what is damaged.
+            # If the body is sound, then topic, queue or offset may be damaged.
             if bad.is_body_sound and not self._replay_queues.awaits(topic, queue_id, placed):
                 return False
             self._replay_queues.put_lost(topic, queue_id, placed)
@@ -394,7 +394,7 @@ class Recovery:
     # -- finishing
 
     def _finish_log(self, read_from: int, end: int) -> None:
-        """Zero what follows ``end``, and make sure that what precedes it is on disk."""
+        """Zero the log after ``end``, and make sure that the log before it is on disk."""
         if not len(self._segments):
             return
         self._segments.remove_after_blocking(end)
@@ -436,7 +436,7 @@ class Recovery:
             queue.fill_to(queue.end + self._losses.count_after(queue.last_position))
             next_offset = self._drops.next_offset(queue.topic, queue.queue_id)
             if queue.end < next_offset:
-                # Files of a deleted topic came back; none of its messages may.
+                # Files of a deleted topic have reappeared; its messages must not.
                 queue.remove_files()
                 queue.restart_at(next_offset)
             position_min = max(log_first, self._drops.position(queue.topic))
@@ -452,7 +452,7 @@ class Recovery:
         try:
             self._drops.save_blocking()
         except OSError as error:
-            # One of the two is sound and says the same; there may be no room for the other.
+            # One of the two files is sound and up to date; there may be no room for the other.
             logger.warning("list of deleted topics not copied reason=%s", error.strerror)
             self._drops.is_changed = False
 

@@ -1,12 +1,12 @@
-"""Finding the next sound record behind damaged bytes of the commit log.
+"""Search for the next sound record after damaged bytes of the commit log.
 
-A record that is not sound still says how long it is, most often truly: if a sound record, a record
-with a true head or the blank of the segment stands behind it, the damage ends there. Else the bytes
-are searched for the next sound record: magic, its own position, lengths and CRC all agree. That a
-size is tried first also keeps bytes that a sender made to look like a record out of the log.
+A damaged record still states its size, and most often the right one: if a sound record, a record
+with a true head or the blank of the segment follows it, the damage ends there. Otherwise the bytes
+are searched for the next sound record: magic, its own position, lengths and CRC must all agree.
+Trying the size first also keeps out bytes that a sender made to look like a record.
 
-The search looks at each byte once. Bodies that look like records are checked by CRC, but only for
-so much work in all; after that long ones are passed over.
+The search reads each byte once. Bytes that look like records are checked by CRC, but only for a
+limited amount of work; after that, long ones are skipped.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from rocketpost.store.log.segmented_log import SegmentedLog
 
 RECORD_BYTES_MIN: Final = 91
 CRC_WORK_BYTES_MAX: Final = 256 * 1024 * 1024
-"""CRC work spent on bytes that only look like records, before long ones are passed over."""
+"""Largest CRC work on bytes that only look like records, before long ones are skipped."""
 
 _SHORT_BYTES_MAX: Final = 4096
 _CHUNK_BYTES: Final = 1024 * 1024
-_MAGIC: Final = b"\xda\xa3\x20"  # what both magics begin with
+_MAGIC: Final = b"\xda\xa3\x20"  # first bytes of both magics
 _MAGIC_AT: Final = 4
 _POSITION_AT: Final = 28
 _HEAD: Final = Struct(">iI20xq")  # size, magic, own position
@@ -46,32 +46,32 @@ class BadRange(NamedTuple):
     begin: int
     end: int
     entry: Entry | None
-    """The record there, if its structure is right and only its CRC or checksum is not."""
+    """The record there, if it is well-formed and only its CRC or checksum is wrong."""
     is_zero: bool
-    """Whether all of it is zeros."""
+    """Whether all its bytes are zeros."""
     is_body_sound: bool = False
     """Whether the body of the record matches its CRC: the damage is elsewhere in the record."""
 
 
 class Resync:
-    """Looks behind damage. Used once, by one thread."""
+    """Finds sound records after damage. Used once, by one thread."""
 
     def __init__(self, segments: SegmentedLog, *, store_ms_min: int | None = None) -> None:
         self._segments = segments
         self.store_ms_min = store_ms_min
-        """Records that were stored earlier do not count: another broker has cut them off, without
+        """Store time before which records do not count: another broker has cut them off without
         erasing them. None if every sound record counts."""
         self._work_left = CRC_WORK_BYTES_MAX
 
     def find(self, position: int, *, bytes_max: int | None = None) -> int | None:
-        """Return where the log goes on behind ``position``, at which no sound record begins.
+        """Return where the log continues after ``position``, at which no sound record begins.
 
         Args:
-            position: A place within a segment.
-            bytes_max: How far to look at most; None for the end of the log.
+            position: A position within a segment.
+            bytes_max: Largest number of bytes to search; None for all up to the end of the log.
 
         Returns:
-            Where a sound record or a blank begins; None if nothing sound follows.
+            The start of a sound record or a blank; None if none follows.
         """
         segment = self._segments.find(position)
         assert segment is not None
@@ -88,9 +88,9 @@ class Resync:
         return None
 
     def ranges(self, begin: int, end: int) -> Iterator[BadRange]:
-        """Return the damaged ranges of [``begin``, ``end``), one for each record that is known.
+        """Yield the damaged ranges of [``begin``, ``end``), one for each known record.
 
-        Positions between segments that are there belong to no range.
+        Positions of missing segments belong to no range.
         """
         for segment in self._segments.between_from_thread(begin, end):
             at = max(begin, segment.start)
@@ -107,7 +107,7 @@ class Resync:
                 at = following
 
     def _next_head(self, segment: Segment, at: int, stop: int) -> int:
-        """Return where the next record with a true head begins, by the size of this one."""
+        """Return the start of the next record with a true head, by the size of this one."""
         view = segment.view()
         size = _stated_size(view, at - segment.start)
         if size is not None and at + size < stop and _has_head(view, segment, at + size):
@@ -115,7 +115,7 @@ class Resync:
         return stop
 
     def _hop(self, segment: Segment, position: int) -> int | None:
-        """Follow sizes as long as they lead to true heads; None if they do not lead on."""
+        """Follow sizes from one true head to the next sound record; None if there is none."""
         view = segment.view()
         while True:
             size = _stated_size(view, position - segment.start)
@@ -148,7 +148,7 @@ class Resync:
     def _search(self, segment: Segment, begin: int, stop: int | None) -> int | None:
         end = segment.end if stop is None else min(segment.end, stop)
         for low, high in segment.data_ranges(begin - segment.start, end - segment.start):
-            # The size lies before the magic, and may end a part that is all zeros but for it.
+            # The size is before the magic, and may be in a part that is reported as zeros.
             place = self._search_part(segment, max(low - _MAGIC_AT, begin - segment.start), high)
             if place is not None:
                 return place
@@ -157,7 +157,7 @@ class Resync:
     def _search_part(self, segment: Segment, low: int, high: int) -> int | None:
         view = segment.view()
         for at in range(low, high, _CHUNK_BYTES):
-            # A magic that lies across the end of a chunk belongs to the next one.
+            # The chunks overlap, so that a magic across the end of a chunk is found.
             chunk = bytes(view[at : at + _CHUNK_BYTES + len(_MAGIC) + _MAGIC_AT])
             hit = chunk.find(_MAGIC, _MAGIC_AT)
             while hit >= 0:
@@ -180,7 +180,7 @@ class Resync:
 
 
 def _stated_size(view: memoryview, at: int) -> int | None:
-    """Return the size that a record at ``at`` states, None if it cannot be one."""
+    """Return the size stated by a record at ``at``; None if that is impossible."""
     if len(view) - at < RECORD_BYTES_MIN:
         return None
     (size, _) = _MARK.unpack_from(view, at)
@@ -188,7 +188,7 @@ def _stated_size(view: memoryview, at: int) -> int | None:
 
 
 def _has_head(view: memoryview, segment: Segment, position: int) -> bool:
-    """Tell whether magic and position at ``position`` are those of a record there."""
+    """Tell whether the magic and the stated position at ``position`` are those of a record."""
     at = position - segment.start
     if len(view) - at < RECORD_BYTES_MIN:
         return False

@@ -1,1 +1,1 @@
-"""Raw appends, a ceiling for readers and cuts of the log, as replicas need them."""
+"""Raw appends, a ceiling for readers, and cuts of the log, for replicas."""

@@ -1,9 +1,9 @@
-"""Appending a leader's records as they are: the same bytes at the same position.
+"""Appends of a leader's records unchanged: the same bytes at the same position.
 
 A chunk is a run of whole records of one segment. It may end with the filler that ends the segment,
-which then reaches to the segment's last byte. A chunk is checked before anything changes: each
-record by size, magic, stated position, body CRC or checksum, and queue offset. One bad record
-refuses the chunk.
+which then extends to the segment's last byte. A chunk is checked before anything changes: each
+record by size, magic, stated position, body CRC or checksum, and queue offset. A chunk with one bad
+record is refused.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _HEAD: Final = Struct(">iIIiiqq")
 _MARK: Final = Struct(">iI")
 
 Checked = list[tuple[Entry, Effects]]
-"""Records of a sound chunk, and what follows from each."""
+"""Records of a sound chunk, each with its effects."""
 
 
 class RawChunk(NamedTuple):
@@ -74,13 +74,13 @@ class RawAppender:
         self._rules = ApplyRules(delays_ms=delays_ms, drops=drops)
 
     def append(self, position: int, data: bytes | memoryview) -> RawChunk:
-        """Append a chunk whose first byte has ``position``; nothing of it is visible yet.
+        """Append a chunk whose first byte has ``position``; its records are not visible yet.
 
         Raises:
             CorruptRecord: A record is not sound or not the next of its queue; nothing was changed.
             StoreError: The chunk does not belong at the end of the log; nothing was changed.
             StoreFull: There is no room; nothing was changed.
-            StoreBroken: The write failed, and nothing may be written any more.
+            StoreBroken: The write failed, and no more may be written.
         """
         self._check_place(position, len(data))
         checked = self._check_records(position, data)
@@ -194,7 +194,7 @@ class RawAppender:
 
 
 def why_refused(data: bytes | memoryview, at: int, position: int) -> str:
-    """Say why no whole and sound record lies at byte ``at`` of ``data``."""
+    """Return the reason why no whole and sound record is at byte ``at`` of ``data``."""
     left = len(data) - at
     if left < RECORD_BYTES_MIN:
         return f"it is cut short: {left} bytes are no whole record"

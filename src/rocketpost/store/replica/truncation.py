@@ -1,8 +1,8 @@
-"""Cutting the end off the log, with everything that was derived from it.
+"""Truncation of the log, and of everything derived from it.
 
-Once the file ``truncating`` is on disk, the cut is decided: whatever stops the process, the next
-start finishes it. Before that, nothing has changed but the checkpoint, which then promises less. So
-a store has either its old end or the new one.
+Once the file ``truncating`` is on disk, the cut is decided: if the process stops, the next start
+finishes it. Before that, only the checkpoint has changed, to an earlier position. So a store has
+either its old end or the new one.
 
     0    8 bytes   b"RPTRUNC1"
     8    int64     the log ends here
@@ -34,14 +34,14 @@ _MAGIC: Final = b"RPTRUNC1"
 
 
 class TruncationFile:
-    """The decision to cut the log, while it is being carried out."""
+    """The file that records an unfinished cut of the log."""
 
     def __init__(self, files: FileSystem, path: str) -> None:
         self._files = files
         self._path = path
 
     def load_blocking(self) -> int | None:
-        """Return where the log is to end; None if nothing was decided."""
+        """Return the new end of the log; None if no cut is unfinished."""
         data = read_whole_blocking(self._files, self._path)
         if len(data) != _FIELDS.size + _CRC.size:
             return None
@@ -50,12 +50,12 @@ class TruncationFile:
         return position if is_whole and magic == _MAGIC else None
 
     def save_blocking(self, position: int) -> None:
-        """Decide, durably, that the log ends at ``position``."""
+        """Record, durably, that the log is to end at ``position``."""
         data = _FIELDS.pack(_MAGIC, position)
         write_whole_blocking(self._files, self._path, data + _CRC.pack(crc32(data)))
 
     def remove_blocking(self) -> None:
-        """Say, durably, that it is done."""
+        """Record, durably, that the cut is finished."""
         if self._files.stat(self._path) is not None:
             self._files.unlink(self._path)
             self._files.fsync_dir(self._path.rpartition("/")[0])
@@ -71,7 +71,7 @@ class Truncation:
         """Cut the log at ``position``.
 
         Raises:
-            StoreError: It cannot be cut there; nothing was changed.
+            StoreError: The log cannot be cut there; nothing was changed.
             StoreBroken: A file could not be changed; the next start finishes the cut.
         """
         parts = self._parts
@@ -79,7 +79,7 @@ class Truncation:
         self._check(position, below_confirmed=below_confirmed)
         if position == old_end:
             return
-        # What stays must be on disk, or a power cut could leave less than either end.
+        # The records that stay must be on disk, or a power cut could leave less than either end.
         parts.flusher.flush_blocking()
         with parts.checkpointer.paused():
             try:
@@ -146,7 +146,7 @@ class Truncation:
 
 
 def cut_log_blocking(segments: SegmentedLog, position: int) -> None:
-    """Erase every byte of the log from ``position`` on, durably. May be done again."""
+    """Erase every byte of the log from ``position`` on, durably. Safe to repeat."""
     segments.remove_after_blocking(position)
     old = segments.find(position)
     if old is None:

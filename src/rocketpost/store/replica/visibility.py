@@ -1,8 +1,8 @@
 """The part of the log that readers may see: up to a ceiling, and never half a record.
 
-A store that was opened with a ceiling has records behind it in its log. Recovery puts them into
-queues and index like all others; here they are taken out of the queues again and wait, like records
-just appended, until they are confirmed. The index keeps them, and a query passes them over.
+A store that was opened with a ceiling has records after it in its log. Recovery puts them into
+queues and index like all others. Here they are removed from the queues again and wait, like records
+just appended, until they are confirmed. The index keeps them, and a query skips them.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _NO_ENTRY: Final[_QueueEntry] = (None, 0, 0)
 
 
 def find_border(segments: SegmentedLog, queues: QueueTable, position: int, end: int) -> int:
-    """Return the last place up to ``position`` that lies between two records.
+    """Return the last border between two records up to ``position``.
 
     Args:
         segments: The log.
-        queues: Queues that lead to records near ``position``.
-        position: Any place from the start of the log on.
+        queues: Queues that point to records near ``position``.
+        position: Any position from the start of the log on.
         end: The end of the log.
     """
     segment = segments.find(position)
@@ -48,9 +48,9 @@ def find_border(segments: SegmentedLog, queues: QueueTable, position: int, end: 
 def hide_from(
     segments: SegmentedLog, queues: QueueTable, commit_log: CommitLog, position: int
 ) -> list[Appended]:
-    """Take the entries of records from ``position`` on out of their queues.
+    """Remove the entries of records from ``position`` on from their queues.
 
-    Their offsets stay given: the next message of a queue follows them.
+    Their offsets stay assigned: the next message of a queue follows them.
 
     Returns:
         Every record from ``position`` on, in the order of the log.
@@ -75,7 +75,7 @@ def hide_from(
                 owner.topic if owner is not None else "",
                 owner.queue_id if owner is not None else 0,
                 tags_code,
-                (),  # the index has it
+                (),  # the index has its keys
                 owner,
             )
         )

@@ -1,4 +1,4 @@
-"""The files that tie the timer's state together: ``config/timercheck`` and the wheel's journals.
+"""The files that keep the timer's state consistent: ``config/timercheck`` and the journals.
 
 ``timercheck`` has 4096 bytes, big-endian:
 
@@ -10,28 +10,28 @@
     128  int64       number of this save; its journal has the same
     136  int64       length of a slot, ms
     144  int64 x 2   in the first slot, messages up to this due time and log position are delivered
-    160  int64       how many messages wait
-    168  int64       the commit log ended here
-    176  int64       1: stopped in order, 2: the log up to its end is to be chained anew
+    160  int64       number of waiting messages
+    168  int64       end of the commit log
+    176  int64       1: clean stop, 2: the units of the whole timer log must be chained again
     184  uint32      CRC-32 of the bytes 64 to 184
 
-When our part counts is said in ``store.checkpoint_page``.
+``store.checkpoint_page`` explains when our part is valid.
 
 A journal (``timerwheel.journal0`` and ``1``, by the number of the save) has the slots that a save
-changes, what waits by topic, and checksums of the wheel and of the log. It is on disk before the
-checkpoint of its number is, and that before the wheel is touched; so the wheel of a checkpoint is
-the file with that journal applied, and checksums that do not fit mean damage.
+changes, the numbers of waiting messages by topic, and checksums of the wheel and of the log. It is
+on disk before the checkpoint with its number, and that before the wheel is written. So the wheel of
+a checkpoint is the file with that journal applied; checksums that do not match mean damage.
 
     0    8 bytes     b"RPTWHEE2"
     8    int64       number of the save
     16   int32 x 2   number of slots, bytes of the JSON
-    24   uint32      CRC-32 of what follows
+    24   uint32      CRC-32 of the rest
     28   n x 36      int32 index of a slot, 32 bytes of contents
     ...  JSON        waiting: topic to count; wheel: checksum of the wheel; log: first position of
                      a file of the log to its bytes and their CRC-32
 
 Earlier versions wrote b"RPTWHEEL" and no checksums: the JSON was topic to count. Such a journal is
-read too, so that an upgrade takes the timer's files as they are.
+read too, so that an upgrade can use the timer's files unchanged.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Java(NamedTuple):
     counter: int = 0
 
     def earlier(self, other: Java) -> Java:
-        """Return the other one, but nothing in it later than here."""
+        """Return ``other``, with each progress field at most as late as here."""
         return other._replace(
             read_ms=min(self.read_ms, other.read_ms),
             log_end=min(self.log_end, other.log_end),
@@ -76,7 +76,7 @@ class Java(NamedTuple):
 
 
 class Exact(NamedTuple):
-    """Our part: what is true of the files, exactly."""
+    """Our part of the file: the exact state of the timer's files."""
 
     number: int
     precision_ms: int
@@ -106,9 +106,9 @@ def decode_checkpoint(data: bytes) -> TimerCheckpoint:
 
 
 def decode_own_checkpoint(data: bytes) -> TimerCheckpoint | None:
-    """Read what we wrote last, even if somebody wrote RocketMQ's fields since.
+    """Read both parts as we last wrote them, even if Java wrote RocketMQ's fields since.
 
-    None if there is no such part, or it is damaged.
+    None if our part is missing or damaged.
     """
     own = _ANNEX.decode_own(data)
     return None if own is None else TimerCheckpoint(Java(*own[0]), Exact(*own[1]))
@@ -151,7 +151,7 @@ def encode_journal(number: int, journal: Journal) -> bytes:
 
 
 def decode_journal(data: bytes, number: int) -> Journal | None:
-    """Read a journal; None if it is not whole, or that of another save."""
+    """Read a journal; None if it is not whole, or belongs to another save."""
     if len(data) < _JOURNAL.size:
         return None
     magic, found, slot_count, state_bytes, crc = _JOURNAL.unpack_from(data)

@@ -1,18 +1,18 @@
-"""The timer log: one unit of 52 bytes for each message that waits, chained by slot.
+"""The timer log: one unit of 52 bytes for each waiting message, chained by slot.
 
     size        int32   52
     previous    int64   position of the unit before this one in the same slot; -1: none
-    magic       int32   1, with 2: to be put off again when due, with 4: recalls another message
-    written     int64   when, down to the precision
+    magic       int32   1, with 2: postponed again when due, with 4: recalls another message
+    written     int64   time of the write, rounded down to the precision
     delay       int32   from there to the slot, ms
     position    int64   of the message in the commit log
     bytes       int32   size of its record
     topic hash  int32   Java's hash of its topic
-    due         int64   when exactly; RocketMQ writes 0 here and reads nothing
+    due         int64   exact due time; RocketMQ writes 0 here and does not read it
 
-Big-endian, in files of one size, named by the position of their first byte. What does not fit the
-end of a file is filled: int32 bytes left, int64 0, uint32 0xCBD43194. Files are sparse and written
-by position; what lies behind the end is zero, so that it is never taken for units.
+Big-endian, in files of one size, named by the position of their first byte. Where no unit fits at
+the end of a file there is a filler: int32 bytes left, int64 0, uint32 0xCBD43194. Files are sparse
+and written by position; bytes after the end are zero, so that they are never read as units.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _INT_MASK: Final = 0xFFFF_FFFF
 
 
 class Unit(NamedTuple):
-    """One message that waits, or one that recalls another."""
+    """One waiting message, or one that recalls another."""
 
     previous: int
     magic: int
@@ -59,7 +59,7 @@ class Unit(NamedTuple):
 
     @property
     def slot_ms(self) -> int:
-        """Start of its slot."""
+        """Start time of its slot."""
         return self.written_ms + self.delay_ms
 
     def encode(self) -> bytes:
@@ -85,7 +85,7 @@ class Unsynced(NamedTuple):
 
 
 def decode_unit(data: bytes, offset: int = 0) -> Unit | None:
-    """Read the unit at a place; None if there is none."""
+    """Read the unit at ``offset``; None if there is none."""
     if len(data) < offset + UNIT_BYTES:
         return None
     size, *fields = _UNIT.unpack_from(data, offset)
@@ -96,10 +96,10 @@ def decode_unit(data: bytes, offset: int = 0) -> Unit | None:
 
 
 class TimerLog:
-    """The files of the timer log. Owned by the loop thread, but for ``*_blocking``.
+    """The files of the timer log. Owned by the loop thread, except for ``*_blocking``.
 
     Args:
-        file_bytes: How long each file is; a multiple of nothing in particular.
+        file_bytes: Size of each file; it need not be a multiple of anything.
     """
 
     def __init__(self, files: FileSystem, directory: str, *, file_bytes: int) -> None:
@@ -114,11 +114,11 @@ class TimerLog:
         self._syncing: set[int] = set()
         self._is_new = self._is_new_syncing = False
         self.end = 0
-        """Where the next unit goes."""
+        """Position of the next unit."""
 
     @property
     def first(self) -> int:
-        """Position of the oldest byte that is kept."""
+        """Position of the oldest byte kept."""
         return self._starts[0] if self._starts else self.end
 
     @property
@@ -127,10 +127,10 @@ class TimerLog:
         return self._sums.copy()
 
     def load_blocking(self) -> None:
-        """Find the files; the end is not known by that.
+        """Find the files; the real end is not known yet.
 
         Raises:
-            StoreError: A file has another size than the settings say.
+            StoreError: The size of a file differs from the settings.
         """
         for name in self._files.listdir(self._directory):
             start = parse_file_name(name)
@@ -144,12 +144,12 @@ class TimerLog:
                     f"{path} has {size} bytes; mappedFileSizeTimerLog says {self._file_bytes}"
                 )
             self._starts.append(start)
-            if size < self._file_bytes:  # a crash came while it was made
+            if size < self._file_bytes:  # a crash interrupted its creation
                 self._files.ftruncate(self._descriptor(start), self._file_bytes)
         self.end = self._starts[-1] + self._file_bytes if self._starts else 0
 
     def scan(self, begin: int, end: int) -> Iterator[tuple[int, Unit]]:
-        """Return the units in a part of the log, up to the first place that holds none."""
+        """Yield the units in a part of the log, up to the first position without one."""
         position = max(begin, self.first)
         while position < end:
             start = position - position % self._file_bytes
@@ -171,9 +171,9 @@ class TimerLog:
                 position = start + self._file_bytes
 
     def matches_blocking(self, sums: Mapping[int, FileSum]) -> bool:
-        """Tell whether the files begin with what a save wrote; if so, they are as it left them.
+        """Tell whether the files match the checksums of a save; if so, adopt those.
 
-        What lies behind is to be cut off.
+        The caller then cuts off the bytes after the end of the save.
         """
         is_so = all(
             start in self._starts and self._measured(start, length).crc == crc
@@ -184,7 +184,7 @@ class TimerLog:
         return is_so
 
     def measure_blocking(self, *, only_new: bool = False) -> None:
-        """Compute the checksums of the files as they are, up to the end.
+        """Compute the checksums of the present files, up to the end.
 
         With ``only_new``, files that have a checksum keep it.
         """
@@ -194,14 +194,14 @@ class TimerLog:
                 self._sums[start] = self._measured(start, length)
 
     def set_aside_blocking(self) -> None:
-        """Begin an empty log; what there was keeps its bytes under names that end in .damaged."""
+        """Begin an empty log; the old files are kept under names that end in .damaged."""
         for start in self._starts.copy():
             self._forget(start)
             self._files.rename(self._path(start), self._path(start) + ".damaged")
         self.end = 0
 
     def truncate_blocking(self, end: int) -> None:
-        """Make ``end`` the end of the log; what lies behind it becomes zeros."""
+        """Make ``end`` the end of the log; bytes after it become zeros."""
         for start in reversed(self._starts.copy()):
             if start >= end:
                 self._forget(start)
@@ -216,10 +216,10 @@ class TimerLog:
         self.end = end
 
     def append(self, units: Sequence[Unit]) -> None:
-        """Write units at the end; :meth:`place` said where each goes.
+        """Write units at the end; :meth:`place` returned the position of each.
 
         Raises:
-            OSError: They could not be written; the log has not grown.
+            OSError: They could not be written; the end is unchanged.
         """
         before = self._sums.copy()
         try:
@@ -229,7 +229,7 @@ class TimerLog:
             raise
 
     def place(self, position: int) -> int:
-        """Return where a unit goes that comes at ``position``: there, or in the next file."""
+        """Return where a unit fits from ``position`` on: there, or in the next file."""
         left = self._file_bytes - position % self._file_bytes
         return position if left >= UNIT_BYTES + _BLANK.size else position + left
 
@@ -241,9 +241,9 @@ class TimerLog:
         return decode_unit(self._files.pread(self._descriptor(start), UNIT_BYTES, position - start))
 
     def take_unsynced(self) -> Unsynced:
-        """Return what was written since the last time, for :meth:`sync_blocking`.
+        """Return the files written since the last call, for :meth:`sync_blocking`.
 
-        After a save that failed, what it had is returned again with the rest.
+        After a failed save, its files are returned again with the rest.
         """
         self._syncing |= self._unsynced
         self._is_new_syncing |= self._is_new
@@ -253,12 +253,12 @@ class TimerLog:
         return Unsynced(descriptors, self._is_new_syncing)
 
     def saved(self) -> None:
-        """Note that what was taken last is on disk."""
+        """Note that the files taken last are on disk."""
         self._syncing.clear()
         self._is_new_syncing = False
 
     def sync_blocking(self, unsynced: Unsynced) -> None:
-        """Make what was written durable. Any one thread, while no file expires."""
+        """Make written files durable. Any thread, but one at a time, while no file expires."""
         for fd in unsynced.descriptors:
             self._files.fdatasync(fd)
         if unsynced.has_new_file:
@@ -266,10 +266,10 @@ class TimerLog:
             self._files.fsync_dir(posixpath.dirname(self._directory))
 
     def finished_blocking(self, position_min: int) -> list[int]:
-        """Return where files begin whose messages all lie before a position of the commit log.
+        """Return the starts of files whose messages are all before a commit log position.
 
-        Never the last one. A file is read whole for that: its last unit need not be that of its
-        last message, since slots are chained anew. Any thread, while no file expires.
+        Never the last file. Each file is read whole: its last unit need not be that of its newest
+        message, since slots are chained again. Any thread, while no file expires.
         """
         finished = []
         for start in self._starts[:-1]:
@@ -279,13 +279,13 @@ class TimerLog:
         return finished
 
     def expire(self, starts: Sequence[int]) -> list[str]:
-        """Forget files that are finished; returns what to unlink. Never while one is saved."""
+        """Forget finished files; returns the paths to unlink. Never call it during a save."""
         for start in starts:
             self._forget(start)
         return [self._path(start) for start in starts]
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         for fd in self._fds.values():
             self._files.close(fd)
         self._fds.clear()
@@ -316,7 +316,7 @@ class TimerLog:
         count = (self._file_bytes - _BLANK.size) // UNIT_BYTES
         fd = self._files.open(self._path(start))
         try:
-            # From the end on: what must stay is mostly told by the last units.
+            # Backwards, since the last units most often show that the file must stay.
             while count:
                 at = max(0, count - _SCAN_UNITS)
                 data = self._files.pread(fd, (count - at) * UNIT_BYTES, at * UNIT_BYTES)

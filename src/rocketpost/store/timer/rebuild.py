@@ -1,4 +1,4 @@
-"""Messages that still wait, read from the timer log alone, for when the wheel cannot be used."""
+"""Search for waiting messages in the timer log alone, when the wheel cannot be used."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from rocketpost.store.timer.wheel import NOWHERE
 def live_units(
     log: TimerLog, found: TimerCheckpoint, commit_log_end: int
 ) -> tuple[dict[int, int], int]:
-    """Return the newest unit of each message that waits, and where the log ends.
+    """Return the newest unit of each waiting message, and the end of the timer log.
 
-    A message is named by its position in the commit log, its unit by that in the timer log. The end
-    lies before the one that the checkpoint names if what is between cannot be read.
+    A message is given by its position in the commit log, its unit by that in the timer log. The end
+    is before the one in the checkpoint if the units in between cannot be read.
     """
     java, exact = found
     cursor = (0, NOWHERE) if exact is None else (exact.cursor_due_ms, exact.cursor_position)

@@ -1,16 +1,16 @@
-"""The files of the timer, as one: wheel, log and checkpoint, always as some save left them.
+"""The files of the timer as a unit: wheel, log and checkpoint, always in the state of some save.
 
-What waits is written down twice: as a message of the timer topic, which is what counts, and as a
-unit here, which says when. :meth:`TimerStore.prepare_save` and :meth:`~TimerStore.save_blocking`
-make a state durable as a whole; after a crash the files are as the last save left them, and what
-came later is taken from the timer topic again.
+Each waiting message is stored twice: as a message of the timer topic, which is authoritative, and
+as a unit here, with its due time. :meth:`TimerStore.prepare_save` and
+:meth:`~TimerStore.save_blocking` make a state durable as a whole. After a crash the files are in
+the state of the last save, and later messages are read from the timer topic again.
 
-What the files hold follows from the timer topic. If one of them is missing, or is not what the last
-save left by its checksum, all are made anew and the topic is read from its beginning.
+The files are derived from the timer topic. If one of them is missing, or does not match the
+checksums of the last save, all are made again and the topic is read from its beginning.
 
-Order of a save: the commit log (a unit must not name a message that a power cut takes, and a slot
-must not be empty before what it held is on disk), the timer log, the journal, the checkpoint, the
-wheel. Each is durable before the next begins.
+Order of a save: the commit log (a unit must not name a message that a power cut removes, and a slot
+must not be empty before its delivered messages are on disk), the timer log, the journal, the
+checkpoint, the wheel. Each is durable before the next begins.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ logger = logging.getLogger(__name__)
 _DELAY_MAX: Final = 2**31 - 1
 _WRITE_AT_ONCE: Final = 50_000
 _CLOCK_ERROR_MS_MAX: Final = 400 * 86_400_000
-"""Largest distance from now at which the time in a checkpoint of RocketMQ is believed."""
+"""Largest distance from now at which the time in RocketMQ's checkpoint is trusted."""
 _BLANK: Final = bytes(4096)
 _BAD_WHEEL: Final = "timerwheel is missing or damaged"
 
 
 class TimerStore:
-    """Messages that wait for their time. Owned by the loop thread, but for ``*_blocking``."""
+    """Messages that wait for their due time. For the loop thread, except ``*_blocking``."""
 
     def __init__(
         self,
@@ -82,24 +82,24 @@ class TimerStore:
         self._counter = 0
         self._failure: str | None = None
         self.read_ms = 0
-        """The slot that is read; nothing waits in an earlier one."""
+        """Start of the slot being read; no message waits in an earlier one."""
         self.cursor = Cursor()
         self.queue_offset = 0
-        """The next message to take from the timer topic."""
+        """Offset of the next message to take from the timer topic."""
         self.waiting: Counter[str] = Counter()
         """Number of waiting messages, by topic."""
         self._topics: Mapping[int, str] = {}
         self.is_suspect = False
-        """Whether more may have been delivered than these files know."""
+        """Whether messages may have been delivered without a trace in these files."""
         self.is_rebuilt = False
-        """Whether everything that the log knows is in the wheel again, also what had left it."""
+        """Whether the wheel was rebuilt from the log, including units that had left it."""
         self.rebuilt_because: str | None = None
         """Reason why the timer topic is read from its beginning, if it is and has messages."""
         self.done_before: tuple[int, int] = (0, 0)
-        """Messages before this offset of the timer topic whose slot lies before this time are
-        delivered, if the topic is read again and no index tells which are."""
+        """Offset of the timer topic and time: messages before both count as delivered, if the topic
+        is read again and there is no index to tell."""
         self.known: frozenset[int] = frozenset()
-        """Positions of messages behind :attr:`queue_offset` that have a unit already."""
+        """Positions of messages from :attr:`queue_offset` on that have a unit already."""
 
     @classmethod
     def open_blocking(
@@ -119,19 +119,19 @@ class TimerStore:
         """Open the files, or make them.
 
         Args:
-            layout: Where they lie.
+            layout: Paths of the files.
             files: The file system.
-            precision_ms: How long a slot is.
-            log_file_bytes: How long a file of the log is.
-            commit_log_end: Where the commit log ends after its own recovery.
+            precision_ms: Length of a slot.
+            log_file_bytes: Size of a file of the log.
+            commit_log_end: End of the commit log after its own recovery.
             now_ms: The time.
-            position_of: Returns where the message at an offset of the timer topic lies.
-            oldest_ms: Returns when its oldest message was stored; None if it has none.
-            topics: The topics there are; units know only a hash of theirs.
-            slot_count: How many slots the wheel has; RocketMQ's number, but for tests.
+            position_of: Returns the position of the message at an offset of the timer topic.
+            oldest_ms: Returns the store time of its oldest message; None if it has none.
+            topics: All topics; a unit holds only the hash of its topic.
+            slot_count: Number of slots of the wheel; RocketMQ's number, except in tests.
 
         Raises:
-            StoreError: They cannot be read with these settings.
+            StoreError: The files cannot be read with these settings.
         """
         self = cls(
             layout,
@@ -151,24 +151,24 @@ class TimerStore:
             raise
         return self
 
-    # -- what waits
+    # -- waiting messages
 
     def slot_of(self, due_ms: int) -> int:
-        """Return the slot of a time: the last that begins before it."""
+        """Return the slot of a time: the last one that begins before it."""
         return (due_ms - 1) // self.precision_ms * self.precision_ms
 
     @property
     def slot_ms_max(self) -> int:
-        """The last slot that the wheel can hold beside the one that is read."""
+        """Start of the last slot that the wheel can hold beside the one being read."""
         return self.read_ms + (self.wheel.slot_count - 1) * self.precision_ms
 
     def add(self, items: Sequence[Item], *, now_ms: int, anew: int | None = None) -> list[int]:
-        """Let messages wait; returns the position of each unit.
+        """Add waiting messages; returns the position of each unit.
 
         Args:
             items: The messages.
             now_ms: The time.
-            anew: A slot in which what waited so far no longer does, whatever the items are.
+            anew: A slot to empty first, whatever the items are.
 
         Raises:
             OSError: The log could not be written; nothing was changed.
@@ -184,7 +184,7 @@ class TimerStore:
             at = self.log.place(at)
             slot = slots.get(item.slot_ms) or self.wheel.get(item.slot_ms)
             delay_ms = item.slot_ms - written_ms
-            if not -_DELAY_MAX <= delay_ms <= _DELAY_MAX:  # it lies so long ago
+            if not -_DELAY_MAX <= delay_ms <= _DELAY_MAX:  # the slot is too long ago
                 delay_ms = 0
             units.append(
                 Unit(
@@ -212,7 +212,7 @@ class TimerStore:
         return positions
 
     def units_from(self, last: int) -> Iterator[tuple[int, Unit]]:
-        """Return the chain of units that ends at ``last``, newest first."""
+        """Yield the chain of units that ends at ``last``, newest first."""
         position = last
         while position != NOWHERE:
             unit = self.log.unit(position)
@@ -226,11 +226,11 @@ class TimerStore:
 
     @property
     def failure(self) -> str | None:
-        """Reason why nothing can be saved any more, if so."""
+        """Reason why no more can be saved; None if saves work."""
         return self._failure
 
     def prepare_save(self, *, commit_log_end: int, now_ms: int, flags: int = 0) -> Save:
-        """Return the state as it is now, to be saved."""
+        """Return the current state, to be saved."""
         self._counter += 1
         java = Java(
             self.read_ms, self.log.end, self.queue_offset, self.queue_offset, 0, now_ms,
@@ -249,11 +249,11 @@ class TimerStore:
         )  # fmt: skip
 
     def save_blocking(self, save: Save) -> None:
-        """Make a state durable; the commit log is, as far as it knows it. One thread at a time.
+        """Make a state durable, once the commit log it refers to is. One thread at a time.
 
         Raises:
-            StoreError: A sync failed. What reached the disk is unknown, so nothing is saved any
-                more; the next start begins with what was saved before.
+            StoreError: A sync failed. It is unknown which bytes reached the disk, so no more is
+                saved; the next start begins with the save before.
             OSError: There was no room; the next save tries again.
         """
         if self._failure is not None:
@@ -279,13 +279,13 @@ class TimerStore:
         self.log.saved()
 
     def unlink_blocking(self, paths: Sequence[str]) -> None:
-        """Unlink files of the log that have expired, the oldest first."""
+        """Unlink expired files of the log, the oldest first."""
         for path in paths:
             self._files.unlink(path)
             self._files.fsync_dir(self._layout.timer_log)
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         self.wheel.close()
         self.log.close()
 
@@ -312,7 +312,7 @@ class TimerStore:
         if own is not None and problem is None:
             exact = own.exact
             assert exact is not None
-            # More was stored since, or somebody else was here: deliveries may be unknown to us.
+            # More was stored since, or another broker was here: some deliveries may be unknown.
             self.is_suspect = (
                 found.exact is None
                 or not exact.flags & CLEAN
@@ -326,7 +326,7 @@ class TimerStore:
         elif own is not None and own.exact is not None and own.exact.flags & REBUILD:
             self._rebuild_or_begin(own, commit_log_end, now_ms, position_of, oldest_ms)
         elif found.exact is None and self._is_foreign(data, found.java, problem, now_ms):
-            if own is not None:  # whichever is right: from the earlier one on, all is looked up
+            if own is not None:  # either may be right: all from the earlier one on is looked up
                 found = TimerCheckpoint(own.java.earlier(found.java), None)
             self._take_over(found)
             self._rebuild_or_begin(found, commit_log_end, now_ms, position_of, oldest_ms)
@@ -344,10 +344,10 @@ class TimerStore:
             self.cursor = Cursor(exact.cursor_due_ms, exact.cursor_position)
 
     def _problem(self, own: TimerCheckpoint, *, has_wheel: bool, is_last: bool) -> str | None:
-        """Return why the files are not as our last save left them; None if they are.
+        """Return how the files differ from our last save; None if they do not.
 
-        ``is_last`` is whether nobody wrote the checkpoint since. Where there are no checksums, only
-        that tells.
+        ``is_last`` is whether no other broker wrote the checkpoint since. Without checksums, only
+        that shows a change.
         """
         java, exact = own
         assert exact is not None
@@ -370,7 +370,7 @@ class TimerStore:
     def _is_foreign(self, data: bytes, java: Java, problem: str | None, now_ms: int) -> bool:
         """Tell whether a Java broker wrote the checkpoint and its log can be used.
 
-        It changes the wheel and adds to the log, but leaves alone what is ours.
+        It changes the wheel and appends to the log, but does not change our part.
         """
         is_untouched = problem == _BAD_WHEEL or not data[FOREIGN_BYTES:].strip(b"\0")
         return (
@@ -389,23 +389,23 @@ class TimerStore:
             return False
 
     def _begin(self, now_ms: int, oldest_ms: int | None, *, because: str | None) -> None:
-        """Begin with nothing in the wheel; the timer topic is read from its beginning."""
+        """Begin with an empty wheel; the timer topic is read from its beginning."""
         if oldest_ms is not None:
             self.rebuilt_because = because
             logger.warning("the timer topic is read from its beginning: reason=%s", because)
         self.done_before = (self.queue_offset, min(self.read_ms, now_ms))
         self.log.set_aside_blocking()
-        # What was due meanwhile is delivered in the order of its times, as far as those fit.
+        # Overdue messages are delivered in the order of their due times, if the wheel holds them.
         back_ms = self.wheel.slot_count // 2 * self.precision_ms
         begin_ms = now_ms if oldest_ms is None else max(min(oldest_ms, now_ms), now_ms - back_ms)
         self.read_ms, self.cursor, self.queue_offset = self.slot_of(begin_ms), Cursor(), 0
         self.waiting = Counter()
-        self.is_suspect = True  # there may have been files, and messages that they knew of
+        self.is_suspect = True  # there may have been files with messages
         self._create_files()
 
     def _create_files(self) -> None:
         self.wheel.create_blocking()
-        # Their room is taken now, so that a broker can be started on a full disk.
+        # Their room is allocated now, so that a broker can start on a full disk.
         for parity in (0, 1):
             write_whole_blocking(self._files, self._layout.timer_journal(parity), _BLANK)
         if self._files.stat(self._layout.timer_checkpoint) is None:
@@ -414,7 +414,7 @@ class TimerStore:
         self._files.fsync_dir(self._layout.config)
 
     def _save_opened(self, commit_log_end: int, now_ms: int) -> None:
-        """Say that the files are open: what happens from here on may not be in them."""
+        """Save that the files are open: later events may be missing in them."""
         self.save_blocking(self.prepare_save(commit_log_end=commit_log_end, now_ms=now_ms))
         self.saved()
 
@@ -426,7 +426,7 @@ class TimerStore:
         position_of: Callable[[int], int],
         oldest_ms: Callable[[], int | None],
     ) -> None:
-        """Chain the log anew, or begin with nothing if it does not reach as far as is said."""
+        """Chain the log again, or begin empty if it ends before the checkpoint's end."""
         _, end = live_units(self.log, found, commit_log_end)
         if end < found.java.log_end:
             self._begin(now_ms, oldest_ms(), because="timerlog is damaged")
@@ -440,11 +440,11 @@ class TimerStore:
         now_ms: int,
         position_of: Callable[[int], int],
     ) -> None:
-        """Chain anew what the log knows: after a Java broker, a changed setting, or damage."""
+        """Chain the units of the log again: after a Java broker, a changed setting, or damage."""
         self.is_suspect = self.is_rebuilt = True
         newest, end = live_units(self.log, found, commit_log_end)
         if found.exact is None:
-            # Its offset may be behind its log: what has a unit must not get a second one.
+            # Its offset may be behind its log: a message with a unit must not get a second one.
             least = position_of(self.queue_offset)
             self.known = frozenset(position for position in newest if position >= least)
         self.log.truncate_blocking(end)

@@ -1,4 +1,4 @@
-"""Values that pass between the timer's files and those who use them."""
+"""Values that pass between the timer's files and their users."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rocketpost.store.timer.wheel import NOWHERE
 
 
 class Item(NamedTuple):
-    """A message that is to wait: the one at ``position``, in a slot, until it is due."""
+    """A message to add: the one at ``position``, which waits in a slot until it is due."""
 
     slot_ms: int
     due_ms: int
@@ -21,14 +21,14 @@ class Item(NamedTuple):
 
 
 class Cursor(NamedTuple):
-    """In the slot that is read, everything up to here is delivered."""
+    """Last delivered message of the slot being read."""
 
     due_ms: int = 0
     position: int = NOWHERE
 
 
 class Save(NamedTuple):
-    """A state, ready to be made durable."""
+    """A state to be made durable."""
 
     java: Java
     exact: Exact

@@ -1,4 +1,4 @@
-"""The ``timerwheel`` file: for each slot of time, where its chain of units in the timer log ends.
+"""The ``timerwheel`` file: the chain of units in the timer log for each slot of time.
 
     time      int64   start of the slot in steps of the precision; 0: nothing waits here
     first     int64   timer log position of the oldest unit
@@ -6,16 +6,16 @@
     count     int32   units, less those that recall another
     reserved  int32
 
-Big-endian; ``SLOT_COUNT`` slots, found by time modulo their number. A slot that holds another time
-than the one asked for is empty.
+Big-endian; ``SLOT_COUNT`` slots, found by time modulo their number. A slot with a time other than
+the one asked for counts as empty.
 
-The file is never mapped nor held in memory. Slots that changed since the last save are, and reach
-the file by way of a journal (``store.timer_journal``), so that the file as a whole is always as
-some save left it. A slot is emptied when everything in it is delivered, so what the file shows is
-what waits.
+The file is neither mapped nor held in memory. Only slots that changed since the last save are held,
+and they are written through a journal (``store.timer.checkpoint``), so that the file as a whole is
+always in the state of some save. A slot is emptied when all its messages are delivered, so the file
+shows only waiting messages.
 
-The checksum of a wheel is the sum of the CRC-32 of its used slots, each begun with the number of
-the slot; so it is known after a change without reading the rest.
+The checksum of a wheel is the sum of the CRC-32 of its used slots, each started with the number of
+the slot; so it can be updated after a change without reading the rest.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _EMPTY_RUN: Final = bytes(SLOT_BYTES * _SCAN_COUNT)
 
 
 class Slot(NamedTuple):
-    """Messages that wait in one slot."""
+    """Chain and number of the messages that wait in one slot."""
 
     first: int = NOWHERE
     last: int = NOWHERE
@@ -49,11 +49,11 @@ EMPTY: Final = Slot()
 
 
 class TimerWheel:
-    """The slots of one store. Owned by the loop thread, but for ``*_blocking``.
+    """The slots of one store. Owned by the loop thread, except for ``*_blocking``.
 
     Args:
-        precision_ms: How long a slot is.
-        slot_count: How many there are; RocketMQ's number, but for tests.
+        precision_ms: Length of a slot.
+        slot_count: Number of slots; RocketMQ's number, except in tests.
     """
 
     def __init__(
@@ -68,13 +68,13 @@ class TimerWheel:
         self._changed: dict[int, bytes] = {}
         self._saving: dict[int, bytes] = {}
         self.checksum = 0
-        """The checksum of the slots, with what is not saved yet."""
+        """The checksum of the slots, including changes that are not saved yet."""
 
     def open_blocking(self) -> bool:
         """Open the file; False if there is none.
 
         Raises:
-            StoreError: It has another size.
+            StoreError: The file has the wrong size.
         """
         found = self._files.stat(self._path)
         if found is None or not found.size:
@@ -107,21 +107,21 @@ class TimerWheel:
         return len(self._changed)
 
     def get(self, slot_ms: int) -> Slot:
-        """Return what waits in the slot that begins at ``slot_ms``."""
+        """Return the contents of the slot that begins at ``slot_ms``."""
         time, first, last, count, _ = _SLOT.unpack(self._slot(self._index(slot_ms)))
         return Slot(first, last, count) if time == slot_ms // self._precision_ms else EMPTY
 
     def put(self, slot_ms: int, slot: Slot) -> None:
-        """Say what waits in a slot."""
+        """Set the contents of a slot."""
         time = slot_ms // self._precision_ms
         self._replace(self._index(slot_ms), _SLOT.pack(time, *slot, 0))
 
     def clear(self, slot_ms: int) -> None:
-        """Say that nothing waits in a slot."""
+        """Empty a slot."""
         self._replace(self._index(slot_ms), _EMPTY)
 
     def next_used(self, begin_ms: int, *, count: int = _SCAN_COUNT) -> int | None:
-        """Return the first of ``count`` slots from ``begin_ms`` on in which something waits."""
+        """Return the first of ``count`` slots from ``begin_ms`` on with waiting messages."""
         begin = begin_ms // self._precision_ms
         done = 0
         while done < count:
@@ -133,14 +133,14 @@ class TimerWheel:
         return None
 
     def used(self) -> Iterator[tuple[int, Slot]]:
-        """Return every slot in which something waits, in the order of the file."""
+        """Yield every slot with waiting messages, in the order of the file."""
         for at in range(0, self.slot_count, _SCAN_COUNT):
             for time, first, last, count, _ in _SLOT.iter_unpack(self._read(at, _SCAN_COUNT)):
                 if time > 0 and first >= 0:
                     yield time * self._precision_ms, Slot(first, last, count)
 
     def measure_blocking(self) -> int:
-        """Read the file and return its checksum, which becomes that of the wheel."""
+        """Read the file and return its checksum, which replaces that of the wheel."""
         self.checksum = 0
         for at in range(0, self.slot_count, _SCAN_COUNT):
             data = self._read(at, _SCAN_COUNT)
@@ -164,7 +164,7 @@ class TimerWheel:
         self._changed[at] = data
 
     def _times(self, at: int, length: int, begin: int) -> Iterator[int]:
-        """Return the times of used slots among some that lie together."""
+        """Yield the times of the used slots among ``length`` adjacent ones."""
         data = self._read(at, length)
         if data.count(0) == len(data):
             return
@@ -193,16 +193,16 @@ class TimerWheel:
     # -- saving
 
     def take_changes(self) -> Mapping[int, bytes]:
-        """Return what changed since the last time, to be journalled and then written.
+        """Return the slots changed since the last call, to be journalled and then written.
 
-        After a save that failed, what it had is returned again with the rest.
+        After a failed save, its slots are returned again with the rest.
         """
         self._saving = {**self._saving, **self._changed}
         self._changed = {}
         return self._saving
 
     def write_blocking(self, changes: Mapping[int, bytes]) -> None:
-        """Write slots into the file and make them durable. Any one thread at a time."""
+        """Write slots to the file and make them durable. Any thread, but one at a time."""
         assert self._fd is not None
         for index, run in _runs(changes):
             write_all(self._files, self._fd, run, index * SLOT_BYTES)
@@ -210,7 +210,7 @@ class TimerWheel:
             self._files.fdatasync(self._fd)
 
     def saved(self) -> None:
-        """Note that what was taken last is in the file."""
+        """Note that the changes taken last are in the file."""
         self._saving = {}
 
 
@@ -219,7 +219,7 @@ def _slot_sum(at: int, data: bytes) -> int:
 
 
 def _runs(changes: Mapping[int, bytes]) -> Iterator[tuple[int, bytes]]:
-    """Return neighbouring slots together: one write for many."""
+    """Yield runs of adjacent slots, each to be written at once."""
     run: list[bytes] = []
     start = before = -2
     for index in sorted(changes):
