@@ -50,7 +50,7 @@ class HalfMessages:
 
     def __init__(self) -> None:
         self.is_rejecting = False
-        """True if the broker refuses transactions."""
+        """Whether the broker refuses transactions."""
         self.pending_count: Callable[[], int] = lambda: 0
 
     def claim(self, draft: Draft, properties: dict[str, str]) -> Draft | None:

@@ -69,7 +69,7 @@ class TopicRules:
     trace_topic: str | None = None
     """The trace topic, if the broker creates it at start."""
     mixed_types: bool = False
-    """True if a topic may have the type MIXED."""
+    """Whether a topic may have the type MIXED."""
 
 
 class Updated(NamedTuple):

@@ -69,7 +69,7 @@ class Admission(NamedTuple):
 
     @property
     def is_new(self) -> bool:
-        """True if the message is to be stored."""
+        """Whether the message is to be stored."""
         return self.original is None and self.twin < 0
 
 

@@ -43,7 +43,7 @@ class AssignmentService:
         self._members = members
         self._modes = modes
         self.shares_out = True
-        """True if queues are divided among members; otherwise every member gets all of them."""
+        """Whether queues are divided among members; otherwise every member gets all of them."""
 
     def assign(
         self, asked: QueryAssignment, queues: Sequence[MessageQueue] | None

@@ -92,7 +92,7 @@ class ConsumerGroup:
 
     @property
     def is_broadcasting(self) -> bool:
-        """True if every member gets every message, so that queues are not divided."""
+        """Whether every member gets every message, so that queues are not divided."""
         return self.message_model == BROADCASTING
 
     @property

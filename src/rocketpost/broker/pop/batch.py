@@ -74,7 +74,7 @@ class Batch:
 
     @property
     def is_over(self) -> bool:
-        """True if nothing needs to be remembered."""
+        """Whether nothing needs to be remembered."""
         if len(self.acked) < len(self.offsets):
             return False
         following = self.next_offset

@@ -91,7 +91,7 @@ class PopHold(NamedTuple):
 
     @property
     def is_modest(self) -> bool:
-        """True if it may leave messages for the next pop; other pops take all of them."""
+        """Whether it may leave messages for the next pop; other pops take all of them."""
         request = self.request
         return request.queue_id >= 0 or request.is_picky or request.in_order or not self.is_pop
 

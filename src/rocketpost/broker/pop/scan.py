@@ -26,7 +26,7 @@ class Found(NamedTuple):
     views: list[memoryview]
     next_offset: int
     is_cut: bool
-    """True if there may be more messages although none was found."""
+    """Whether there may be more messages although none was found."""
 
 
 class Store(Protocol):

@@ -69,7 +69,7 @@ class Popped(NamedTuple):
     revive_queue: int
     rest_count: int
     is_cut: bool
-    """True if there may be more messages although none was found."""
+    """Whether there may be more messages although none was found."""
 
 
 class Claim(Change):
@@ -85,7 +85,7 @@ class Claim(Change):
         self.checkpoint = checkpoint
         self.next_offset = next_offset
         self.moves_offset = True
-        """True if the group's offset moves; not after a reset or a failed earlier claim."""
+        """Whether the group's offset moves; not after a reset or a failed earlier claim."""
 
 
 class _Passed(NamedTuple):

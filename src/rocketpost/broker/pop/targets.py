@@ -45,9 +45,9 @@ class PopRequest(NamedTuple):
     tags: AbstractSet[int] = frozenset()
     matcher: Matcher | None = None
     from_end: bool = False
-    """True if a group that is new to a queue starts at its end."""
+    """Whether a group that is new to a queue starts at its end."""
     in_order: bool = False
-    """True if a queue waits until the messages handed out of it are finished."""
+    """Whether a queue waits until the messages handed out of it are finished."""
     priority_factor: int = FACTOR_MAX
     """Percentage of pops that go by level, if the topic has levels."""
     attempt_id: str = ""
@@ -57,12 +57,12 @@ class PopRequest(NamedTuple):
 
     @property
     def is_picky(self) -> bool:
-        """True if only some messages are wanted."""
+        """Whether only some messages are wanted."""
         return bool(self.tags) or self.matcher is not None
 
     @property
     def fixes_start(self) -> bool:
-        """True if a new group stores offset 0 for a queue that never had a message.
+        """Whether a new group stores offset 0 for a queue that never had a message.
 
         Otherwise, if its next pop is so late that the queue no longer counts as young, the group
         would skip the messages stored until then.
@@ -101,9 +101,9 @@ class RetryRules(NamedTuple):
     """Rules for redelivery."""
 
     newer_form: bool = False
-    """True if redelivered messages are written to the newer form of retry topic."""
+    """Whether redelivered messages are written to the newer form of retry topic."""
     older_form_read: bool = True
-    """True if the older form is then read as well."""
+    """Whether the older form is then read as well."""
     first_percent: int = 20
     """Percentage of pops that read retry topics first; the others read them last."""
 

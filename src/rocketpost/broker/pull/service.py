@@ -40,7 +40,7 @@ class PullRules(NamedTuple):
     long_polling: bool
     short_polling_ms: int
     corrects_offsets: bool = True
-    """True if a pull outside the queue, or after a reset, is told its next offset."""
+    """Whether a pull outside the queue, or after a reset, is told its next offset."""
 
 
 class Caller(Protocol):

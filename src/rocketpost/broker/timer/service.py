@@ -113,14 +113,14 @@ class TimerService:
         self.recalled: set[str] = set()
         """Recalls that are stored but not in the wheel yet."""
         self.is_held = False
-        """True if taking and delivering are paused: see ``broker.timer.moving``."""
+        """Whether taking and delivering are paused: see ``broker.timer.moving``."""
         self.moved: set[int] = set()
         """Positions of messages that were moved; their units in the wheel are void."""
         self.unsettled: set[int] = set()
         """Slots with such units. Nothing is taken meanwhile, or a crash would show both copies."""
         self.enqueued = self.delivered = self.rolled = self.recalled_count = self.lost = 0
         self.is_changed = False
-        """True if there are changes to save."""
+        """Whether there are changes to save."""
         self._intake = Intake(store=store, timers=timers, copies=self.copies, is_indexed=is_indexed)
         self.is_changed |= self._intake.start()  # before the log grows again, if it was cut
 
@@ -190,7 +190,7 @@ class TimerService:
 
     @property
     def is_suspect(self) -> bool:
-        """True if messages that were delivered before a crash may still wait."""
+        """Whether messages that were delivered before a crash may still wait."""
         return self._crash_ms >= self._timers.read_ms
 
     @property

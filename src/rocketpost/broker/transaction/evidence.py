@@ -42,7 +42,7 @@ class Evidence:
 
     @property
     def is_kept(self) -> bool:
-        """True if there is a key index; without one nothing is ever found."""
+        """Whether there is a key index; without one nothing is ever found."""
         return self._store.index is not None
 
     def commit_of(self, topic: str, wanted: Identity) -> Record | None:

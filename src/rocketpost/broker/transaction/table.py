@@ -73,14 +73,14 @@ class Half:
         """False after a restart, until its commit was looked up."""
         self.is_open = True
         self.is_asked = False
-        """True if its producer was asked and has not answered."""
+        """Whether its producer was asked and has not answered."""
         self.ending: Fate | None = None
         self.covered = -1
         """Offset named by the op message that is being stored with the next copy; -1 for none."""
 
     @property
     def is_moving(self) -> bool:
-        """True if a newer copy is being stored."""
+        """Whether a newer copy is being stored."""
         return self.covered == self.offset
 
 
@@ -202,7 +202,7 @@ class PendingTable:
 
     @property
     def is_settled(self) -> bool:
-        """True if no closed offset waits for the disk."""
+        """Whether no closed offset waits for the disk."""
         return not self._closing
 
     def _opened(self, offset: int) -> None:
