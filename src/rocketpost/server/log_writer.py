@@ -203,8 +203,9 @@ class LogWriter:
             self._acknowledge_or_wait(sends, end)
         if duplicates:
             self._answer_duplicates(duplicates)
-        for rule in self._rules.values():
-            rule.pursue()
+        if self.waits:  # the write needs no pursuing
+            for rule in self._rules.values():
+                rule.pursue()
 
     def advance(self, rule: type[AcknowledgementRule], position: Position) -> None:
         """Record that a rule is met up to a position: show and acknowledge confirmed messages.
@@ -321,7 +322,7 @@ class LogWriter:
 
 def _by_submitter(sends: list[PendingSend]) -> list[tuple[Submitter, list[PendingSend]]]:
     """Split sends into runs with the same submitter, in their order."""
-    if len(set(map(_submitter_of, sends))) == 1:  # nearly always
+    if len(sends) == 1 or len(set(map(_submitter_of, sends))) == 1:  # nearly always
         return [(sends[0].submitter, sends)]
     return [(submitter, list(run)) for submitter, run in groupby(sends, _submitter_of)]
 

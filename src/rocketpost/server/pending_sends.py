@@ -42,7 +42,8 @@ class PendingSend(msgspec.Struct, gc=False):
     @property
     def end(self) -> Position:
         """The position up to which every rule must be met before it is acknowledged."""
-        return max([each.end for each in self.stored])
+        stored = self.stored
+        return stored[0].end if len(stored) == 1 else max([each.end for each in stored])
 
 
 class Submitter(Protocol):

@@ -29,7 +29,8 @@ class PoppedWorkload(Workload):
     def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]
         self._received: set[str] = set()
-        self._done: set[str] = set()
+        self._done: dict[str, int] = {}
+        """Keys of messages whose acknowledgement was confirmed in time, and when it was."""
         self._maybe_done: set[str] = set()
 
     async def run(self) -> None:
@@ -44,7 +45,7 @@ class PoppedWorkload(Workload):
         receiver = asyncio.create_task(self._receive(ack_share=1.0))
         try:
             await self.wait_until(
-                lambda: (self.acknowledged | self._received) - self._done - self._maybe_done,
+                lambda: (self.acknowledged | self._received) - self._done.keys() - self._maybe_done,
                 what="never came again for an acknowledgement",
             )
             # An acknowledgement that a crash undid shows after the invisible time.
@@ -75,15 +76,26 @@ class PoppedWorkload(Workload):
                 except RocketpostError:
                     await asyncio.sleep(RETRY_SECONDS)
                     continue
+                self._check(messages)
                 for message in messages:
                     await self._handle(consumer, message, ack_share)
+
+    def _check(self, messages: list[PoppedMessage]) -> None:
+        """Complain of messages that were popped after their acknowledgement was confirmed.
+
+        One that was popped before may be handled after it: by then it was handed out again, and
+        another receiver has acknowledged it.
+        """
+        for message in messages:
+            key = message.body.decode()
+            popped_ms = message.receipt.pop_ms
+            if popped_ms > self._done.get(key, popped_ms):
+                self.complain_of("came again after their acknowledgement", {key})
 
     async def _handle(
         self, consumer: SimpleConsumer, message: PoppedMessage, ack_share: float
     ) -> None:
         key = message.body.decode()
-        if key in self._done:
-            self.complain_of("came again after their acknowledgement", {key})
         self._received.add(key)
         choice = self.rng.random()
         try:
@@ -91,8 +103,8 @@ class PoppedWorkload(Workload):
                 visible_at_ms = message.visible_at_ms
                 self._maybe_done.add(key)
                 await consumer.ack(message)
-                if now_ms() < visible_at_ms:
-                    self._done.add(key)
+                if (done_ms := now_ms()) < visible_at_ms:
+                    self._done[key] = done_ms
             elif choice < ack_share + _MORE_TIME_SHARE:
                 await consumer.change_invisible_duration(
                     message, self.rng.choice(_INVISIBLE_SECONDS)
