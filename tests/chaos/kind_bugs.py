@@ -65,9 +65,9 @@ def pulls_skip() -> None:
     true_read = QueueReader._read
     counter = itertools.count(1)
 
-    def read(self: Any, queue: Any, *arguments: Any) -> Any:
-        pulled = true_read(self, queue, *arguments)
-        found = pulled.code == ResponseCode.SUCCESS and queue.topic == OrderedWorkload.topic
+    def read(self: Any, name: tuple[str, int], *arguments: Any) -> Any:
+        pulled = true_read(self, name, *arguments)
+        found = pulled.code == ResponseCode.SUCCESS and name[0] == OrderedWorkload.topic
         if found and next(counter) % SKIP_EVERY == 0:
             return pulled._replace(code=ResponseCode.PULL_RETRY_IMMEDIATELY, views=[], size=0)
         return pulled
