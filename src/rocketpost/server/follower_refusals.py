@@ -64,9 +64,7 @@ _CHANGES: Final = (
 )
 
 REFUSED: Final[dict[RequestCode, tuple[ResponseCode, str]]] = {
-    **dict.fromkeys(
-        _SENDS, (ResponseCode.SYSTEM_BUSY, f"[REJECTREQUEST]system busy, {_TO_LEADER}")
-    ),
+    **dict.fromkeys(_SENDS, (ResponseCode.SYSTEM_BUSY, _BUSY)),
     **dict.fromkeys(_NEEDS_LEADER, (ResponseCode.SERVICE_NOT_AVAILABLE, _TO_LEADER)),
     **dict.fromkeys(_MASTER_ONLY, (ResponseCode.SLAVE_NOT_AVAILABLE, _TO_LEADER)),
     **dict.fromkeys(_CHANGES, (ResponseCode.SYSTEM_ERROR, _TO_LEADER)),
