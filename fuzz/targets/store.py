@@ -17,8 +17,8 @@ from fuzz.json_shapes import body
 from fuzz.supply import Supply
 from rocketpost.codec.record import pack_host
 from rocketpost.errors import RocketpostError
-from rocketpost.server.broker_tables import Identity, load_tables_blocking
 from rocketpost.server.settings.broker import broker_settings
+from rocketpost.server.tables.broker_tables import Identity, load_tables_blocking
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.draft import Draft
 from rocketpost.store.message_store import MessageStore

@@ -17,8 +17,8 @@ from rocketpost.broker.transaction.table import Fate
 from rocketpost.model.names import HALF_TOPIC, OP_HALF_TOPIC
 from rocketpost.server.features.transaction import TransactionFeature
 from rocketpost.server.handlers.send import SendHandler
-from rocketpost.server.log_writer import InternalSend, LogWriter
-from rocketpost.server.persistence import Persistence
+from rocketpost.server.tables.persistence import Persistence
+from rocketpost.server.writer.log_writer import InternalSend, LogWriter
 
 
 class Point(NamedTuple):

@@ -12,7 +12,7 @@ from rocketpost.broker.transaction.service import TransactionService
 from rocketpost.codec.codes import ResponseCode
 from rocketpost.model.sysflag import TRANSACTION_COMMIT
 from rocketpost.server.handlers.retry import RetryHandlers
-from rocketpost.server.route import Reply
+from rocketpost.server.routes.route import Reply
 from rocketpost.store import message_store
 from rocketpost.store.apply import schedule_code
 from rocketpost.testing.workloads import OrderedWorkload

@@ -15,7 +15,7 @@ from typing import Any
 from rocketpost.broker.timer.service import TimerService
 from rocketpost.server.__main__ import servers
 from rocketpost.server.features import timer as timer_part
-from rocketpost.server.log_writer import LogWriter
+from rocketpost.server.writer.log_writer import LogWriter
 from rocketpost.store.timer import store as timer_store
 from rocketpost.store.timer.log import TimerLog
 from rocketpost.store.timer.store import TimerStore

@@ -26,8 +26,8 @@ import kind_bugs
 import volatile_disk
 
 from rocketpost.server.__main__ import servers
-from rocketpost.server.acknowledgement_rules import Written
-from rocketpost.server.log_writer import LogWriter
+from rocketpost.server.writer.acknowledgement_rules import Written
+from rocketpost.server.writer.log_writer import LogWriter
 from rocketpost.store.checkpointer import Upkeep
 from rocketpost.store.deleted_topics import DroppedTopics
 from rocketpost.store.dispatch import Dispatcher

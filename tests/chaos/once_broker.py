@@ -14,7 +14,7 @@ from typing import Any
 
 from rocketpost.server.__main__ import servers
 from rocketpost.server.features import dedup_recovery as once_recovery
-from rocketpost.server.log_writer import LogWriter
+from rocketpost.server.writer.log_writer import LogWriter
 from rocketpost.store.files import RealFiles
 from rocketpost.store.message_store import MessageStore
 from rocketpost.store.tables import TableFile

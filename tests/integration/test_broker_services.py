@@ -19,8 +19,8 @@ from rocketpost.codec.command import Command
 from rocketpost.codec.record import decode_records
 from rocketpost.model.route import MessageQueue
 from rocketpost.server.broker import BrokerServer
-from rocketpost.server.dispatch import answer
-from rocketpost.server.route import Reply
+from rocketpost.server.routes.dispatch import answer
+from rocketpost.server.routes.route import Reply
 from rocketpost.transport.connection import Connection
 
 

@@ -13,12 +13,12 @@ import pytest
 from rocketpost.codec.codes import RequestCode as Code
 from rocketpost.codec.command import Command
 from rocketpost.namesrv.route_table import RouteTable
-from rocketpost.server.access import EVERY, OWN, Action, Need, Resource
 from rocketpost.server.clock import BrokerClock
 from rocketpost.server.namesrv.handlers import NamesrvHandlers
 from rocketpost.server.namesrv.kv_file import KvFile
-from rocketpost.server.pools import Kind
-from rocketpost.server.route import NO_HEADER, How, Route
+from rocketpost.server.routes.access import EVERY, OWN, Action, Need, Resource
+from rocketpost.server.routes.pools import Kind
+from rocketpost.server.routes.route import NO_HEADER, How, Route
 from rocketpost.server.settings.namesrv import NamesrvConfig
 
 from .state.harness import broker

@@ -23,8 +23,8 @@ from rocketpost.server.broker import BrokerServer
 from rocketpost.server.feature import Feature
 from rocketpost.server.features.pull import PullFeature
 from rocketpost.server.features.timer import TimerFeature
-from rocketpost.server.follower_refusals import REFUSED
 from rocketpost.server.namesrv.process import NameServer
+from rocketpost.server.routes.follower_refusals import REFUSED
 from rocketpost.server.settings.namesrv import NamesrvConfig
 from rocketpost.server.term import FollowerTerm
 

@@ -19,15 +19,14 @@ from typing import Final
 from rocketpost.errors import ConfigError, StoreError
 from rocketpost.model.ids import Position
 from rocketpost.model.names import topic_problem
-from rocketpost.server.broker_tables import Identity
 from rocketpost.server.clock import BrokerClock
 from rocketpost.server.context import BrokerContext
-from rocketpost.server.dispatch import Dispatcher
-from rocketpost.server.follower_refusals import refusing_routes
 from rocketpost.server.name_servers.address_server import AddressServer
 from rocketpost.server.name_servers.registration import (
     parse_name_servers,
 )
+from rocketpost.server.routes.dispatch import Dispatcher
+from rocketpost.server.routes.follower_refusals import refusing_routes
 from rocketpost.server.settings.broker import BrokerConfig, broker_settings, with_new_spellings
 from rocketpost.server.settings.live_config import (
     OVERRIDES_FILE,
@@ -37,6 +36,7 @@ from rocketpost.server.settings.live_config import (
     decode_overrides,
 )
 from rocketpost.server.startup import apply_settings, open_context
+from rocketpost.server.tables.broker_tables import Identity
 from rocketpost.server.term import FollowerTerm, LeaderTerm, Term
 from rocketpost.settings import adjustments
 from rocketpost.store.config import StoreConfig

@@ -21,11 +21,11 @@ from rocketpost.broker.send import SendService
 from rocketpost.broker.stats import BrokerStats
 from rocketpost.broker.timer.admission import TimerRules, Timers
 from rocketpost.codec.record import pack_host
-from rocketpost.server.broker_tables import Identity, Tables
 from rocketpost.server.clock import BrokerClock
-from rocketpost.server.persistence import Persistence
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.server.settings.live_config import LiveConfig
+from rocketpost.server.tables.broker_tables import Identity, Tables
+from rocketpost.server.tables.persistence import Persistence
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.draft import Appended, Draft
 from rocketpost.store.message_store import MessageStore

@@ -16,15 +16,15 @@ from rocketpost.broker.group.membership import Membership
 from rocketpost.broker.group.queue_locks import QueueLocks
 from rocketpost.broker.stats import BrokerStats
 from rocketpost.client.compression import decompress
-from rocketpost.server.adoption import adopt_topics
-from rocketpost.server.broker_tables import Identity, Tables, load_tables_blocking
 from rocketpost.server.clock import BrokerClock
 from rocketpost.server.context import BrokerContext
-from rocketpost.server.persistence import File
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.server.settings.limits import topic_rules
 from rocketpost.server.settings.live_config import LiveConfig
-from rocketpost.server.table_registry import OVERRIDES
+from rocketpost.server.tables.adoption import adopt_topics
+from rocketpost.server.tables.broker_tables import Identity, Tables, load_tables_blocking
+from rocketpost.server.tables.persistence import File
+from rocketpost.server.tables.registry import OVERRIDES
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.message_store import MessageStore
 from rocketpost.transport.turns import Turns

@@ -38,10 +38,10 @@ from rocketpost.server.features.standstill import StandstillFeature
 from rocketpost.server.features.statistics import StatisticsFeature
 from rocketpost.server.features.timer import TimerFeature, open_timers_blocking
 from rocketpost.server.features.transaction import TransactionFeature
-from rocketpost.server.follower_refusals import follower_routes
-from rocketpost.server.log_writer import CommitThenDrop
 from rocketpost.server.name_servers.announcing import Announcing
-from rocketpost.server.route import Route
+from rocketpost.server.routes.follower_refusals import follower_routes
+from rocketpost.server.routes.route import Route
+from rocketpost.server.writer.log_writer import CommitThenDrop
 from rocketpost.store.timer.store import TimerStore
 from rocketpost.transport.connection import Connection
 

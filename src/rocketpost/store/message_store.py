@@ -1,8 +1,8 @@
 """The store's interface to the rest of the broker.
 
 Messages are appended during one iteration of the loop and written together by one commit. They
-become visible when the owner calls :meth:`MessageStore.confirm`. The owner (``server.log_writer``)
-decides how safe a message must be before that.
+become visible when the owner calls :meth:`MessageStore.confirm`. The owner, which is
+``server.writer.log_writer``, decides how safe a message must be before that.
 
 **Invariant:** confirmed <= written <= end, durable <= written.
 """

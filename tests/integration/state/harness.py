@@ -15,8 +15,8 @@ from rocketpost.codec.codes import ResponseCode
 from rocketpost.codec.command import Command
 from rocketpost.codec.record import Record, decode_records
 from rocketpost.server.broker import BrokerServer
-from rocketpost.server.dispatch import answer
-from rocketpost.server.route import Reply
+from rocketpost.server.routes.dispatch import answer
+from rocketpost.server.routes.route import Reply
 from rocketpost.transport.connection import Connection
 
 SETTINGS: Final = {

@@ -15,9 +15,9 @@ import pytest
 from rocketpost.codec.codes import RequestCode as Code
 from rocketpost.errors import StoreError
 from rocketpost.server.broker import BrokerServer
-from rocketpost.server.broker_tables import Identity, load_tables_blocking
 from rocketpost.server.clock import BrokerClock
 from rocketpost.server.settings.broker import BrokerConfig
+from rocketpost.server.tables.broker_tables import Identity, load_tables_blocking
 from rocketpost.store.layout import Layout
 
 from .harness import SETTINGS, Peer, broker, connected, copy_files

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 from typing import Any, NamedTuple
 
-from rocketpost.server.broker_tables import Identity, Tables
 from rocketpost.server.context import LeaderContext
 from rocketpost.server.feature import Feature
-from rocketpost.server.persistence import Persistence
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.server.settings.live_config import LiveConfig
+from rocketpost.server.tables.broker_tables import Identity, Tables
+from rocketpost.server.tables.persistence import Persistence
 from rocketpost.store.config import StoreConfig
 from rocketpost.testing.clock import FakeClock
 from rocketpost.transport.turns import Turns

@@ -17,11 +17,11 @@ from rocketpost.codec.command import Command
 from rocketpost.codec.faults import InvalidParameter
 from rocketpost.codec.headers.message import SendMessageV2
 from rocketpost.errors import ConfigError
-from rocketpost.server.access import GET, of_cluster
-from rocketpost.server.dispatch import Dispatcher
-from rocketpost.server.pools import BOUNDS, Bounds, Kind
 from rocketpost.server.process import OneLineFormatter
-from rocketpost.server.route import NO_HEADER, Reply, plain, waiting
+from rocketpost.server.routes.access import GET, of_cluster
+from rocketpost.server.routes.dispatch import Dispatcher
+from rocketpost.server.routes.pools import BOUNDS, Bounds, Kind
+from rocketpost.server.routes.route import NO_HEADER, Reply, plain, waiting
 from rocketpost.server.settings.broker import broker_settings
 from rocketpost.server.settings.live_config import LiveConfig
 from rocketpost.server.settings.namesrv import NamesrvConfig

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from rocketpost.errors import StoreError, StoreFull
 from rocketpost.model.ids import Position, QueueOffset
-from rocketpost.server.acknowledgement_rules import rules_for
-from rocketpost.server.log_writer import LogWriter
-from rocketpost.server.pending_sends import PendingSend
+from rocketpost.server.writer.acknowledgement_rules import rules_for
+from rocketpost.server.writer.log_writer import LogWriter
+from rocketpost.server.writer.pending_sends import PendingSend
 from rocketpost.store.config import FlushMode
 from rocketpost.store.draft import Appended, Draft
 

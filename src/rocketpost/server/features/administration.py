@@ -17,7 +17,7 @@ from rocketpost.server.handlers.offset import OffsetHandlers
 from rocketpost.server.handlers.query import QueryHandlers, QueryLimits
 from rocketpost.server.handlers.reset import ResetHandlers
 from rocketpost.server.handlers.topic import TopicHandlers
-from rocketpost.server.route import Route
+from rocketpost.server.routes.route import Route
 from rocketpost.server.settings.limits import pull_limits
 from rocketpost.store.message_store import MessageStore
 from rocketpost.store.topic_deletion import DroppedQueues

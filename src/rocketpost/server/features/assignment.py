@@ -12,9 +12,9 @@ from rocketpost.server.context import BrokerContext
 from rocketpost.server.feature import Feature
 from rocketpost.server.handlers.assignment import AssignmentHandlers
 from rocketpost.server.name_servers.route_view import RouteView
-from rocketpost.server.persistence import Owner
-from rocketpost.server.route import Route
+from rocketpost.server.routes.route import Route
 from rocketpost.server.settings.broker import BrokerConfig
+from rocketpost.server.tables.persistence import Owner
 from rocketpost.store.config import StoreConfig
 
 

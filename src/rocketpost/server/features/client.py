@@ -10,7 +10,7 @@ from rocketpost.server.context import BrokerContext
 from rocketpost.server.feature import Feature
 from rocketpost.server.handlers.client import ClientHandlers
 from rocketpost.server.notices import Notices
-from rocketpost.server.route import Route
+from rocketpost.server.routes.route import Route
 from rocketpost.transport.connection import Connection
 
 _EXPIRY_SECONDS_MAX: Final = 10

@@ -13,14 +13,14 @@ from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.command import Command
 from rocketpost.codec.headers.client import GetProducerStates
 from rocketpost.errors import StoreError
-from rocketpost.server.access import GET, of_cluster, strict
 from rocketpost.server.context import LeaderContext
 from rocketpost.server.feature import Feature
 from rocketpost.server.features.dedup_recovery import producer_limits
 from rocketpost.server.handlers.replies import json_reply
-from rocketpost.server.persistence import File
-from rocketpost.server.route import Reply, Route, plain
+from rocketpost.server.routes.access import GET, of_cluster, strict
+from rocketpost.server.routes.route import Reply, Route, plain
 from rocketpost.server.settings.broker import BrokerConfig
+from rocketpost.server.tables.persistence import File
 from rocketpost.store.config import StoreConfig
 from rocketpost.transport.connection import Connection
 

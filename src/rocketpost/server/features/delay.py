@@ -15,7 +15,7 @@ from rocketpost.server.context import LeaderContext
 from rocketpost.server.feature import Feature
 from rocketpost.server.features.delay_delivery import Delivery
 from rocketpost.server.handlers.retry import RetryHandlers
-from rocketpost.server.route import Route
+from rocketpost.server.routes.route import Route
 from rocketpost.store.draft import Arrival
 
 

@@ -10,9 +10,9 @@ from rocketpost.codec.bloom import bloom_shape
 from rocketpost.server.context import BrokerContext
 from rocketpost.server.feature import Feature
 from rocketpost.server.handlers.filter import FilterHandlers
-from rocketpost.server.persistence import Owner
-from rocketpost.server.route import Route
+from rocketpost.server.routes.route import Route
 from rocketpost.server.settings.broker import BrokerConfig
+from rocketpost.server.tables.persistence import Owner
 from rocketpost.store.config import StoreConfig
 
 

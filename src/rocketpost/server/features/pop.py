@@ -27,7 +27,7 @@ from rocketpost.server.handlers.receipts import ReceiptHandlers
 from rocketpost.server.popping.desk import HeldPopLimits, PopDesk
 from rocketpost.server.popping.recorder import PopRecorder
 from rocketpost.server.popping.revival import Revival
-from rocketpost.server.route import Route
+from rocketpost.server.routes.route import Route
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.server.settings.limits import pull_limits
 from rocketpost.store.config import StoreConfig

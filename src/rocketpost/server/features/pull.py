@@ -12,7 +12,7 @@ from rocketpost.server.context import BrokerContext
 from rocketpost.server.feature import Feature
 from rocketpost.server.handlers.pull import PullHandler
 from rocketpost.server.long_polling import HeldLimits, LongPolls
-from rocketpost.server.route import Route
+from rocketpost.server.routes.route import Route
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.server.settings.limits import pull_limits
 from rocketpost.store.config import StoreConfig

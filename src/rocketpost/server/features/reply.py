@@ -22,13 +22,13 @@ from rocketpost.codec.faults import ServerError
 from rocketpost.codec.headers.message import SendMessage, SendMessageV2
 from rocketpost.codec.record import message_id, unpack_host
 from rocketpost.errors import ConnectionLost, RequestTimeout, StoreError
-from rocketpost.server.access import PUB, of_topic
 from rocketpost.server.context import LeaderContext
 from rocketpost.server.feature import Feature
-from rocketpost.server.log_writer import Stored
-from rocketpost.server.pools import Kind
-from rocketpost.server.route import Reply, Route, waiting
+from rocketpost.server.routes.access import PUB, of_topic
+from rocketpost.server.routes.pools import Kind
+from rocketpost.server.routes.route import Reply, Route, waiting
 from rocketpost.server.settings.broker import BrokerConfig
+from rocketpost.server.writer.log_writer import Stored
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.draft import Appended, Draft
 from rocketpost.transport.connection import Connection

@@ -16,15 +16,15 @@ from rocketpost.codec.properties import properties_bytes_max
 from rocketpost.model.delay_levels import parse_delay_levels
 from rocketpost.model.ids import Position
 from rocketpost.model.topic import PERM_WRITE
-from rocketpost.server.acknowledgement_rules import Flushed, rules_for
 from rocketpost.server.context import BrokerContext, LeaderContext
 from rocketpost.server.feature import Feature
 from rocketpost.server.features.timer import timer_rules
 from rocketpost.server.handlers.send import SendHandler
-from rocketpost.server.log_writer import LogWriter
 from rocketpost.server.name_servers.announcing import Announcing
-from rocketpost.server.route import Route
+from rocketpost.server.routes.route import Route
 from rocketpost.server.settings.broker import BrokerConfig
+from rocketpost.server.writer.acknowledgement_rules import Flushed, rules_for
+from rocketpost.server.writer.log_writer import LogWriter
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.timer.store import TimerStore
 from rocketpost.transport.unique_id import unique_id

@@ -30,13 +30,13 @@ from rocketpost.model.clock import Clock
 from rocketpost.model.ids import Position
 from rocketpost.model.names import TIMER_TOPIC, is_retry_or_dlq
 from rocketpost.model.topic import PERM_WRITE
-from rocketpost.server.access import PUB, of_topic
 from rocketpost.server.context import LeaderContext
 from rocketpost.server.due_loop import DueLoop, Next
 from rocketpost.server.feature import Feature
 from rocketpost.server.features.timer_removal import TimerRemoval
-from rocketpost.server.pools import Kind
-from rocketpost.server.route import Reply, Route, waiting
+from rocketpost.server.routes.access import PUB, of_topic
+from rocketpost.server.routes.pools import Kind
+from rocketpost.server.routes.route import Reply, Route, waiting
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.draft import Appended, Arrival

@@ -23,13 +23,13 @@ from rocketpost.codec.headers.transaction import CheckTransaction, EndTransactio
 from rocketpost.codec.record import encode_record, parse_message_id
 from rocketpost.errors import RemoteProtocolError, StoreError
 from rocketpost.model.sysflag import TRANSACTION_NONE
-from rocketpost.server.access import PUB, UPDATE, of_message, of_message_id
 from rocketpost.server.context import LeaderContext
-from rocketpost.server.dispatch import answer, refusal
 from rocketpost.server.due_loop import DueLoop, Next
 from rocketpost.server.feature import Feature
-from rocketpost.server.pools import Kind
-from rocketpost.server.route import Reply, Route, plain, waiting
+from rocketpost.server.routes.access import PUB, UPDATE, of_message, of_message_id
+from rocketpost.server.routes.dispatch import answer, refusal
+from rocketpost.server.routes.pools import Kind
+from rocketpost.server.routes.route import Reply, Route, plain, waiting
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.draft import Appended, Arrival

@@ -20,10 +20,10 @@ from rocketpost.codec.lenient_json import encode
 from rocketpost.errors import ConfigError
 from rocketpost.model.clock import Clock
 from rocketpost.model.ids import Position
-from rocketpost.server.access import GET, UPDATE, of_cluster
 from rocketpost.server.handlers.replies import json_reply
 from rocketpost.server.handlers.topic import Dropped
-from rocketpost.server.route import NO_HEADER, Reply, Route, plain, waiting
+from rocketpost.server.routes.access import GET, UPDATE, of_cluster
+from rocketpost.server.routes.route import NO_HEADER, Reply, Route, plain, waiting
 from rocketpost.server.settings.live_config import LiveConfig
 from rocketpost.settings import format_properties, parse_properties
 from rocketpost.transport.connection import Connection

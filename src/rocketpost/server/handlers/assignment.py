@@ -13,11 +13,11 @@ from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.command import Command
 from rocketpost.errors import RocketpostError
 from rocketpost.model.route import MessageQueue
-from rocketpost.server.access import LIST, of_every_group, of_every_topic
-from rocketpost.server.body_access import ASSIGNMENT, REQUEST_MODE
 from rocketpost.server.handlers.replies import json_reply, read_body
-from rocketpost.server.pools import Kind
-from rocketpost.server.route import NO_HEADER, Reply, Route, plain, waiting
+from rocketpost.server.routes.access import LIST, of_every_group, of_every_topic
+from rocketpost.server.routes.body_access import ASSIGNMENT, REQUEST_MODE
+from rocketpost.server.routes.pools import Kind
+from rocketpost.server.routes.route import NO_HEADER, Reply, Route, plain, waiting
 from rocketpost.transport.connection import Connection
 
 logger = logging.getLogger(__name__)

@@ -57,13 +57,13 @@ from rocketpost.errors import ConnectionLost, RemoteProtocolError, RequestTimeou
 from rocketpost.model.group import GroupConfig
 from rocketpost.model.names import group_problem, retry_topic
 from rocketpost.model.route import MessageQueue
-from rocketpost.server.access import GET, SUB, of_cluster, of_group, of_message_id
-from rocketpost.server.body_access import CLIENT_CONFIG, HEARTBEAT, LOCKS
-from rocketpost.server.dispatch import REMARK_LENGTH_MAX
 from rocketpost.server.handlers.replies import fields_reply, json_reply, read_body
 from rocketpost.server.notices import Notices
-from rocketpost.server.pools import Kind
-from rocketpost.server.route import NO_HEADER, Reply, Route, plain, sliced, waiting
+from rocketpost.server.routes.access import GET, SUB, of_cluster, of_group, of_message_id
+from rocketpost.server.routes.body_access import CLIENT_CONFIG, HEARTBEAT, LOCKS
+from rocketpost.server.routes.dispatch import REMARK_LENGTH_MAX
+from rocketpost.server.routes.pools import Kind
+from rocketpost.server.routes.route import NO_HEADER, Reply, Route, plain, sliced, waiting
 from rocketpost.transport.connection import Buffer, Connection
 
 logger = logging.getLogger(__name__)

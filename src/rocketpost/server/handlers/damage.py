@@ -9,9 +9,9 @@ from rocketpost.codec.bodies.damage import DamagedRange, DamageList
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.command import Command
 from rocketpost.codec.headers.admin import GetDamage
-from rocketpost.server.access import GET, of_cluster, strict
 from rocketpost.server.handlers.replies import json_reply
-from rocketpost.server.route import Reply, Route, plain
+from rocketpost.server.routes.access import GET, of_cluster, strict
+from rocketpost.server.routes.route import Reply, Route, plain
 from rocketpost.store.integrity.damage import Damage
 from rocketpost.store.message_store import MessageStore
 from rocketpost.transport.connection import Connection

@@ -16,9 +16,9 @@ from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.command import Command
 from rocketpost.codec.headers.filter import NamedFilterRequest
 from rocketpost.model.group import SQL92
-from rocketpost.server.access import GET, UPDATE, of_cluster, strict
 from rocketpost.server.handlers.replies import json_reply, read_body
-from rocketpost.server.route import NO_HEADER, Reply, Route, plain, waiting
+from rocketpost.server.routes.access import GET, UPDATE, of_cluster, strict
+from rocketpost.server.routes.route import NO_HEADER, Reply, Route, plain, waiting
 from rocketpost.transport.connection import Connection
 
 _WORDS = {True: "TRUE", False: "FALSE", None: "UNKNOWN"}

@@ -27,10 +27,18 @@ from rocketpost.codec.headers.group import (
     GroupRequest,
     QuerySubscription,
 )
-from rocketpost.server.access import DELETE, GET, LIST, UPDATE, of_every_group, of_group, of_topic
-from rocketpost.server.body_access import CREATED_GROUP, CREATED_GROUPS
 from rocketpost.server.handlers.replies import json_reply, read_body
-from rocketpost.server.route import NO_HEADER, Reply, Route, plain, waiting
+from rocketpost.server.routes.access import (
+    DELETE,
+    GET,
+    LIST,
+    UPDATE,
+    of_every_group,
+    of_group,
+    of_topic,
+)
+from rocketpost.server.routes.body_access import CREATED_GROUP, CREATED_GROUPS
+from rocketpost.server.routes.route import NO_HEADER, Reply, Route, plain, waiting
 from rocketpost.transport.connection import Connection
 
 logger = logging.getLogger(__name__)

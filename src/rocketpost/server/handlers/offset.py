@@ -39,10 +39,18 @@ from rocketpost.codec.headers.offset import (
 )
 from rocketpost.model.ids import Position, QueueOffset
 from rocketpost.model.names import group_problem, is_own_offset
-from rocketpost.server.access import GET, SUB, UPDATE, of_cluster, of_consumer, of_group, of_topic
-from rocketpost.server.body_access import LEFT_OUT_GROUPS, LISTED_TOPICS
 from rocketpost.server.handlers.replies import fields_reply, json_reply
-from rocketpost.server.route import NO_HEADER, Reply, Route, either, plain, sliced, waiting
+from rocketpost.server.routes.access import (
+    GET,
+    SUB,
+    UPDATE,
+    of_cluster,
+    of_consumer,
+    of_group,
+    of_topic,
+)
+from rocketpost.server.routes.body_access import LEFT_OUT_GROUPS, LISTED_TOPICS
+from rocketpost.server.routes.route import NO_HEADER, Reply, Route, either, plain, sliced, waiting
 from rocketpost.transport.connection import Connection
 
 logger = logging.getLogger(__name__)

@@ -15,11 +15,11 @@ from rocketpost.codec.headers.pop import (
     PopMessage,
     PopResponse,
 )
-from rocketpost.server.access import GET, SUB, of_consumer
-from rocketpost.server.dispatch import answer, answer_parked, park, refusal
 from rocketpost.server.handlers.pop_replies import PopReplies
 from rocketpost.server.popping.desk import PopDesk
-from rocketpost.server.route import Reply, Route, plain, sliced
+from rocketpost.server.routes.access import GET, SUB, of_consumer
+from rocketpost.server.routes.dispatch import answer, answer_parked, park, refusal
+from rocketpost.server.routes.route import Reply, Route, plain, sliced
 from rocketpost.transport.connection import Buffer, Connection
 
 

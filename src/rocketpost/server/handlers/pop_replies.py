@@ -24,7 +24,7 @@ from rocketpost.codec.properties import encode_properties
 from rocketpost.codec.record import decode_record, encode_record
 from rocketpost.errors import LocalProtocolError
 from rocketpost.model import properties as names
-from rocketpost.server.route import Reply
+from rocketpost.server.routes.route import Reply
 from rocketpost.transport.connection import Buffer
 
 

@@ -11,10 +11,10 @@ from rocketpost.codec.command import JSON, Command
 from rocketpost.codec.frames import encode_frame
 from rocketpost.codec.headers.message import PullMessage
 from rocketpost.model.route import MASTER_ID
-from rocketpost.server.access import SUB, of_group, of_topic
-from rocketpost.server.dispatch import answer_parked, park, refusal
 from rocketpost.server.long_polling import LongPolls
-from rocketpost.server.route import Reply, Route, plain
+from rocketpost.server.routes.access import SUB, of_group, of_topic
+from rocketpost.server.routes.dispatch import answer_parked, park, refusal
+from rocketpost.server.routes.route import Reply, Route, plain
 from rocketpost.transport.connection import Buffer, Connection
 
 _FOUND: Final = (

@@ -24,9 +24,9 @@ from rocketpost.codec.lenient_json import encode
 from rocketpost.codec.record import Record
 from rocketpost.model.group import Subscription
 from rocketpost.model.ids import Position, QueueOffset
-from rocketpost.server.access import GET, SUB, of_group, of_message, of_topic
 from rocketpost.server.handlers.replies import BODY_BYTES_MAX, json_reply
-from rocketpost.server.route import Reply, Route, plain
+from rocketpost.server.routes.access import GET, SUB, of_group, of_message, of_topic
+from rocketpost.server.routes.route import Reply, Route, plain
 from rocketpost.store.integrity.damage import DamageRegister
 from rocketpost.transport.connection import Buffer, Connection
 

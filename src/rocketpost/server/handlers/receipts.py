@@ -42,12 +42,12 @@ from rocketpost.codec.headers.pop import (
 )
 from rocketpost.errors import RemoteProtocolError
 from rocketpost.model.ids import QueueOffset
-from rocketpost.server.access import GET, SUB, of_consumer, strict
-from rocketpost.server.body_access import BATCH_ACK
 from rocketpost.server.handlers.replies import fields_reply
-from rocketpost.server.pools import Kind
 from rocketpost.server.popping.recorder import PopRecorder
-from rocketpost.server.route import NO_HEADER, Reply, Route, plain, waiting
+from rocketpost.server.routes.access import GET, SUB, of_consumer, strict
+from rocketpost.server.routes.body_access import BATCH_ACK
+from rocketpost.server.routes.pools import Kind
+from rocketpost.server.routes.route import NO_HEADER, Reply, Route, plain, waiting
 from rocketpost.store.message_store import MessageStore
 from rocketpost.transport.connection import Connection
 

@@ -10,7 +10,7 @@ from rocketpost.codec.faults import InvalidParameter, ServerError
 from rocketpost.codec.frames import FRAME_BYTES_MAX
 from rocketpost.codec.lenient_json import encode
 from rocketpost.errors import RemoteProtocolError
-from rocketpost.server.route import Reply
+from rocketpost.server.routes.route import Reply
 
 T = TypeVar("T")
 

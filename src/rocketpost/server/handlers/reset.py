@@ -28,11 +28,11 @@ from rocketpost.codec.faults import ConsumerNotOnline, ServerError
 from rocketpost.codec.headers.offset import ConsumerStatus, ResetOffset
 from rocketpost.errors import ClientError, ConnectionLost, RemoteProtocolError
 from rocketpost.model.route import MessageQueue
-from rocketpost.server.access import GET, UPDATE, of_group, of_topic
 from rocketpost.server.handlers.client import RELAYS_MAX
 from rocketpost.server.handlers.replies import json_reply
-from rocketpost.server.pools import Kind
-from rocketpost.server.route import Reply, Route, waiting
+from rocketpost.server.routes.access import GET, UPDATE, of_group, of_topic
+from rocketpost.server.routes.pools import Kind
+from rocketpost.server.routes.route import Reply, Route, waiting
 from rocketpost.transport.connection import Connection
 
 logger = logging.getLogger(__name__)

@@ -9,10 +9,10 @@ from rocketpost.broker.group.retry import RetryService
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.command import Command
 from rocketpost.codec.headers.retry import SendBackHeader
-from rocketpost.server.access import GET, SUB, of_cluster, of_group, of_message
 from rocketpost.server.features.delay_delivery import Put
-from rocketpost.server.pools import Kind
-from rocketpost.server.route import NO_HEADER, Reply, Route, plain, waiting
+from rocketpost.server.routes.access import GET, SUB, of_cluster, of_group, of_message
+from rocketpost.server.routes.pools import Kind
+from rocketpost.server.routes.route import NO_HEADER, Reply, Route, plain, waiting
 from rocketpost.transport.connection import Connection
 
 

@@ -1,8 +1,8 @@
 """Requests to send: decodes them, drafts messages, and answers when the log writer says so.
 
-The handler decides nothing about safety: ``server.log_writer`` writes, waits and tells it which
-sends to acknowledge or refuse. A duplicate (``broker.dedup.service``) waits until its original is
-as safe as an acknowledged send.
+The handler decides nothing about safety: ``server.writer.log_writer`` writes, waits and tells it
+which sends to acknowledge or refuse. A duplicate (``broker.dedup.service``) waits until its
+original is as safe as an acknowledged send.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from rocketpost.codec.properties import decode_properties
 from rocketpost.errors import StoreError
 from rocketpost.model import properties as names
 from rocketpost.model.names import TIMER_TOPIC
-from rocketpost.server.access import PUB, of_topic
-from rocketpost.server.dispatch import answer
-from rocketpost.server.log_writer import LogWriter
 from rocketpost.server.name_servers.announcing import Announcing
-from rocketpost.server.pending_sends import PendingSend
-from rocketpost.server.route import Reply, Route, plain
+from rocketpost.server.routes.access import PUB, of_topic
+from rocketpost.server.routes.dispatch import answer
+from rocketpost.server.routes.route import Reply, Route, plain
+from rocketpost.server.writer.log_writer import LogWriter
+from rocketpost.server.writer.pending_sends import PendingSend
 from rocketpost.store.draft import Appended, Draft
 from rocketpost.store.message_store import MessageStore
 from rocketpost.transport.connection import Connection

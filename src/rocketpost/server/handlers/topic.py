@@ -26,10 +26,10 @@ from rocketpost.codec.faults import IllegalOperation, InvalidParameter
 from rocketpost.codec.headers.topic import CreateTopic, CreateTopics, TopicRequest
 from rocketpost.model.shrinking import hidden_messages, is_hiding
 from rocketpost.model.topic import TopicChange
-from rocketpost.server.access import CREATE, DELETE, GET, LIST, of_every_topic, of_topic
-from rocketpost.server.body_access import CREATED_TOPICS
 from rocketpost.server.handlers.replies import json_reply, read_body
-from rocketpost.server.route import NO_HEADER, Reply, Route, plain, sliced, waiting
+from rocketpost.server.routes.access import CREATE, DELETE, GET, LIST, of_every_topic, of_topic
+from rocketpost.server.routes.body_access import CREATED_TOPICS
+from rocketpost.server.routes.route import NO_HEADER, Reply, Route, plain, sliced, waiting
 from rocketpost.transport.connection import Connection
 
 logger = logging.getLogger(__name__)

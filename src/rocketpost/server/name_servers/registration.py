@@ -25,7 +25,7 @@ from rocketpost.codec.command import to_fields
 from rocketpost.codec.headers.namesrv import GetMemberGroup, RegisterBroker, UnregisterBroker
 from rocketpost.errors import ClientError, ConfigError, ConnectionLost, RocketpostError
 from rocketpost.model.topic import PERM_READ, PERM_WRITE, DataVersion, TopicConfig
-from rocketpost.server.dispatch import Dispatcher
+from rocketpost.server.routes.dispatch import Dispatcher
 from rocketpost.transport.connection import Connection
 from rocketpost.transport.connector import Connector, split_address
 

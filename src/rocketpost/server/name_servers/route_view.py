@@ -19,7 +19,7 @@ from rocketpost.codec.headers.namesrv import GetRoute
 from rocketpost.errors import RocketpostError
 from rocketpost.model.route import MessageQueue, TopicRoute
 from rocketpost.model.topic import PERM_READ
-from rocketpost.server.dispatch import Dispatcher
+from rocketpost.server.routes.dispatch import Dispatcher
 from rocketpost.transport.connector import Connector
 
 logger = logging.getLogger(__name__)

@@ -38,7 +38,8 @@ from rocketpost.namesrv.report import (
     check_name,
 )
 from rocketpost.namesrv.route_table import FoundRoute, RouteTable, restrict_to_zone
-from rocketpost.server.access import (
+from rocketpost.server.namesrv.kv_file import KvFile
+from rocketpost.server.routes.access import (
     GET,
     LIST,
     PUB,
@@ -50,8 +51,7 @@ from rocketpost.server.access import (
     of_topic,
     strict,
 )
-from rocketpost.server.namesrv.kv_file import KvFile
-from rocketpost.server.route import NO_HEADER, Reply, Route, plain, waiting
+from rocketpost.server.routes.route import NO_HEADER, Reply, Route, plain, waiting
 from rocketpost.server.settings.namesrv import NamesrvConfig
 from rocketpost.settings import (
     apply_changes,

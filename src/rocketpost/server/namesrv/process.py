@@ -13,9 +13,9 @@ import time
 from rocketpost.model.clock import Clock
 from rocketpost.namesrv.report import BrokerIdentity
 from rocketpost.namesrv.route_table import RouteLimits, RouteTable
-from rocketpost.server.dispatch import Dispatcher
 from rocketpost.server.namesrv.handlers import NamesrvHandlers
 from rocketpost.server.namesrv.kv_file import KvFile
+from rocketpost.server.routes.dispatch import Dispatcher
 from rocketpost.server.settings.namesrv import NamesrvConfig
 from rocketpost.transport.connection import Connection
 from rocketpost.transport.listener import Listener

@@ -10,7 +10,7 @@ from rocketpost.broker.topic import TopicTable
 from rocketpost.codec.bodies.assignment import RequestMode
 from rocketpost.model.topic import TopicConfig
 from rocketpost.server.features.assignment import AssignmentFeature
-from rocketpost.server.persistence import Owner, Persistence, Saved
+from rocketpost.server.tables.persistence import Owner, Persistence, Saved
 from rocketpost.testing.clock import FakeClock
 from rocketpost.testing.waiting import until
 

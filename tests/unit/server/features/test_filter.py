@@ -15,8 +15,8 @@ from rocketpost.codec.bodies.filter import decode_filters
 from rocketpost.codec.faults import SubscriptionParseFailed
 from rocketpost.model.group import SQL92, Subscription
 from rocketpost.server.features.filter import FilterFeature
-from rocketpost.server.persistence import Owner, Persistence, Saved
 from rocketpost.server.settings.broker import broker_settings
+from rocketpost.server.tables.persistence import Owner, Persistence, Saved
 from rocketpost.testing.clock import FakeClock
 from rocketpost.testing.waiting import until
 

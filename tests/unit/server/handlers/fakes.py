@@ -13,7 +13,7 @@ from rocketpost.codec.frames import FrameDecoder
 from rocketpost.codec.record import Record, decode_record, encode_record, pack_host
 from rocketpost.errors import ConnectionLost, RequestTimeout
 from rocketpost.model.ids import Position, QueueOffset
-from rocketpost.server.dispatch import Dispatcher
+from rocketpost.server.routes.dispatch import Dispatcher
 from rocketpost.store.files import RealFiles
 from rocketpost.store.integrity.damage import DamageRegister
 

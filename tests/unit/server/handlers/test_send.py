@@ -16,10 +16,10 @@ from rocketpost.codec.faults import ServiceNotAvailable
 from rocketpost.codec.headers.message import SendMessageV2
 from rocketpost.errors import StoreBroken, StoreFull
 from rocketpost.model.ids import Position
-from rocketpost.server.acknowledgement_rules import Flushed
 from rocketpost.server.handlers.send import SendHandler
-from rocketpost.server.log_writer import LogWriter, Stored
 from rocketpost.server.name_servers.announcing import Announcing
+from rocketpost.server.writer.acknowledgement_rules import Flushed
+from rocketpost.server.writer.log_writer import LogWriter, Stored
 from rocketpost.store.draft import Draft
 from rocketpost.testing.clock import FakeClock
 

@@ -21,10 +21,10 @@ from rocketpost.codec.frames import FrameDecoder
 from rocketpost.model.topic import DataVersion, TopicConfig
 from rocketpost.namesrv.report import BrokerIdentity
 from rocketpost.namesrv.route_table import RouteTable
-from rocketpost.server.dispatch import Dispatcher
 from rocketpost.server.namesrv import handlers as module
 from rocketpost.server.namesrv.handlers import NamesrvHandlers
 from rocketpost.server.namesrv.kv_file import KvFile
+from rocketpost.server.routes.dispatch import Dispatcher
 from rocketpost.server.settings.namesrv import NamesrvConfig
 from rocketpost.testing.clock import FakeClock
 

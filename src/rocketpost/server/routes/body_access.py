@@ -15,7 +15,8 @@ from rocketpost.codec.bodies.pop import decode_batch_ack
 from rocketpost.codec.bodies.topic import decode_topic_changes
 from rocketpost.codec.command import Command
 from rocketpost.codec.headers.offset import ConsumeStats, CorrectionOffset
-from rocketpost.server.access import (
+from rocketpost.server.handlers.replies import read_body
+from rocketpost.server.routes.access import (
     CREATE,
     GET,
     SUB,
@@ -27,7 +28,6 @@ from rocketpost.server.access import (
     group_need,
     topic_need,
 )
-from rocketpost.server.handlers.replies import read_body
 
 
 def _heartbeat(command: Command, header: object) -> Iterator[Need]:

@@ -12,12 +12,12 @@ from rocketpost.codec.codes import ResponseCode
 from rocketpost.codec.command import ONEWAY, Command
 from rocketpost.codec.faults import NoPermission
 from rocketpost.codec.headers.topic import TopicRequest
-from rocketpost.server.access import GET, of_cluster
-from rocketpost.server.dispatch import Dispatcher
-from rocketpost.server.route import NO_HEADER, Reply, Route, either, plain, sliced, waiting
+from rocketpost.server.routes.access import GET, of_cluster
+from rocketpost.server.routes.dispatch import Dispatcher
+from rocketpost.server.routes.route import NO_HEADER, Reply, Route, either, plain, sliced, waiting
 from rocketpost.testing.virtual_time import in_virtual_time
 
-from .handlers.fakes import FakeConnection
+from ..handlers.fakes import FakeConnection
 
 ACCESS = of_cluster(GET)
 TOPIC, OTHER = Code.DELETE_TOPIC_IN_BROKER, Code.CLEAN_UNUSED_TOPIC

@@ -2,7 +2,7 @@
 
 A table counts its changes in ``revision`` and can return its text. The text is taken on the loop
 and written by a thread, one save at a time. A caller that must not answer before a change is on
-disk awaits :meth:`Persistence.save`. ``server.table_registry`` declares the tables, and when each
+disk awaits :meth:`Persistence.save`. ``server.tables.registry`` declares the tables, and when each
 of them is saved.
 """
 

@@ -17,8 +17,8 @@ import msgspec
 from rocketpost.codec.codes import ANSWER_ONLY, ResponseCode
 from rocketpost.codec.command import ONEWAY, Command, encode_response
 from rocketpost.errors import Fault, LocalProtocolError, RocketpostError
-from rocketpost.server.pools import BOUNDS, Pool
-from rocketpost.server.route import (
+from rocketpost.server.routes.pools import BOUNDS, Pool
+from rocketpost.server.routes.route import (
     NO_HEADER,
     How,
     Reply,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from rocketpost.model.ids import Position
-from rocketpost.server.acknowledgement_rules import Flushed, Written, rules_for
+from rocketpost.server.writer.acknowledgement_rules import Flushed, Written, rules_for
 from rocketpost.store.config import FlushMode
 
-from .writing import Store
+from ..writing import Store
 
 
 def test_a_flush_mode_stands_for_rules() -> None:

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from rocketpost.errors import StoreBroken, StoreError
-from rocketpost.server.persistence import AfterFlush, Owner, Persistence, Saved
+from rocketpost.server.tables.persistence import AfterFlush, Owner, Persistence, Saved
 from rocketpost.testing.waiting import until
 
 HOUR_S = 3600.0

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from rocketpost.errors import StoreError
-from rocketpost.server.persistence import AfterFlush, Owner
 from rocketpost.server.settings.broker import BrokerConfig
-from rocketpost.server.table_registry import (
+from rocketpost.server.tables.persistence import AfterFlush, Owner
+from rocketpost.server.tables.registry import (
     GROUPS,
     OFFSETS,
     SPECS,

@@ -8,10 +8,10 @@ header. There are four kinds of routes:
 - ``sliced``: a generator function for work that may take long. It yields about every millisecond,
   so that other requests are served in between, and returns like a plain one.
 - ``waiting``: a coroutine function that waits for something else. Each request runs as a task;
-  ``server.pools`` limits the number of tasks and the bytes of their requests.
+  ``server.routes.pools`` limits the number of tasks and the bytes of their requests.
 - ``either``: a plain function; if it returns None, a coroutine serves the request.
 
-A handler raises a ``Fault`` to refuse. ``server.dispatch`` serves a table of routes.
+A handler raises a ``Fault`` to refuse. ``server.routes.dispatch`` serves a table of routes.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.command import Command
-from rocketpost.server.access import Access
-from rocketpost.server.pools import Kind
+from rocketpost.server.routes.access import Access
+from rocketpost.server.routes.pools import Kind
 from rocketpost.transport.connection import Buffer, Connection
 
 H = TypeVar("H")

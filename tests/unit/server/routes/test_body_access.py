@@ -9,8 +9,8 @@ import pytest
 from rocketpost.codec.command import Command
 from rocketpost.codec.headers.offset import ConsumeStats, CorrectionOffset
 from rocketpost.errors import Fault
-from rocketpost.server import body_access
-from rocketpost.server.access import CREATE, GET, SUB, UPDATE, Access, Action, Resource
+from rocketpost.server.routes import body_access
+from rocketpost.server.routes.access import CREATE, GET, SUB, UPDATE, Access, Action, Resource
 
 TOPIC, GROUP = Resource.TOPIC, Resource.GROUP
 

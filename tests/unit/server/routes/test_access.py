@@ -8,7 +8,7 @@ import pytest
 
 from rocketpost.codec.command import Command
 from rocketpost.codec.faults import InvalidParameter
-from rocketpost.server.access import (
+from rocketpost.server.routes.access import (
     EVERY,
     GET,
     OWN,

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from rocketpost.model.ids import Position, QueueOffset
-from rocketpost.server.log_writer import InternalSend
-from rocketpost.server.pending_sends import PendingSend, WaitingSends
+from rocketpost.server.writer.log_writer import InternalSend
+from rocketpost.server.writer.pending_sends import PendingSend, WaitingSends
 from rocketpost.store.draft import Appended
 from rocketpost.testing.waiting import until
 

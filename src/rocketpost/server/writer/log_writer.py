@@ -23,8 +23,8 @@ from typing import ClassVar, Final, Protocol
 
 from rocketpost.errors import StoreBroken, StoreError, TermEnded
 from rocketpost.model.ids import Position
-from rocketpost.server.acknowledgement_rules import AcknowledgementRule, Written
-from rocketpost.server.pending_sends import PendingSend, Submitter, WaitingSends
+from rocketpost.server.writer.acknowledgement_rules import AcknowledgementRule, Written
+from rocketpost.server.writer.pending_sends import PendingSend, Submitter, WaitingSends
 from rocketpost.store.draft import Appended, Draft
 from rocketpost.store.message_store import MessageStore
 from rocketpost.store.topic_deletion import DroppedQueues

@@ -13,9 +13,9 @@ from rocketpost.broker.group.table import GroupTable
 from rocketpost.broker.pop.batch import Batches
 from rocketpost.broker.topic import TopicTable
 from rocketpost.model.clock import Clock
-from rocketpost.server import table_registry as registry
 from rocketpost.server.settings.broker import BrokerConfig
-from rocketpost.server.table_registry import TableContext, TableRegistry
+from rocketpost.server.tables import registry
+from rocketpost.server.tables.registry import TableContext, TableRegistry
 from rocketpost.store.layout import Layout
 
 

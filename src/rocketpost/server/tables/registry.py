@@ -1,8 +1,8 @@
 """The registry of tables: every JSON file of a broker under ``config/``, declared once.
 
 A declaration states how the table is created and loaded, when it is saved, its owner, and the
-effect of losing it. A start opens every table that is declared here. ``server.persistence`` saves
-them while the broker runs, and for the last time when it stops.
+effect of losing it. A start opens every table that is declared here. While the broker runs,
+``server.tables.persistence`` saves them, and for the last time when it stops.
 
 Not tables, so not here: ``producerState.json``, a snapshot up to a position of the log
 (``features.dedup``), ``timercheck`` (``store.timer``) and ``droppedTopics.json`` (``store.queue``).
@@ -25,10 +25,10 @@ from rocketpost.broker.group.table import GroupTable
 from rocketpost.broker.pop.batch import Batches
 from rocketpost.broker.topic import TopicTable
 from rocketpost.model.clock import Clock
-from rocketpost.server.persistence import AfterFlush, File, Owner, Persistence, Saved, Table
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.server.settings.limits import topic_rules
 from rocketpost.server.settings.live_config import OVERRIDES_FILE, LiveConfig
+from rocketpost.server.tables.persistence import AfterFlush, File, Owner, Persistence, Saved, Table
 from rocketpost.store.files import RealFiles
 from rocketpost.store.layout import Layout
 from rocketpost.store.tables import TableFile

@@ -9,11 +9,11 @@ import pytest
 
 from rocketpost.errors import StoreBroken, StoreFull, TermEnded
 from rocketpost.model.ids import Position
-from rocketpost.server.acknowledgement_rules import AcknowledgementRule, Flushed, Written
-from rocketpost.server.log_writer import NO_TERM, CommitThenDrop, LogWriter
+from rocketpost.server.writer.acknowledgement_rules import AcknowledgementRule, Flushed, Written
+from rocketpost.server.writer.log_writer import NO_TERM, CommitThenDrop, LogWriter
 from rocketpost.testing.waiting import until
 
-from .writing import DRAFT, Ledger, Senders, Store, log_writer
+from ..writing import DRAFT, Ledger, Senders, Store, log_writer
 
 
 @pytest.fixture

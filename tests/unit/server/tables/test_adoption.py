@@ -12,7 +12,7 @@ from rocketpost.codec.properties import encode_properties
 from rocketpost.codec.record import pack_host
 from rocketpost.model.names import HALF_TOPIC, SCHEDULE_TOPIC
 from rocketpost.model.topic import TopicConfig
-from rocketpost.server.adoption import UNSAVED_MS_MAX, adopt_topics
+from rocketpost.server.tables.adoption import UNSAVED_MS_MAX, adopt_topics
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.draft import Draft
 from rocketpost.store.message_store import MessageStore

@@ -13,8 +13,8 @@ from typing import Final
 
 from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.command import Command
-from rocketpost.server.access import Access
-from rocketpost.server.route import NO_HEADER, Reply, Route
+from rocketpost.server.routes.access import Access
+from rocketpost.server.routes.route import NO_HEADER, Reply, Route
 from rocketpost.transport.connection import Connection
 
 _TOUCHES_NOTHING: Final = Access(())

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from rocketpost.codec.codes import RequestCode as Code
 from rocketpost.codec.codes import ResponseCode
-from rocketpost.server.access import GET, of_cluster
-from rocketpost.server.follower_refusals import REFUSED, follower_routes, refusing_routes
-from rocketpost.server.route import NO_HEADER, Reply, Route, plain
+from rocketpost.server.routes.access import GET, of_cluster
+from rocketpost.server.routes.follower_refusals import REFUSED, follower_routes, refusing_routes
+from rocketpost.server.routes.route import NO_HEADER, Reply, Route, plain
 
 
 def served(*codes: Code) -> list[Route]:

@@ -1,0 +1,1 @@
+"""The requests that servers answer: routes, their access rules, and the dispatcher."""

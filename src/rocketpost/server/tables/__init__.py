@@ -1,0 +1,1 @@
+"""The tables under ``config/``: their registry, loading and saving."""

@@ -1,0 +1,1 @@
+"""The log writer: appends and commits messages, and answers their senders."""
