@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/store_append.py [--messages 400000] [--batch 200] [--body 1024]
 
 Messages carry a unique key and a tag, as clients send them. Two figures per row: without the key
-index, and with it. CPU is the process's own, upkeep and flusher threads included.
+index, and with it. CPU is the process's own, checkpoint and flusher threads included.
 """
 
 from __future__ import annotations

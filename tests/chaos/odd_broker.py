@@ -28,7 +28,7 @@ import volatile_disk
 from rocketpost.server.__main__ import servers
 from rocketpost.server.writer.acknowledgement_rules import Written
 from rocketpost.server.writer.log_writer import LogWriter
-from rocketpost.store.checkpointer import Upkeep
+from rocketpost.store.checkpointer import Checkpointer
 from rocketpost.store.deleted_topics import DroppedTopics
 from rocketpost.store.dispatch import Dispatcher
 from rocketpost.store.files import RealFiles
@@ -134,7 +134,7 @@ def checkpoint_runs_ahead() -> None:
         self._queue_from = before or 0
 
     Recovery._load_queues = load_queues  # type: ignore[method-assign]
-    true_save = Upkeep.save_blocking
+    true_save = Checkpointer.save_blocking
 
     def save_blocking(self: Any) -> None:
         queues, self._queues = self._queues, ()
@@ -143,8 +143,8 @@ def checkpoint_runs_ahead() -> None:
         finally:
             self._queues = queues
 
-    Upkeep.save_blocking = save_blocking  # type: ignore[method-assign]
-    Upkeep._is_due = lambda self: True  # type: ignore[method-assign]
+    Checkpointer.save_blocking = save_blocking  # type: ignore[method-assign]
+    Checkpointer._is_due = lambda self: True  # type: ignore[method-assign]
 
 
 BUGS: dict[str, Callable[[], None]] = {

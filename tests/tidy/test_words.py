@@ -23,6 +23,7 @@ CHECKED = [
     "namesrv",
     "settings.py",
     "spark",
+    "store",
     "testing",
     "tour.py",
     "transport",

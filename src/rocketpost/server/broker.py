@@ -42,9 +42,9 @@ from rocketpost.settings import adjustments
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.draft import Arrival
 from rocketpost.store.files import RealFiles
-from rocketpost.store.heritage import is_foreign_blocking
 from rocketpost.store.layout import Layout
 from rocketpost.store.message_store import MessageStore
+from rocketpost.store.origin import is_foreign_blocking
 from rocketpost.store.retention import check_levels
 from rocketpost.store.tables import TableFile
 from rocketpost.transport.connection import Connection

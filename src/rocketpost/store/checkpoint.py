@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from rocketpost.store.checkpoint_page import FILE_BYTES, FOREIGN_BYTES, Annex
+from rocketpost.store.checkpoint_page import FILE_BYTES, FOREIGN_BYTES, CheckpointPage
 from rocketpost.store.files import FileSystem, read_whole_blocking, write_whole_blocking
 
 __all__ = [
@@ -35,7 +35,7 @@ __all__ = [
 
 SAFETY_MS: Final = 3000
 """Time before the checkpoint's times at which RocketMQ starts to read the log again."""
-_ANNEX: Final = Annex(b"RPCHKPT1", theirs=5, ours=5)
+_PAGE: Final = CheckpointPage(b"RPCHKPT1", theirs=5, ours=5)
 _ALL_BITS: Final = 2**64 - 1
 
 
@@ -73,7 +73,7 @@ class Checkpoint(NamedTuple):
 
 def encode_checkpoint(times: Times, progress: Progress) -> bytes:
     """Return the file's contents."""
-    return _ANNEX.encode(times, progress)
+    return _PAGE.encode(times, progress)
 
 
 def decode_checkpoint(data: bytes) -> Checkpoint:
@@ -83,8 +83,8 @@ def decode_checkpoint(data: bytes) -> Checkpoint:
     differ from our copy in a single bit, that bit was flipped: a Java broker changes more.
     """
     data = data.ljust(FILE_BYTES, b"\0")
-    times, progress = _ANNEX.decode(data)
-    own = _ANNEX.decode_own(data)
+    times, progress = _PAGE.decode(data)
+    own = _PAGE.decode_own(data)
     if own is None:
         return Checkpoint(Times() if any(data[FOREIGN_BYTES:]) else Times(*times), None)
     if _bits_between(times, own[0]) == 1:

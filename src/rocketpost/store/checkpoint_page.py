@@ -22,7 +22,7 @@ FOREIGN_BYTES: Final = 64
 _CRC: Final = Struct(">I")
 
 
-class Annex:
+class CheckpointPage:
     """Encodes and decodes one kind of such files.
 
     Args:

@@ -1,4 +1,4 @@
-"""The upkeep thread: saves queue tails, syncs queues and index, and advances the checkpoint.
+"""The checkpoint thread: saves queue tails, syncs queues and index, and advances the checkpoint.
 
 Everything it saves can be rebuilt from the commit log, starting at the checkpoint. So it saves
 rarely: after a long interval, or when a restart would have to read much of the log again.
@@ -39,8 +39,8 @@ _PATIENCE_SECONDS: Final = 60.0
 """Time for which messages are accepted although no descriptor is left to save their queues."""
 
 
-class Upkeep:
-    """Owns the upkeep thread."""
+class Checkpointer:
+    """Owns the checkpoint thread."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Upkeep:
         self._short_since: float | None = None
         self._unsynced: set[str] = set()
         self._unsynced_directories: set[str] = set()
-        self._thread = threading.Thread(target=self._run, name="store-upkeep", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="store-checkpoint", daemon=True)
 
     def start(self) -> None:
         """Start the thread."""
@@ -105,16 +105,16 @@ class Upkeep:
             OSError: A file could not be written or synced; the checkpoint is unchanged.
         """
         with self._saving:
-            self.save_paused_blocking()
+            self.save_while_paused_blocking()
 
-    def paused(self) -> AbstractContextManager[object]:
+    def pause(self) -> AbstractContextManager[object]:
         """Return a context in which no other thread saves."""
         return self._saving
 
     def lower_blocking(self, position: int) -> None:
         """Lower the checkpoint to ``position``, before the log is cut there.
 
-        Call it within :meth:`paused`. Queues and index still hold the later records; a start after
+        Call it within :meth:`pause`. Queues and index still hold the later records; a start after
         a crash reads them again.
 
         Raises:
@@ -135,8 +135,8 @@ class Upkeep:
             progress = Progress(position, index_position, index_end, *counts)
         self._save_checkpoint(times, progress)
 
-    def save_paused_blocking(self) -> None:
-        """Do the same as :meth:`save_blocking`, within :meth:`paused`."""
+    def save_while_paused_blocking(self) -> None:
+        """Do the same as :meth:`save_blocking`, within :meth:`pause`."""
         mark = self._dispatcher.mark
         # The mark no longer counts the queues of deleted topics. Unless the deletions are saved, a
         # restart would know neither of those queues nor of their last offsets.

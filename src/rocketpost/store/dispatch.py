@@ -1,8 +1,8 @@
 """Dispatch of confirmed messages to queues and key index, in log order.
 
 A message waits here from its append until it is confirmed; only then can a queue or a query find
-it. After each round the dispatcher sets a :class:`Mark`, a consistent snapshot that the upkeep
-thread makes durable.
+it. After each round the dispatcher sets a :class:`Mark`, a consistent snapshot that the
+checkpoint thread makes durable.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ class Dispatcher:
         self._unindexed.append(entry)
 
     def _leave_mark(self, visible_count: int) -> None:
-        queue_count, queue_end_sum = self._queues.grown(visible_count)
+        queue_count, queue_end_sum = self._queues.count_added(visible_count)
         index = self._index
         if index is None:
             index_position = 0

@@ -19,7 +19,7 @@
 
 ``allocating``, ``dropped``, ``config/known``, ``config/droppedTopics.json``,
 ``config/producerState.json``, ``damage.json``, ``scrub.json``, ``extent``, ``truncating`` and the
-journals are ours; the rest is RocketMQ's. ``store.heritage`` relies on that.
+journals are ours; the rest is RocketMQ's. ``store.origin`` relies on that.
 """
 
 from __future__ import annotations

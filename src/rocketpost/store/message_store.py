@@ -90,7 +90,7 @@ class MessageStore:
         self.record_at = parts.integrity.reader.record_at
         self.record_of = parts.integrity.reader.record_of
         self._flusher = parts.flusher
-        self._upkeep = parts.checkpointer
+        self._checkpointer = parts.checkpointer
         self.cleaning = parts.cleaning
 
     @classmethod
@@ -306,7 +306,7 @@ class MessageStore:
         except OSError as error:
             raise StoreError(f"the queues of {topic} cannot be moved: {error.strerror}") from error
         self._dispatcher.refresh_mark()
-        return DroppedQueues(self._parts.deletions, checkpoint=self._upkeep.save_blocking)
+        return DroppedQueues(self._parts.deletions, checkpoint=self._checkpointer.save_blocking)
 
     # -- reading
 
@@ -413,12 +413,12 @@ class MessageStore:
         """
         self._readiness.set_nearly_full(why)
 
-    # -- upkeep
+    # -- maintenance
 
     def configure(self, config: StoreConfig) -> None:
         """Apply settings that may change while the store is open: intervals and retention."""
         self.cleaning.config = config
-        self._upkeep.config = config
+        self._checkpointer.config = config
         self._flusher.interval_ms = config.flush_interval_ms
         self.integrity.configure(config)
 
@@ -432,7 +432,7 @@ class MessageStore:
 
     def save_blocking(self) -> None:
         """Make queues, index and checkpoint durable now. Any thread."""
-        self._upkeep.save_blocking()
+        self._checkpointer.save_blocking()
 
     def unlink_dropped_blocking(self) -> None:
         """Unlink the queue files of deleted topics. Any thread."""
@@ -451,7 +451,7 @@ class MessageStore:
         finally:
             self._readiness.close()
             self._flusher.close_blocking()
-            self._upkeep.close_blocking()
+            self._checkpointer.close_blocking()
             self._parts.release_blocking(clean=clean)
 
     def _settle(self) -> bool:
@@ -461,7 +461,7 @@ class MessageStore:
             self.commit()
             self._flusher.flush_blocking()
             self.confirm(Position(self._log.written))
-            self._upkeep.save_blocking()
+            self._checkpointer.save_blocking()
         except (StoreError, OSError) as error:
             logger.error(
                 "store not stopped cleanly, it recovers at the next start reason=%s", error

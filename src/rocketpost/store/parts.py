@@ -11,7 +11,7 @@ from rocketpost.model.clock import Clock
 from rocketpost.model.delay_levels import parse_delay_levels
 from rocketpost.model.ids import Position
 from rocketpost.store.checkpoint import load_checkpoint_blocking
-from rocketpost.store.checkpointer import Upkeep
+from rocketpost.store.checkpointer import Checkpointer
 from rocketpost.store.cleaning import Cleaning
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.deleted_topics import DroppedTopics
@@ -34,7 +34,7 @@ from rocketpost.store.recovery.recovery import Recovery
 from rocketpost.store.replica.raw_append import RawAppender, RawChunk
 from rocketpost.store.replica.truncation import TruncationFile, cut_log_blocking
 from rocketpost.store.replica.visibility import find_border, hide_from
-from rocketpost.store.store_lock import Guard
+from rocketpost.store.store_lock import StoreLock
 from rocketpost.store.topic_deletion import Dropping
 
 logger = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ class StoreParts:
         self._on_durable = on_durable
         self._on_truncated = on_truncated
         self.layout = Layout(config.root, config.commit_log_path)
-        self.lock = Guard(files, self.layout)
+        self.lock = StoreLock(files, self.layout)
         self.readiness = Readiness(on_broken=on_broken)
 
         segment_bytes = config.segment_bytes
@@ -115,7 +115,7 @@ class StoreParts:
             on_broken=self.readiness.break_from_thread,
         )
         self.deletions = Dropping(files, self.layout.dropped, self.drops)
-        self.checkpointer = Upkeep(
+        self.checkpointer = Checkpointer(
             config,
             self.layout,
             files,

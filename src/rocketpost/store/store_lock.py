@@ -19,7 +19,7 @@ from rocketpost.store.layout import Layout
 logger = logging.getLogger(__name__)
 
 
-class Guard:
+class StoreLock:
     """Lock and abort file of one store. Not thread-safe: used to open and close the store."""
 
     def __init__(self, files: FileSystem, layout: Layout) -> None:

@@ -22,7 +22,7 @@ class WritingLock:
         self._lock = threading.Lock()
         self._is_loop_waiting = False
 
-    def locked(self) -> bool:
+    def is_locked(self) -> bool:
         """Tell whether a thread holds the lock."""
         return self._lock.locked()
 

@@ -181,7 +181,7 @@ async def test_flushDelayOffsetInterval(tmp_path: Path) -> None:
 async def is_saved(peer: Peer) -> bool:
     assert peer.server._term is not None
     store = peer.server._term.context.store
-    return store._upkeep.saved_position >= store.end_position
+    return store._checkpointer.saved_position >= store.end_position
 
 
 async def test_when_queues_are_flushed(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rocketpost.errors import StoreFull
-from rocketpost.store.checkpointer import Upkeep
+from rocketpost.store.checkpointer import Checkpointer
 from rocketpost.store.dispatch import Dispatcher
 from rocketpost.store.index.key_index import KeyIndex
 from rocketpost.store.log.commit_log import CommitLog
@@ -164,7 +164,7 @@ def test_leaving_a_half_written_tail(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_checkpoint_ahead_of_the_queues(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Upkeep, "_sync_queues", lambda _upkeep: None)
+    monkeypatch.setattr(Checkpointer, "_sync_queues", lambda _checkpointer: None)
     assert is_caught(power_cuts)
 
 

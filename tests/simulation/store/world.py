@@ -186,7 +186,7 @@ class World:
                 message.is_seen = queue is not None and queue.end > message.queue_offset
 
     def save(self) -> None:
-        """Do the upkeep thread's round."""
+        """Do the checkpoint thread's round."""
         self.running.save_blocking()
         self.hear()
 

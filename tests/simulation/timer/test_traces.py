@@ -55,7 +55,7 @@ class TracedWorld(World):
         timers = self.timers
         waiting = [
             unit
-            for slot_ms, slot in timers.wheel.used()
+            for slot_ms, slot in timers.wheel.used_slots()
             for at, unit in timers.units_from(slot.last)
             if slot_ms > timers.read_ms or (unit.due_ms, at) > timers.cursor
         ]

@@ -248,7 +248,7 @@ class World:
         return any(
             unit.position < position
             and (unit.slot_ms > timers.read_ms or (unit.due_ms, at) > timers.cursor)
-            for _, slot in timers.wheel.used()
+            for _, slot in timers.wheel.used_slots()
             for at, unit in timers.units_from(slot.last)
         )
 
@@ -265,7 +265,7 @@ class World:
         )
         self.running.flush_blocking()
         self.timers.save_blocking(save)
-        self.timers.saved()
+        self.timers.mark_saved()
 
     # -- stopping
 

@@ -127,7 +127,7 @@ class World:
     def crash(self) -> None:
         """Forget everything but the files, and start again."""
         self.store._flusher.close_blocking()
-        self.store._upkeep.close_blocking()
+        self.store._checkpointer.close_blocking()
         self.store._parts.release_blocking()
         self.open()
 

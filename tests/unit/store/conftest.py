@@ -96,7 +96,7 @@ class Opener:
     def crash(self, store: MessageStore) -> None:
         """Let go of a store as a killed process would: nothing is flushed, abort stays."""
         store._flusher.close_blocking()
-        store._upkeep.close_blocking()
+        store._checkpointer.close_blocking()
         store._parts.release_blocking()
         self.stores.remove(store)
 

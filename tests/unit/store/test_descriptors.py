@@ -146,15 +146,15 @@ def test_queues_that_cannot_be_saved_for_want_of_descriptors_do_not_stop_sends(
     store.append(draft(b"one"))
     store.confirm(store.commit())
     files.short = "consumequeue"
-    store._upkeep._save_or_report()
+    store._checkpointer._save_or_report()
     assert store.writable
     assert not store.broken
     monkeypatch.setattr("rocketpost.store.checkpointer._PATIENCE_SECONDS", 0.0)
-    store._upkeep._save_or_report()
+    store._checkpointer._save_or_report()
     assert not store.writable  # it lasts: what a restart would have to read again grows
     assert not store.broken
     files.short = ""
-    store._upkeep._save_or_report()
+    store._checkpointer._save_or_report()
     assert store.writable
 
 

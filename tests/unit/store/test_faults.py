@@ -187,12 +187,12 @@ def test_queue_files_that_cannot_be_written_stay_readable_and_are_reported(opene
         store.append(draft(b"%d" % number))
     store.confirm(store.commit())
     assert bodies(store) == [b"%d" % number for number in range(250)]
-    store._upkeep._save_or_report()
+    store._checkpointer._save_or_report()
     assert "could not be saved" in (store.why_not_writable or "")
     with pytest.raises(StoreFull):
         store.append(draft())
     files.failing = {}
-    store._upkeep._save_or_report()
+    store._checkpointer._save_or_report()
     assert store.writable
     opener.crash(store)
     assert bodies(opener()) == [b"%d" % number for number in range(250)]
@@ -204,7 +204,7 @@ def test_queue_files_that_cannot_be_synced_break_the_store(opener: Opener) -> No
     store.append(draft(b"one"))
     store.confirm(store.commit())
     files.failing, files.only = {"fdatasync": errno.EIO}, "consumequeue"
-    store._upkeep._save_or_report()
+    store._checkpointer._save_or_report()
     assert store.broken
     files.failing = {}
     opener.crash(store)

@@ -7,12 +7,12 @@ import pytest
 from rocketpost.errors import StoreError
 from rocketpost.store.files import RealFiles
 from rocketpost.store.layout import Layout
-from rocketpost.store.store_lock import Guard
+from rocketpost.store.store_lock import StoreLock
 
 
 def test_a_directory_that_cannot_be_made_is_told_as_such(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    guard = Guard(RealFiles(), Layout(str(tmp_path / "file" / "store")))
+    lock = StoreLock(RealFiles(), Layout(str(tmp_path / "file" / "store")))
     with pytest.raises(StoreError, match=r"store cannot be created: .*check storePathRootDir"):
-        guard.take_blocking()
-    assert not guard.is_held
+        lock.take_blocking()
+    assert not lock.is_held

@@ -24,9 +24,9 @@ def test_the_loop_thread_is_next_however_busy_others_are() -> None:
         for _ in range(20):
             before = len(taken)
             with lock.first():
-                assert lock.locked()
+                assert lock.is_locked()
                 assert len(taken) - before <= 2  # the one that held it, and none that came later
     finally:
         done.set()
         thread.join()
-    assert not lock.locked()
+    assert not lock.is_locked()

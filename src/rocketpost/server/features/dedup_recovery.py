@@ -67,7 +67,7 @@ def recover_blocking(
         topics: The topics, some of which check unique keys.
         config: The limits, and the default window of unique keys.
         clock: The clock that decides which unique keys are still valid.
-        is_foreign: Whether RocketMQ stored all messages (``store.heritage``).
+        is_foreign: Whether RocketMQ stored all messages (``store.origin``).
         limits: The limits of the producer table, if not those in ``config``.
         files: The file system, if not the real one.
 

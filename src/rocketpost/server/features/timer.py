@@ -354,7 +354,7 @@ class TimerFeature(Feature):
             except (OSError, StoreError):
                 self._service.is_changed = True
                 raise
-            self._timers.saved()
+            self._timers.mark_saved()
 
     def _save_blocking(self, save: Save) -> None:
         # A power cut must not undo deliveries that the files record.
@@ -366,7 +366,9 @@ class TimerFeature(Feature):
         loop, timer_log = asyncio.get_running_loop(), self._timers.log
         position = int(self._store.first_position)
         async with self._expiring, self._saving:
-            starts = await loop.run_in_executor(self._thread, timer_log.finished_blocking, position)
+            starts = await loop.run_in_executor(
+                self._thread, timer_log.find_finished_blocking, position
+            )
             paths = timer_log.expire(starts)
         if paths:
             await self._save()  # else the next start would take the missing files for damage

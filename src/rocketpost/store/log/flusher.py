@@ -78,12 +78,12 @@ class Flusher:
         if why_not:
             raise StoreFull("the commit log is not durable yet: there are no file descriptors left")
 
-    def paused(self) -> AbstractContextManager[object]:
+    def pause(self) -> AbstractContextManager[object]:
         """Return a context in which the thread does not sync."""
         return self._syncing
 
     def lower(self, position: int) -> None:
-        """Lower ``durable`` to ``position``, where the log was cut. Call within :meth:`paused`."""
+        """Lower ``durable`` to ``position``, where the log was cut. Call within :meth:`pause`."""
         assert self._syncing.locked()
         self.durable = min(self.durable, Position(position))
 

@@ -26,7 +26,7 @@ _unpack = ENTRY.unpack_from
 class Tail:
     """Entries that may not be in the file yet. It only grows, until a new one replaces it.
 
-    The loop thread appends to ``data``; the upkeep thread writes a copy and notes its length in
+    The loop thread appends to ``data``; the checkpoint thread writes a copy and notes its length in
     ``saved_bytes``. Both may write the same entries: they are the same bytes in the same place.
     """
 
@@ -39,7 +39,7 @@ class Tail:
 
 
 class ConsumeQueue:
-    """One queue of a topic. Owned by the loop thread; the upkeep thread may save it.
+    """One queue of a topic. Owned by the loop thread; the checkpoint thread may save it.
 
     Readers see the offsets from ``first`` up to ``end``; ``next_offset`` is the offset of the next
     append. ``end`` rises when a message becomes visible.
@@ -270,7 +270,7 @@ class ConsumeQueue:
         return len(tail.data) - tail.saved_bytes
 
     def save_blocking(self) -> list[str]:
-        """Write the current tail; returns the files written. For the upkeep thread."""
+        """Write the current tail; returns the files written. For the checkpoint thread."""
         tail = self._tail
         data = bytes(tail.data)
         begin = tail.saved_bytes
@@ -317,7 +317,7 @@ class ConsumeQueue:
         try:
             self._files.write(self._directory, tail.start, tail.data)
         except OSError as error:
-            # The entries stay readable in memory; the upkeep thread reports failed writes.
+            # The entries stay readable in memory; the checkpoint thread reports failed writes.
             self._spill_at = len(tail.data) + TAIL_BYTES_MAX
             logger.error("queue file not written directory=%s reason=%s", self._directory, error)
             return

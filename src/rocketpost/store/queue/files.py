@@ -115,7 +115,7 @@ class QueueFiles:
 
     def write_blocking(self, directory: str, offset: int, data: bytes) -> list[str]:
         """Write whole entries through new descriptors; returns the files. Call it locked."""
-        assert self.writing.locked()
+        assert self.writing.is_locked()
         written = []
         for path, at, part in self._parts(directory, offset, data):
             self._create(directory, path, at)
@@ -133,7 +133,7 @@ class QueueFiles:
         Raises:
             OSError: There is no such file, or it cannot be written.
         """
-        assert self.writing.locked()
+        assert self.writing.is_locked()
         path = self.path(directory, offset)
         fd = self.files.open(path, write=True)
         try:

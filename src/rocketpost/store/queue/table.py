@@ -128,7 +128,7 @@ class QueueTable:
         ends = [each for each in ends if each[1] >= 0]
         return len(ends), sum(end for end, _ in ends)
 
-    def grown(self, entry_count: int) -> tuple[int, int]:
+    def count_added(self, entry_count: int) -> tuple[int, int]:
         """Return the result of :meth:`count` after more puts, without visiting every queue."""
         self._end_sum += entry_count
         if self._empty:

@@ -81,7 +81,7 @@ class Truncation:
             return
         # The records that stay must be on disk, or a power cut could leave less than either end.
         parts.flusher.flush_blocking()
-        with parts.checkpointer.paused():
+        with parts.checkpointer.pause():
             try:
                 parts.checkpointer.lower_blocking(position)
                 parts.truncation_file.save_blocking(position)
@@ -131,7 +131,7 @@ class Truncation:
             queue.cut_at(position)
         if parts.index is not None:
             parts.index.cut_blocking(position)
-        with parts.flusher.paused():
+        with parts.flusher.pause():
             parts.allocator.reset(position)
             cut_log_blocking(parts.segments, position)
             parts.commit_log.start_at(position)
@@ -141,7 +141,7 @@ class Truncation:
         parts.integrity.lower(position)
         parts.dispatcher.lower(position)
         parts.extent.lower(position)
-        parts.checkpointer.save_paused_blocking()
+        parts.checkpointer.save_while_paused_blocking()
         parts.finish_truncation_blocking(position)
 
 

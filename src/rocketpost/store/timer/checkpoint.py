@@ -43,12 +43,12 @@ from zlib import crc32
 
 import msgspec
 
-from rocketpost.store.checkpoint_page import Annex
+from rocketpost.store.checkpoint_page import CheckpointPage
 from rocketpost.store.timer.wheel import SLOT_BYTES
 
 CLEAN: Final = 1
 REBUILD: Final = 2
-_ANNEX: Final = Annex(b"RPTIMER1", theirs=7, ours=7)
+_PAGE: Final = CheckpointPage(b"RPTIMER1", theirs=7, ours=7)
 _JOURNAL: Final = Struct(">8sqiiI")
 _JOURNAL_MAGIC: Final = b"RPTWHEE2"
 _UNSUMMED_MAGIC: Final = b"RPTWHEEL"
@@ -96,12 +96,12 @@ class TimerCheckpoint(NamedTuple):
 
 def encode_checkpoint(java: Java, exact: Exact) -> bytes:
     """Return the file's contents."""
-    return _ANNEX.encode(java, exact)
+    return _PAGE.encode(java, exact)
 
 
 def decode_checkpoint(data: bytes) -> TimerCheckpoint:
     """Read the file's contents; a short file counts as zeros."""
-    java, exact = _ANNEX.decode(data)
+    java, exact = _PAGE.decode(data)
     return TimerCheckpoint(Java(*java), None if exact is None else Exact(*exact))
 
 
@@ -110,7 +110,7 @@ def decode_own_checkpoint(data: bytes) -> TimerCheckpoint | None:
 
     None if our part is missing or damaged.
     """
-    own = _ANNEX.decode_own(data)
+    own = _PAGE.decode_own(data)
     return None if own is None else TimerCheckpoint(Java(*own[0]), Exact(*own[1]))
 
 

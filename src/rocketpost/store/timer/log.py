@@ -252,7 +252,7 @@ class TimerLog:
         descriptors = [self._descriptor(start) for start in self._syncing]
         return Unsynced(descriptors, self._is_new_syncing)
 
-    def saved(self) -> None:
+    def mark_saved(self) -> None:
         """Note that the files taken last are on disk."""
         self._syncing.clear()
         self._is_new_syncing = False
@@ -265,7 +265,7 @@ class TimerLog:
             self._files.fsync_dir(self._directory)
             self._files.fsync_dir(posixpath.dirname(self._directory))
 
-    def finished_blocking(self, position_min: int) -> list[int]:
+    def find_finished_blocking(self, position_min: int) -> list[int]:
         """Return the starts of files whose messages are all before a commit log position.
 
         Never the last file. Each file is read whole: its last unit need not be that of its newest

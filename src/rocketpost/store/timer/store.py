@@ -273,10 +273,10 @@ class TimerStore:
             self._failure = f"what waits could not be saved: {error}"
             raise StoreError(self._failure) from error
 
-    def saved(self) -> None:
+    def mark_saved(self) -> None:
         """Note, on the loop thread, that the last save is done."""
-        self.wheel.saved()
-        self.log.saved()
+        self.wheel.mark_saved()
+        self.log.mark_saved()
 
     def unlink_blocking(self, paths: Sequence[str]) -> None:
         """Unlink expired files of the log, the oldest first."""
@@ -416,7 +416,7 @@ class TimerStore:
     def _save_opened(self, commit_log_end: int, now_ms: int) -> None:
         """Save that the files are open: later events may be missing in them."""
         self.save_blocking(self.prepare_save(commit_log_end=commit_log_end, now_ms=now_ms))
-        self.saved()
+        self.mark_saved()
 
     def _rebuild_or_begin(
         self,
@@ -478,4 +478,4 @@ class TimerStore:
             self.waiting[self._topics.get(unit.topic_hash, "")] += 1
         if self.wheel.changed_count >= _WRITE_AT_ONCE:
             self.wheel.write_blocking(self.wheel.take_changes())
-            self.wheel.saved()
+            self.wheel.mark_saved()

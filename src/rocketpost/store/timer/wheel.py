@@ -132,7 +132,7 @@ class TimerWheel:
             done += length
         return None
 
-    def used(self) -> Iterator[tuple[int, Slot]]:
+    def used_slots(self) -> Iterator[tuple[int, Slot]]:
         """Yield every slot with waiting messages, in the order of the file."""
         for at in range(0, self.slot_count, _SCAN_COUNT):
             for time, first, last, count, _ in _SLOT.iter_unpack(self._read(at, _SCAN_COUNT)):
@@ -209,7 +209,7 @@ class TimerWheel:
         if changes:
             self._files.fdatasync(self._fd)
 
-    def saved(self) -> None:
+    def mark_saved(self) -> None:
         """Note that the changes taken last are in the file."""
         self._saving = {}
 

@@ -103,7 +103,7 @@ class World:
 
     def crash(self) -> None:
         self.store._flusher.close_blocking()
-        self.store._upkeep.close_blocking()
+        self.store._checkpointer.close_blocking()
         self.store._parts.release_blocking()
 
     def close(self) -> None:

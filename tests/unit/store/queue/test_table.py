@@ -83,16 +83,16 @@ def test_counts_tell_of_lost_queues(tmp_path: Path) -> None:
     made = table(tmp_path)
     assert made.count() == (0, 0)
     queue = made.make("TopicA", 0)
-    assert made.grown(0) == (0, 0)
+    assert made.count_added(0) == (0, 0)
     queue.put(0, 0, 10, 0)
-    assert made.grown(1) == (1, 1)
+    assert made.count_added(1) == (1, 1)
     queue.put(1, 10, 10, 0)
-    assert made.grown(1) == (1, 2) == made.count()
+    assert made.count_added(1) == (1, 2) == made.count()
     made._drops.add("TopicB", 0, {3: 40}, serial=1)
     other = made.make("TopicB", 3)
     assert other.next_offset == 40
     other.put(40, 20, 10, 0)
-    assert made.grown(1) == (2, 43) == made.count()
+    assert made.count_added(1) == (2, 43) == made.count()
 
 
 def test_counts_stay_right_when_topics_are_dropped(tmp_path: Path) -> None:
@@ -102,17 +102,17 @@ def test_counts_stay_right_when_topics_are_dropped(tmp_path: Path) -> None:
             queue = made.make(topic, queue_id)
             for offset in range(queue_id):
                 queue.put(offset, offset * 10, 10, 0)
-    assert made.grown(6) == (4, 6)
+    assert made.count_added(6) == (4, 6)
     assert [queue.queue_id for queue in made.of_topic("A")] == [0, 1, 2]
     made.drop("A", 100)
-    assert made.grown(0) == (2, 3)
+    assert made.count_added(0) == (2, 3)
     assert made.count() == (2, 3)
     assert made.of_topic("A") == []
     made.drop("nobody", 100)
-    assert made.grown(0) == (2, 3) == made.count()
+    assert made.count_added(0) == (2, 3) == made.count()
     again = made.make("A", 2)
     again.put(again.next_offset, 200, 10, 0)
-    assert made.grown(1) == (3, 3 + again.end) == made.count()
+    assert made.count_added(1) == (3, 3 + again.end) == made.count()
 
 
 @pytest.mark.parametrize(("log_first", "first"), [(0, None), (PER_FILE * 20 + 10, 2 * PER_FILE)])

@@ -63,11 +63,11 @@ def test_what_lies_behind_the_end_is_zero(tmp_path: Path) -> None:
 def test_only_files_whose_messages_are_all_gone_expire(tmp_path: Path) -> None:
     log = opened(tmp_path / "l")
     place(log, [unit(number) for number in range(1, 12)])
-    assert log.finished_blocking(500) == []
-    assert log.expire(log.finished_blocking(501)) == [f"{tmp_path}/l/{0:020d}"]
+    assert log.find_finished_blocking(500) == []
+    assert log.expire(log.find_finished_blocking(501)) == [f"{tmp_path}/l/{0:020d}"]
     assert log.first == 300
     assert log.unit(0) is None
-    assert log.finished_blocking(10**9) == [300]  # never the last
+    assert log.find_finished_blocking(10**9) == [300]  # never the last
     log.take_unsynced()
 
 
@@ -77,7 +77,7 @@ def test_what_a_failed_save_had_is_synced_by_the_next(tmp_path: Path) -> None:
     first = log.take_unsynced()
     assert first.has_new_file
     assert log.take_unsynced() == first  # nothing came of the first
-    log.saved()
+    log.mark_saved()
     assert log.take_unsynced() == ([], False)
     place(log, [unit(2)])
     assert log.take_unsynced() == (first.descriptors, False)
@@ -103,7 +103,7 @@ def test_a_file_stays_while_any_of_its_units_may_be_needed(tmp_path: Path) -> No
     log = opened(tmp_path / "l")
     # The last unit of the first file is of an old message, whose slot was chained anew.
     place(log, [unit(1), unit(8), unit(9), unit(3), unit(2), unit(10)])
-    assert log.finished_blocking(300) == []
-    assert log.finished_blocking(900) == []
-    assert log.finished_blocking(901) == [0]
+    assert log.find_finished_blocking(300) == []
+    assert log.find_finished_blocking(900) == []
+    assert log.find_finished_blocking(901) == [0]
     log.close()

@@ -49,14 +49,14 @@ def test_changes_reach_the_file_when_they_are_written(tmp_path: Path) -> None:
     wheel.put(T + P, Slot(5, 6, 2))
     wheel.write_blocking(changes)
     assert wheel.get(T) == Slot(0, 0, 1)
-    wheel.saved()
+    wheel.mark_saved()
     assert wheel.get(T + P) == Slot(5, 6, 2)
     assert len(changes) == 4
     wheel.close()
     again = opened(tmp_path / "w")
     assert again.get(T + P) == Slot(1, 1, 1)
     assert again.get(T + 9 * P) == Slot(9, 9, 1)
-    assert dict(again.used()) == {T + at * P: Slot(at, at, 1) for at in (0, 1, 2, 9)}
+    assert dict(again.used_slots()) == {T + at * P: Slot(at, at, 1) for at in (0, 1, 2, 9)}
 
 
 def test_a_save_that_failed_is_in_the_next(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_the_next_used_slot(
     for at in saved:
         wheel.put(T + at * P, Slot(0, 0, 1))
     wheel.write_blocking(wheel.take_changes())
-    wheel.saved()
+    wheel.mark_saved()
     for at in used:
         wheel.put(T + at * P, Slot(0, 0, 1))
     later = [at for at in used | saved if at >= begin]

@@ -7,8 +7,8 @@ import pytest
 
 from rocketpost.store.checkpoint import Progress, Times, encode_checkpoint
 from rocketpost.store.files import RealFiles
-from rocketpost.store.heritage import is_foreign_blocking
 from rocketpost.store.layout import Layout
+from rocketpost.store.origin import is_foreign_blocking
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden"
 THEIRS = encode_checkpoint(Times(1, 1), Progress(0, 0, 0, 0, 0))[:64].ljust(4096, b"\0")
