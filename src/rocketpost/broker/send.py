@@ -64,6 +64,7 @@ _NOT_PLAIN = _LOOKED_AT | {
 BATCH_COUNT_MAX = 16_384
 """Messages of one batch: no other request is served while they are stored (ADR 0019)."""
 _UNIQUE_KEY = names.UNIQUE_KEY + "\x01"
+_KEYS = names.KEYS + "\x01"
 _PLAIN_RESTS_MAX = 4096
 
 _tags_code = lru_cache(maxsize=8192)(string_hash)
@@ -380,26 +381,36 @@ class SendService:
     def _properties(self, text: str) -> tuple[bytes, int, tuple[str, ...], bool]:
         """Return the properties to store, the tags code, the keys to index, and True if special.
 
-        Most messages of a producer differ only in their unique key, so the tags code of the other
-        properties is cached, as long as they are plain: nothing special and no keys.
+        Most messages of a producer differ only in their unique key and their keys, so the tags code
+        of the other properties is cached, as long as none of them is special.
         """
         start = text.find(_UNIQUE_KEY)
         if start == 0 or (start > 0 and text[start - 1] == "\x02"):
             value = start + len(_UNIQUE_KEY)
             end = text.find("\x02", value)
             if end > value:
-                tags_code = self._plain_rests.get(text[:start] + text[end:])
+                rest = text[:start] + text[end:]
+                words = ""
+                tags_code = self._plain_rests.get(rest)
+                if tags_code is None:
+                    rest, words = _without_keys(rest)
+                    tags_code = self._plain_rests.get(rest)
                 if tags_code is not None:
-                    return text.encode() + self._added_bytes, tags_code, (text[value:end],), False
-                self._learn(text[:start] + text[end:])
+                    keys = _keys(text[value:end], words) if words else (text[value:end],)
+                    return text.encode() + self._added_bytes, tags_code, keys, False
+                self._learn(rest, has_keys=bool(words))
         return self._parsed(text)
 
-    def _learn(self, rest: str) -> None:
-        try:
-            properties = dict([pair.split("\x01", 1) for pair in rest.split("\x02") if pair])
-        except ValueError:
-            return
-        if rest[-1:] == "\x02" and _NOT_PLAIN.isdisjoint(properties):
+    def _learn(self, rest: str, *, has_keys: bool) -> None:
+        """Remember properties that are stored as they are: parsing them would change nothing."""
+        pairs = [pair.partition("\x01")[::2] for pair in rest.split("\x02")]
+        properties = dict(pairs)
+        # Only the place of the unique key and that after the last separator are empty.
+        is_sound = len(properties) == len(pairs) - 1 and pairs[-1] == ("", "")
+        del properties[""]
+        if has_keys:
+            del properties[names.KEYS]
+        if is_sound and all(properties.values()) and _NOT_PLAIN.isdisjoint(properties):
             if len(self._plain_rests) >= _PLAIN_RESTS_MAX:
                 self._plain_rests.clear()
             self._plain_rests[rest] = _tags_code(properties.get(names.TAGS, ""))
@@ -451,6 +462,17 @@ class SendService:
         if header.reconsume_times > limit or self._holds_locks(group_name):
             return self._topics.create_internal(dlq_topic(group_name), queue_nums=1), 0
         return config, queue_id
+
+
+def _without_keys(text: str) -> tuple[str, str]:
+    """Return properties with an empty KEYS property, and its value; "" if there is none."""
+    start = text.find(_KEYS)
+    if start == 0 or (start > 0 and text[start - 1] == "\x02"):
+        value = start + len(_KEYS)
+        end = text.find("\x02", value)
+        if end > value:
+            return text[:value] + text[end:], text[value:end]
+    return text, ""
 
 
 def _keys(unique_key: str, words: str) -> tuple[str, ...]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rocketpost.broker.kinds import DeadLetters, DelayLevels, HalfMessages
 from rocketpost.broker.send import SendService
@@ -93,6 +95,10 @@ def groups() -> Groups:
 
 @pytest.fixture
 def service(topics: Topics, groups: Groups, clock: FakeClock, locked: set[str]) -> SendService:
+    return new_service(topics, groups, clock, locked)
+
+
+def new_service(topics: Topics, groups: Groups, clock: FakeClock, locked: set[str]) -> SendService:
     service = SendService(
         topics=topics,
         groups=groups,
@@ -163,6 +169,54 @@ def test_properties_are_completed(service: SendService, sent: str, stored: dict[
         found = draft(service, properties=sent)
         assert decode_properties(found.properties) == stored | ADDED
         assert found.keys[0] == stored["UNIQ_KEY"]
+
+
+PAIRS = st.sampled_from(
+    [
+        *("TAGS\x01a\x02", "KEYS\x01k1 k2\x02", "KEYS\x01\x02", "KEYS\x01 \x02", "MYKEYS\x01k\x02"),
+        *(
+            "a\x01b\x02",
+            "a\x01c\x02",
+            "\x02",
+            "\x01\x02",
+            "x\x02",
+            "ü\x01ü\x02",
+            "WAIT\x01true\x02",
+        ),
+        *(
+            "UNIQ_KEY\x01U\x02",
+            "UNIQ_KEY\x01\x02",
+            "PRIORITY\x011\x02",
+            "CLUSTER\x01c\x02",
+            "end\x01",
+        ),
+    ]
+)
+
+
+@given(st.lists(PAIRS, max_size=6).map("".join))
+def test_remembered_properties_are_stored_as_parsed_ones_are(sent: str) -> None:
+    service = new_service(Topics(), Groups(), FakeClock(), set())
+    first = draft(service, properties=sent)
+    for _ in range(2):
+        found = draft(service, properties=sent.replace("k1", "k3").replace("U\x02", "V\x02"))
+        fresh = draft(
+            new_service(Topics(), Groups(), FakeClock(), set()),
+            properties=sent.replace("k1", "k3").replace("U\x02", "V\x02"),
+        )
+        assert (found.properties, found.tags_code, found.keys) == (
+            fresh.properties,
+            fresh.tags_code,
+            fresh.keys,
+        )
+    assert draft(service, properties=sent) == first
+
+
+def test_messages_with_keys_are_remembered(service: SendService) -> None:
+    for n in range(5):
+        found = draft(service, properties=f"KEYS\x01a{n} b\x02UNIQ_KEY\x01U{n}\x02TAGS\x01t\x02")
+        assert found.keys == (f"U{n}", f"a{n}", "b")
+    assert len(service._plain_rests) == 1
 
 
 def test_remembering_what_is_plain_is_bounded(service: SendService) -> None:

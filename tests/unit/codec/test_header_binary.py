@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import struct
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketpost.codec.header_binary import decode_binary_header, encode_binary_header
+from rocketpost.codec.header_binary import (
+    _decode_any,
+    _layouts,
+    decode_binary_header,
+    encode_binary_header,
+)
 from rocketpost.errors import LocalProtocolError, RemoteProtocolError
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
@@ -45,6 +51,42 @@ def test_what_is_written_is_read(
     header = decode_binary_header(encode_binary_header(code, opaque, 1, remark, fields))
     assert (header.code, header.opaque, header.flag) == (code, opaque, 1)
     assert (header.remark, header.fields) == (remark, fields)
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.sampled_from(["", "a", "b", "aa", "ü", "\x01", "é" * 90])),
+        max_size=8,
+    ),
+    st.binary(max_size=2),
+)
+def test_headers_of_one_size_are_read_alike_whether_their_layout_is_known_or_not(
+    pairs: list[tuple[int, str]], junk: bytes
+) -> None:
+    names = ["a", "b", "ab", "a"]
+    data = _header([(names[name], value) for name, value in pairs]) + junk
+    expected = _decode_any(data)
+    for _ in range(3):
+        assert decode_binary_header(data) == expected
+    twisted = _header([(names[name], value) for name, value in reversed(pairs)]) + junk
+    assert decode_binary_header(twisted) == _decode_any(twisted)
+
+
+def _header(pairs: list[tuple[str, str]]) -> bytes:
+    """Return a header that may name a field twice or leave it empty."""
+    fields = b""
+    for name, value in pairs:
+        fields += struct.pack(">h", len(name)) + name.encode()
+        fields += struct.pack(">i", len(value.encode())) + value.encode()
+    return JAVA_ROUTE_QUERY[:17] + struct.pack(">i", len(fields)) + fields
+
+
+def test_a_client_that_changes_its_layout_is_followed() -> None:
+    for names in (["one", "two"], ["two", "six"]):
+        for n in range(10):
+            data = _header([(name, str(n)) for name in names])
+            assert decode_binary_header(data).fields == dict.fromkeys(names, str(n))
+        assert _layouts[len(data)].names == tuple(names)
 
 
 @given(st.binary(max_size=80))
