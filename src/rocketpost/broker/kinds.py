@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from rocketpost.broker.delay.service import level_of, postponed
+from rocketpost.broker.delay.service import delayed_draft, level_of
 from rocketpost.broker.transaction.log import halved
 from rocketpost.broker.transaction.table import PENDING_MAX
 from rocketpost.codec.faults import MessageIllegal, NoPermission, SystemBusy
@@ -95,7 +95,7 @@ class DelayLevels:
         if level == 0:
             return None
         try:
-            return postponed(draft, level, level_max=self._level_max)
+            return delayed_draft(draft, level, level_max=self._level_max)
         except LocalProtocolError as error:
             raise MessageIllegal(str(error)) from None
 

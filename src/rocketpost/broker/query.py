@@ -169,7 +169,7 @@ class ProgressQueries:
     def _progress(self, topic: str, group: str, queue_id: int) -> QueueProgress:
         queue = self._queues.queue(topic, queue_id)
         offset = max(0, self._offsets.query(topic, group, queue_id))
-        pulled = max(self._offsets.pulled(topic, group, queue_id), offset)
+        pulled = max(self._offsets.pulled_offset(topic, group, queue_id), offset)
         consumed_ms = queue.store_time(offset - 1) if queue and offset > 0 else NO_OFFSET
         cause = self._cause(topic, group, queue_id)
         return QueueProgress(

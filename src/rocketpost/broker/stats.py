@@ -18,7 +18,7 @@ RATE_WINDOWS_S: Final = (10, 60, 600)
 _DAY_MS: Final = 86_400_000
 
 
-class Stored(Protocol):
+class StoredMessage(Protocol):
     """A message that has been stored."""
 
     @property
@@ -123,18 +123,18 @@ class BrokerStats:
 
     # Called by the hot paths.
 
-    def stored(self, messages: Iterable[Stored]) -> None:
+    def count_stored(self, messages: Iterable[StoredMessage]) -> None:
         """Count messages that were stored."""
         topic, count, size = "", 0, 0
         for message in messages:
             if message.topic != topic:
-                self._stored(topic, count, size)
+                self._count_run(topic, count, size)
                 topic, count, size = message.topic, 0, 0
             count += 1
             size += message.size
-        self._stored(topic, count, size)
+        self._count_run(topic, count, size)
 
-    def _stored(self, topic: str, count: int, size: int) -> None:
+    def _count_run(self, topic: str, count: int, size: int) -> None:
         """Count a run of messages of one topic."""
         if not count:
             return
@@ -146,11 +146,11 @@ class BrokerStats:
             each.size += size
             each.calls += count
 
-    def put_failed(self) -> None:
+    def count_failed_put(self) -> None:
         """Count a send that the store refused."""
         self.put_failures += 1
 
-    def got(self, topic: str, group: str, count: int, size: int) -> None:
+    def count_get(self, topic: str, group: str, count: int, size: int) -> None:
         """Count a pull that returned messages."""
         key = f"{topic}@{group}"
         meter = self._groups.get(key)
@@ -165,7 +165,7 @@ class BrokerStats:
         every.calls += 1
         self.found += 1
 
-    def missed(self) -> None:
+    def count_empty_get(self) -> None:
         """Count a pull that returned nothing."""
         self.misses += 1
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Protocol, Self
 
-from rocketpost.broker.dedup.service import OnceService
+from rocketpost.broker.dedup.service import DedupService
 from rocketpost.broker.filter.filters import Filters
 from rocketpost.broker.group.membership import Membership
 from rocketpost.broker.group.queue_locks import QueueLocks
@@ -113,7 +113,7 @@ class LeaderContext(BrokerContext):
 
     writer: Writer
     sends: SendService
-    dedup: OnceService
+    dedup: DedupService
     halves: HalfMessages
     timed: Timers
     timer_rules: Callable[[], TimerRules]

@@ -12,7 +12,7 @@ import contextlib
 import logging
 from typing import Self
 
-from rocketpost.broker.dedup.service import OnceService
+from rocketpost.broker.dedup.service import DedupService
 from rocketpost.broker.group.retention_holds import RetentionHolds
 from rocketpost.errors import StoreError
 from rocketpost.model.ids import Position
@@ -203,7 +203,7 @@ class LeaderTerm(_OfficeTerm):
         tables = context.tables
         self._keys = known.keys
         self._announcing = Announcing(wait_registered=self._save_and_register)
-        dedup = OnceService(producers=known.producers, keys=known.keys, records=context.store)
+        dedup = DedupService(producers=known.producers, keys=known.keys, records=context.store)
         self._sends = SendFeature(
             context, term=number, dedup=dedup, timers=timers, announcing=self._announcing
         )

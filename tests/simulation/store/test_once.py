@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from rocketpost.broker.dedup.producers import ProducerLimits
-from rocketpost.broker.dedup.service import NOWHERE, OnceService, stamp_of
+from rocketpost.broker.dedup.service import NOWHERE, DedupService, stamp_of
 from rocketpost.broker.topic import TopicTable
 from rocketpost.codec.faults import ProducerFenced, SequenceForgotten, SequenceOutOfOrder
 from rocketpost.codec.record import decode_record
@@ -129,7 +129,9 @@ class OnceMachine(RuleBasedStateMachine):
             limits=LIMITS,
             files=self.world.disk,
         )
-        self.once = OnceService(producers=self.known.producers, keys=self.known.keys, records=store)
+        self.once = DedupService(
+            producers=self.known.producers, keys=self.known.keys, records=store
+        )
 
     # -- work
 

@@ -48,7 +48,7 @@ class Copy(NamedTuple):
     times: int
 
 
-class Pulled(NamedTuple):
+class PullResult(NamedTuple):
     """What a consumer got of a pull."""
 
     next_offset: int
@@ -138,10 +138,10 @@ class World:
         self.store.confirm(self.store.commit())
         return name
 
-    def pull(self, place: Place, offset: int, count: int, tags: frozenset[str]) -> Pulled:
+    def pull(self, place: Place, offset: int, count: int, tags: frozenset[str]) -> PullResult:
         codes = frozenset(map(string_hash, tags))
         found = self.pulls.read(*place, offset, count_max=count, tags=codes)
-        return Pulled(found.next_offset, decode_records(b"".join(found.views)))
+        return PullResult(found.next_offset, decode_records(b"".join(found.views)))
 
     def send_back(self, position: int, level: int, limit: int | None) -> None:
         header = SendBackHeader(

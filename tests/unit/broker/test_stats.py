@@ -21,9 +21,9 @@ def pass_seconds(stats: BrokerStats, clock: FakeClock, seconds: int) -> None:
 def test_rates_over_three_windows(clock: FakeClock) -> None:
     stats = BrokerStats(clock=clock)
     assert stats.rates("put") == [0.0, 0.0, 0.0]
-    stats.stored([Message("T", 100)] * 600)
+    stats.count_stored([Message("T", 100)] * 600)
     pass_seconds(stats, clock, 60)
-    stats.stored([Message("T", 100)] * 20)
+    stats.count_stored([Message("T", 100)] * 20)
     assert stats.rates("put") == [2.0, 10.3333, 10.3333]
     pass_seconds(stats, clock, 600)
     assert stats.rates("put") == [0.0, 0.0, 0.0333]
@@ -32,10 +32,10 @@ def test_rates_over_three_windows(clock: FakeClock) -> None:
 
 def test_pulls_are_counted_by_outcome(clock: FakeClock) -> None:
     stats = BrokerStats(clock=clock)
-    stats.got("T", "G", 8, 800)
-    stats.got("T", "G", 2, 200)
-    stats.missed()
-    stats.put_failed()
+    stats.count_get("T", "G", 8, 800)
+    stats.count_get("T", "G", 2, 200)
+    stats.count_empty_get()
+    stats.count_failed_put()
     pass_seconds(stats, clock, 10)
     assert stats.rates("found")[0] == 0.2
     assert stats.rates("missed")[0] == 0.1
@@ -47,8 +47,8 @@ def test_pulls_are_counted_by_outcome(clock: FakeClock) -> None:
 
 def test_items_have_rocketmqs_names(clock: FakeClock) -> None:
     stats = BrokerStats(clock=clock)
-    stats.stored([Message("T", 100), Message("T", 300)])
-    stats.got("T", "G", 2, 400)
+    stats.count_stored([Message("T", 100), Message("T", 300)])
+    stats.count_get("T", "G", 2, 400)
     clock.advance(10_000)
     body = stats.item("TOPIC_PUT_NUMS", "T")
     assert body is not None
@@ -75,16 +75,16 @@ def test_items_have_rocketmqs_names(clock: FakeClock) -> None:
 
 def test_a_counter_that_is_new_has_no_rate_yet(clock: FakeClock) -> None:
     stats = BrokerStats(clock=clock)
-    stats.stored([Message("T", 1)])
+    stats.count_stored([Message("T", 1)])
     assert stats.topic_put_tps("T") == 0.0
     assert stats.topic_put_tps("U") == 0.0
 
 
 def test_windows_slide(clock: FakeClock) -> None:
     stats = BrokerStats(clock=clock)
-    stats.stored([Message("T", 1)] * 100)
+    stats.count_stored([Message("T", 1)] * 100)
     pass_seconds(stats, clock, 120)
-    stats.stored([Message("T", 1)] * 6)
+    stats.count_stored([Message("T", 1)] * 6)
     body = stats.item("TOPIC_PUT_NUMS", "T")
     assert body is not None
     assert body.stats_minute == WindowStats(sum=6, tps=0.1, avgpt=1.0)
@@ -94,11 +94,11 @@ def test_windows_slide(clock: FakeClock) -> None:
 
 def test_days_turn_at_midnight(clock: FakeClock) -> None:
     stats = BrokerStats(clock=clock, day_of=lambda ms: ms // 10_000)
-    stats.stored([Message("T", 1)])
+    stats.count_stored([Message("T", 1)])
     assert stats.put_today == (0, 0, 1)
     pass_seconds(stats, clock, 10)
-    stats.stored([Message("T", 1)])
-    stats.got("T", "G", 5, 5)
+    stats.count_stored([Message("T", 1)])
+    stats.count_get("T", "G", 5, 5)
     assert stats.put_today == (0, 1, 2)
     pass_seconds(stats, clock, 10)
     assert stats.put_today == (1, 2, 2)
@@ -107,7 +107,7 @@ def test_days_turn_at_midnight(clock: FakeClock) -> None:
 
 def test_the_default_day_is_utc(clock: FakeClock) -> None:
     stats = BrokerStats(clock=clock)
-    stats.stored([Message("T", 1)])
+    stats.count_stored([Message("T", 1)])
     clock.advance(86_400_000)
     stats.sample()
     assert stats.put_today == (0, 1, 1)
@@ -115,10 +115,10 @@ def test_the_default_day_is_utc(clock: FakeClock) -> None:
 
 def test_what_was_deleted_is_forgotten(clock: FakeClock) -> None:
     stats = BrokerStats(clock=clock)
-    stats.stored([Message("T", 1), Message("U", 1)])
+    stats.count_stored([Message("T", 1), Message("U", 1)])
     for topic in ("T", "U"):
         for group in ("G", "H"):
-            stats.got(topic, group, 1, 1)
+            stats.count_get(topic, group, 1, 1)
     stats.forget_topic("T")
     stats.forget_group("H")
     kept = [key for key in ("T@G", "T@H", "U@G", "U@H") if stats.item("GROUP_GET_NUMS", key)]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 
 from rocketpost.broker.filter.matching import Matcher
-from rocketpost.broker.pull.reader import Pulled
+from rocketpost.broker.pull.reader import PullResult
 from rocketpost.broker.pull.service import PullAnswer, PullHold
 from rocketpost.codec.headers.message import PullMessage
 from rocketpost.model.group import GroupConfig
@@ -51,7 +51,7 @@ class NamedPolls:
         )
 
     def resume(self, hold: PullHold) -> PullAnswer:
-        return PullAnswer(Pulled(0, "FOUND", 0, 0, 0, []), hold.topic, hold.group)
+        return PullAnswer(PullResult(0, "FOUND", 0, 0, 0, []), hold.topic, hold.group)
 
     def view(self, position: Position, size: int) -> memoryview | None:
         return memoryview(self._records[position])

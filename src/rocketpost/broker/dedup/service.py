@@ -73,7 +73,7 @@ class Admission(NamedTuple):
         return self.original is None and self.twin < 0
 
 
-class OnceService:
+class DedupService:
     """Tells new messages from duplicates. Owned by the loop."""
 
     def __init__(self, *, producers: ProducerTable, keys: KeyWindow, records: Records) -> None:

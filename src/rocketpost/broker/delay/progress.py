@@ -21,7 +21,7 @@ class DelayProgress:
 
     def __init__(self, *, clock: Clock) -> None:
         self._clock = clock
-        self._reached: dict[int, int] = {}
+        self._next_offsets: dict[int, int] = {}
         self._safe: dict[int, int] = {}
         self._positions: dict[int, int] = {}
         self._safe_positions: dict[int, int] = {}
@@ -36,18 +36,18 @@ class DelayProgress:
         self._settle()
         return self._revision
 
-    def reached(self, level: int) -> int:
+    def next_offset(self, level: int) -> int:
         """Return the queue offset of the first undelivered message of a level."""
-        return self._reached.get(level, 0)
+        return self._next_offsets.get(level, 0)
 
     def advance(self, level: int, offset: int, *, position: Position) -> None:
         """Note that a level is delivered up to ``offset``, by copies before ``position``."""
-        self._reached[level] = offset
+        self._next_offsets[level] = offset
         self._positions[level] = max(position, self._positions.get(level, 0))
         self._unsafe.append((position, level, offset))
 
     def delivered_before(self, level: int) -> int:
-        """Return a position after all the copies counted by :meth:`reached`.
+        """Return a position after all the copies counted by :meth:`next_offset`.
 
         A copy after it belongs to a message that is not counted yet. 0 if nothing is known.
         """
@@ -75,7 +75,7 @@ class DelayProgress:
             raise StoreError(f"delayOffset.json cannot be read: {error}") from None
         self.version = table.data_version
         self._safe = {level: max(0, at) for level, at in table.offset_table.items() if level > 0}
-        self._reached = dict(self._safe)
+        self._next_offsets = dict(self._safe)
         self._positions = dict(table.delivered_before)
         self._safe_positions = dict(table.delivered_before)
 

@@ -71,7 +71,7 @@ def level_of(text: str | None) -> int | None:
     return max(0, int(text))
 
 
-def postponed(draft: Draft, level: int, *, level_max: int) -> Draft:
+def delayed_draft(draft: Draft, level: int, *, level_max: int) -> Draft:
     """Return ``draft`` as stored in the queue of its level; the store sets its tags code.
 
     Raises:
@@ -182,7 +182,7 @@ class DelayService:
     def state(self, level: int) -> tuple[int, int]:
         """Return the delivered offset of a level, and the end of its queue."""
         queue = self._store.queue(SCHEDULE_TOPIC, level - 1)
-        return self._progress.reached(level), int(queue.end) if queue is not None else 0
+        return self._progress.next_offset(level), int(queue.end) if queue is not None else 0
 
     def _judge(
         self,
@@ -213,7 +213,7 @@ class DelayService:
 
     def _start(self, level: int, queue: ConsumeQueue) -> int:
         """Return the progress of a level, corrected to the bounds of its queue."""
-        offset = self._progress.reached(level)
+        offset = self._progress.next_offset(level)
         corrected = min(max(offset, int(queue.first)), int(queue.end))
         if corrected != offset:
             logger.warning(

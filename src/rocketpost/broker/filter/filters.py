@@ -33,7 +33,7 @@ class FilterRules(NamedTuple):
     """Settings of the broker that concern filters; they may change at run time."""
 
     enabled: bool = True
-    judges_retries: bool = False
+    filters_retries: bool = False
 
 
 class Filters:
@@ -100,11 +100,11 @@ class Filters:
 
     def of_retries(self, topic: str) -> Matcher | None:
         """Return the matcher of a group's retry topic, if the settings ask for one."""
-        if not self.rules.judges_retries or not topic.startswith(RETRY_PREFIX):
+        if not self.rules.filters_retries or not topic.startswith(RETRY_PREFIX):
             return None
-        return RetryFilter(topic.removeprefix(RETRY_PREFIX), self.known)
+        return RetryFilter(topic.removeprefix(RETRY_PREFIX), self.find_last)
 
-    def known(self, topic: str, group: str) -> RecordFilter | None:
+    def find_last(self, topic: str, group: str) -> RecordFilter | None:
         """Return the current or last filter of a group; None if there is no usable one."""
         data = self.data(topic, group)
         found = None if data is None else self._find(data.expression)
@@ -118,7 +118,7 @@ class Filters:
         """Return the groups that are online and use a named filter."""
         found = set()
         for data in self.table:
-            known = None if data.dead_time else self.known(data.topic, data.consumer_group)
+            known = None if data.dead_time else self.find_last(data.topic, data.consumer_group)
             if known is not None and name in known.expression.named:
                 found.add(data.consumer_group)
         return sorted(found)

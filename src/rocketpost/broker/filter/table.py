@@ -64,21 +64,21 @@ class FilterTable:
         """Return the filter of a group for a topic, dead or alive."""
         return self._by_group.get(group, {}).get(topic)
 
-    def joined(self, group: str, subscriptions: Iterable[Subscription]) -> None:
+    def update(self, group: str, subscriptions: Iterable[Subscription]) -> None:
         """Update a group's filters from a heartbeat, which names all its topics."""
         wanted = {each.topic: each for each in subscriptions if not each.is_tag}
         if not wanted and group not in self._by_group:
             return
         for topic in [*self._by_group.get(group, ())]:
             if topic not in wanted:
-                self._kill(group, topic)
+                self._mark_entry_dead(group, topic)
         for subscription in wanted.values():
-            self._take(group, subscription)
+            self._put_subscription(group, subscription)
 
-    def left(self, group: str) -> None:
+    def mark_dead(self, group: str) -> None:
         """Note that the last client of a group has disconnected."""
         for topic in [*self._by_group.get(group, ())]:
-            self._kill(group, topic)
+            self._mark_entry_dead(group, topic)
 
     def expire(self) -> None:
         """Remove entries that have been dead for too long."""
@@ -128,7 +128,7 @@ class FilterTable:
 
     # Inside.
 
-    def _take(self, group: str, subscription: Subscription) -> None:
+    def _put_subscription(self, group: str, subscription: Subscription) -> None:
         known = self.find(subscription.topic, group)
         version = subscription.sub_version
         # A text that is too long is refused whatever its end is.
@@ -162,7 +162,7 @@ class FilterTable:
             version = max(version, known.client_version)
             self._put(msgspec.structs.replace(known, dead_time=0, client_version=version))
 
-    def _kill(self, group: str, topic: str) -> None:
+    def _mark_entry_dead(self, group: str, topic: str) -> None:
         known = self._by_group[group][topic]
         if not known.dead_time:
             self._put(msgspec.structs.replace(known, dead_time=self._clock.now_ms()))

@@ -46,12 +46,12 @@ class AssignmentService:
         """Whether queues are divided among members; otherwise every member gets all of them."""
 
     def assign(
-        self, asked: QueryAssignment, queues: Sequence[MessageQueue] | None
+        self, request: QueryAssignment, queues: Sequence[MessageQueue] | None
     ) -> list[Assignment] | None:
         """Return the client's queues; None if they are unknown, and the client keeps those it has.
 
         Args:
-            asked: The request, with the client and the topic.
+            request: The request, with the client and the topic.
             queues: The queues of the topic on all brokers, None if the topic is unknown.
 
         Raises:
@@ -59,32 +59,32 @@ class AssignmentService:
         """
         if queues is None:
             return None
-        mode = self._modes.find(asked.topic, asked.consumer_group)
-        if asked.message_model == BROADCASTING or not self.shares_out:
+        mode = self._modes.find(request.topic, request.consumer_group)
+        if request.message_model == BROADCASTING or not self.shares_out:
             return _in_mode(queues, mode)
-        strategy = STRATEGIES.get(asked.strategy_name)
+        strategy = STRATEGIES.get(request.strategy_name)
         if strategy is None:
             raise InvalidParameter(
-                f"the broker does not know the strategy {asked.strategy_name!r}; "
+                f"the broker does not know the strategy {request.strategy_name!r}; "
                 f"it knows {' and '.join(STRATEGIES)}"
             )
-        group = self._members.consumer_group(asked.consumer_group)
+        group = self._members.consumer_group(request.consumer_group)
         if group is None:
             return None
         members = sorted(group.client_ids, key=java_order)
-        if asked.client_id not in members:
+        if request.client_id not in members:
             # Its heartbeat has not arrived yet. Keeping its queues is safe; dropping them is not.
             return None
         ordered = sorted(queues, key=lambda queue: queue.sort_key)
-        index = members.index(asked.client_id)
+        index = members.index(request.client_id)
         if mode.mode == POP:
-            share = _popped(ordered, index, len(members), strategy, mode.pop_share_queue_num)
+            share = _pop_share(ordered, index, len(members), strategy, mode.pop_share_queue_num)
         else:
             share = strategy(ordered, index, len(members))
         return _in_mode(share, mode)
 
 
-def _popped(
+def _pop_share(
     queues: Sequence[MessageQueue], index: int, count: int, strategy: Share, neighbours: int
 ) -> list[MessageQueue]:
     """Return the queues that one of ``count`` members pops from."""

@@ -102,13 +102,13 @@ class ConsumerGroup:
             self._client_ids = sorted({each.client.client_id for each in self.members.values()})
         return self._client_ids
 
-    def replaced(self, before: Member | None) -> None:
+    def note_replaced(self, before: Member | None) -> None:
         """Note that a member joined, left, or replaced ``before``."""
         self._client_ids = None
         if before is not None:
-            self.sign(before, None)
+            self.record_signature(before, None)
 
-    def sign(self, member: Member, signature: _Signature | None) -> None:
+    def record_signature(self, member: Member, signature: _Signature | None) -> None:
         """Record the subscriptions of a member; None if it left."""
         before, connection = member.signature, member.client.connection
         if before is not None:
@@ -121,14 +121,14 @@ class ConsumerGroup:
             self.by_signature.setdefault(signature, {})[connection] = member
 
 
-class Joined(NamedTuple):
+class JoinResult(NamedTuple):
     """Effect of a consumer's heartbeat. ``stale`` asks the client for all its subscriptions."""
 
     changed: bool
     stale: bool = False
 
 
-class Left(NamedTuple):
+class SilentClients(NamedTuple):
     """Connections that fell silent, and the consumer groups that lost a member."""
 
     connections: list[Hashable]
@@ -146,7 +146,7 @@ class Membership:
         self._consumers: dict[str, ConsumerGroup] = {}
         self._groups_of: dict[Hashable, set[tuple[bool, str]]] = {}
         self._turn = 0
-        self.on_producer: Callable[[str], None] = _nobody
+        self.on_producer: Callable[[str], None] = _do_nothing
         """Called with the group of each new producer."""
         self._member_count = 0
         self._weight = 0
@@ -201,7 +201,7 @@ class Membership:
         consume_from_where: str,
         subscriptions: Iterable[Subscription] | None,
         fingerprint: int = 0,
-    ) -> Joined:
+    ) -> JoinResult:
         """Note a heartbeat of a consumer.
 
         Args:
@@ -226,7 +226,7 @@ class Membership:
             state = self._consumers[group] = ConsumerGroup(group)
         member, new = _refresh(state.members, client, self._clock.now_ms())
         if new:
-            state.replaced(known)
+            state.note_replaced(known)
         self._remember(client.connection, group, consumer=True)
         for name, value in (
             ("consume_type", consume_type),
@@ -235,7 +235,9 @@ class Membership:
         ):
             _set_and_report(state, name, value, client)
         if subscriptions is None:
-            return Joined(new, stale=not state.subscriptions or fingerprint != state.fingerprint)
+            return JoinResult(
+                new, stale=not state.subscriptions or fingerprint != state.fingerprint
+            )
         self._weight += weight - member.weight
         member.weight = weight
         wanted = {each.topic: each for each in subscriptions}
@@ -243,9 +245,9 @@ class Membership:
         changed = _replace_subscriptions(state.subscriptions, wanted)
         signature = _signature(wanted.values())
         if new or signature != member.signature:
-            state.sign(member, signature)
+            state.record_signature(member, signature)
             _report_differences(state)
-        return Joined(changed or new)
+        return JoinResult(changed or new)
 
     @property
     def consumers(self) -> Mapping[str, ConsumerGroup]:
@@ -285,7 +287,7 @@ class Membership:
             left.append(consumer_group)
         return left
 
-    def lost(self, connection: Hashable) -> list[str]:
+    def forget_connection(self, connection: Hashable) -> list[str]:
         """Forget a closed connection; return the consumer groups that lost a member."""
         left = []
         for consumer, group in self._groups_of.pop(connection, ()):
@@ -293,12 +295,12 @@ class Membership:
                 left.append(group)
         return left
 
-    def expire(self) -> Left:
+    def expire(self) -> SilentClients:
         """Forget members that have been silent for too long; return the connections to close."""
         limit_ms = self._clock.now_ms() - self._expiry_ms
         silent = [
             (connection, group, consumer)
-            for connection, group, consumer, member in self._everybody()
+            for connection, group, consumer, member in self._all_members()
             if member.last_ms < limit_ms
         ]
         groups: dict[str, None] = {}
@@ -309,9 +311,11 @@ class Membership:
                 groups[group] = None
         connections = dict.fromkeys(connection for connection, _, _ in silent)
         # A connection that is still active for another group stays open.
-        return Left([each for each in connections if each not in self._groups_of], list(groups))
+        return SilentClients(
+            [each for each in connections if each not in self._groups_of], list(groups)
+        )
 
-    def _everybody(self) -> Iterator[tuple[Hashable, str, bool, Member]]:
+    def _all_members(self) -> Iterator[tuple[Hashable, str, bool, Member]]:
         for group, members in self._producers.items():
             for connection, member in members.items():
                 yield connection, group, False, member
@@ -360,7 +364,7 @@ class Membership:
         member = None if state is None else state.members.pop(connection, None)
         if state is None or member is None:
             return False
-        state.replaced(member)
+        state.note_replaced(member)
         self._member_count -= 1
         self._weight -= member.weight
         if not state.members:
@@ -446,5 +450,5 @@ def _report_differences(state: ConsumerGroup) -> None:
         )
 
 
-def _nobody(group: str) -> None:
+def _do_nothing(group: str) -> None:
     """Do nothing."""

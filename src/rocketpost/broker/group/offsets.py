@@ -82,7 +82,7 @@ class OffsetTable:
             row = self._pulled[key] = {}
         row[queue_id] = offset
 
-    def pulled(self, topic: str, group: str, queue_id: int) -> int:
+    def pulled_offset(self, topic: str, group: str, queue_id: int) -> int:
         """Return the offset up to which the group was given messages, ``NO_OFFSET`` if unknown."""
         return self._pulled.get(f"{topic}@{group}", {}).get(queue_id, NO_OFFSET)
 

@@ -63,39 +63,39 @@ class ResetService:
         self._offsets = offsets
         self._queues = queues
 
-    def plan(self, wish: ResetOffset, *, by_members: bool) -> Plan:
+    def plan(self, request: ResetOffset, *, by_members: bool) -> Plan:
         """Return the group's new offsets; ``by_members`` if its members will set them.
 
         Raises:
             Fault: The topic, group, queue or offset does not exist, or members would have to
                 set an offset that the group never had.
         """
-        config = self._check(wish)
+        config = self._check(request)
         count = config.write_queue_nums if by_members else config.read_queue_nums
         stand, moved = {}, {}
-        for queue_id in [wish.queue_id] if wish.queue_id >= 0 else range(count):
-            stored = self._offsets.query(wish.topic, wish.group, queue_id)
+        for queue_id in [request.queue_id] if request.queue_id >= 0 else range(count):
+            stored = self._offsets.query(request.topic, request.group, queue_id)
             if by_members and stored == NO_OFFSET:
-                if self._is_empty(wish.topic, queue_id):
+                if self._is_empty(request.topic, queue_id):
                     continue  # there is nothing to consume or commit there
                 raise ServerError(
-                    f"the group {wish.group} has no offset in queue {queue_id} of {wish.topic}; "
-                    "let it consume first, or set useServerSideResetOffset=true"
+                    f"the group {request.group} has no offset in queue {queue_id} of "
+                    f"{request.topic}; let it consume first, or set useServerSideResetOffset=true"
                 )
-            target = self._target(wish, queue_id)
-            if wish.is_force or stored == NO_OFFSET or target < stored:
+            target = self._target(request, queue_id)
+            if request.is_force or stored == NO_OFFSET or target < stored:
                 moved[queue_id] = target
             stand[queue_id] = moved.get(queue_id, stored)
         return Plan(stand, moved)
 
-    def _check(self, wish: ResetOffset) -> TopicConfig:
-        config = self._topics.require(wish.topic)
-        if self._groups.find(wish.group) is None:
-            raise GroupNotExist(f"the group {wish.group!r} does not exist on this broker")
-        check_offset(wish.topic, wish.group)
-        if wish.queue_id >= config.read_queue_nums:
+    def _check(self, request: ResetOffset) -> TopicConfig:
+        config = self._topics.require(request.topic)
+        if self._groups.find(request.group) is None:
+            raise GroupNotExist(f"the group {request.group!r} does not exist on this broker")
+        check_offset(request.topic, request.group)
+        if request.queue_id >= config.read_queue_nums:
             raise InvalidParameter(
-                f"queueId={wish.queue_id}: {wish.topic} has {config.read_queue_nums} queues"
+                f"queueId={request.queue_id}: {request.topic} has {config.read_queue_nums} queues"
             )
         return config
 
@@ -103,17 +103,17 @@ class ResetService:
         queue = self._queues.queue(topic, queue_id)
         return queue is None or queue.first == queue.end
 
-    def _target(self, wish: ResetOffset, queue_id: int) -> int:
-        queue = self._queues.queue(wish.topic, queue_id)
+    def _target(self, request: ResetOffset, queue_id: int) -> int:
+        queue = self._queues.queue(request.topic, queue_id)
         first, end = (0, 0) if queue is None else (queue.first, queue.end)
-        offset = wish.offset
-        if wish.queue_id >= 0 and offset is not None and offset != NO_OFFSET:
+        offset = request.offset
+        if request.queue_id >= 0 and offset is not None and offset != NO_OFFSET:
             if not first <= offset <= end + 1:
                 raise ServerError(
-                    f"offset {offset} is outside queue {queue_id} of {wish.topic}, "
+                    f"offset {offset} is outside queue {queue_id} of {request.topic}, "
                     f"which has {first} to {end}"
                 )
             return offset
-        if queue is None or wish.timestamp < 0:
+        if queue is None or request.timestamp < 0:
             return end
-        return queue.offset_at(wish.timestamp, upper=False)
+        return queue.offset_at(request.timestamp, upper=False)

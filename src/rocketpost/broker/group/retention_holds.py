@@ -42,7 +42,7 @@ class Queues(Protocol):
         ...
 
 
-class Lost(NamedTuple):
+class LostMessages(NamedTuple):
     """Messages that a group held and lost unread: from ``first`` to before ``end``."""
 
     group: str
@@ -73,21 +73,21 @@ class RetentionHolds:
             if config.attributes.get(RETENTION_HOLD) == _TRUE
         ]
 
-    def position(self) -> Position | None:
+    def oldest_needed_position(self) -> Position | None:
         """Return the position of the oldest message that is still needed; None if none is."""
-        found = (queue.position_from(offset) for _, _, queue, offset in self._held())
+        found = (queue.position_from(offset) for _, _, queue, offset in self._unread_queues())
         return min((position for position in found if position is not None), default=None)
 
-    def lost(self, position: int | None = None) -> list[Lost]:
+    def losses(self, position: int | None = None) -> list[LostMessages]:
         """Return the held messages that are gone, or would be if the log began at ``position``."""
         losses = []
-        for group, topic, queue, offset in self._held():
+        for group, topic, queue, offset in self._unread_queues():
             first = queue.first if position is None else queue.first_at(position)
             if first > offset:
-                losses.append(Lost(group, topic, queue.queue_id, offset, first))
+                losses.append(LostMessages(group, topic, queue.queue_id, offset, first))
         return losses
 
-    def _held(self) -> Iterator[tuple[str, str, Queue, int]]:
+    def _unread_queues(self) -> Iterator[tuple[str, str, Queue, int]]:
         """Yield group, topic, queue and the next offset that the group needs."""
         for group in self.groups:
             for topic in self._offsets.topics_of(group):

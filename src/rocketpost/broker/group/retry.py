@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
-from rocketpost.broker.delay.service import postponed
+from rocketpost.broker.delay.service import delayed_draft
 from rocketpost.broker.group.table import group_not_exist
 from rocketpost.broker.own_state import check_send_back
 from rocketpost.codec.faults import NoPermission, ServerError
@@ -186,6 +186,8 @@ class RetryService:
             )
             if wait.ms is not None:
                 return self._put_off(draft, wait.ms)
-            return postponed(draft, wait.level, level_max=self._level_max) if wait.level else draft
+            return (
+                delayed_draft(draft, wait.level, level_max=self._level_max) if wait.level else draft
+            )
         except LocalProtocolError as error:
             raise ServerError(f"the message cannot be stored again: {error}") from None

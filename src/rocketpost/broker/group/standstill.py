@@ -97,9 +97,11 @@ class Standstill:
             return Cause(
                 "offset", f"its offset {offset} lies beyond the end of the queue at {offset + lag}"
             )
-        return self._forbidden(topic, group) or self._in_hand(topic, group, queue_id, offset)
+        return self._blocking_cause(topic, group) or self._member_cause(
+            topic, group, queue_id, offset
+        )
 
-    def _forbidden(self, topic: str, group: str) -> Cause | None:
+    def _blocking_cause(self, topic: str, group: str) -> Cause | None:
         members = self._membership.consumer_group(group)
         if members is None:
             return Cause("offline", "no member is online")
@@ -113,13 +115,13 @@ class Standstill:
             return Cause("forbidden", f"the topic may not be read: perm={topic_config.perm}")
         return None
 
-    def _in_hand(self, topic: str, group: str, queue_id: int, offset: int) -> Cause:
+    def _member_cause(self, topic: str, group: str, queue_id: int, offset: int) -> Cause:
         lock = self._locks.holder(group, MessageQueue(self._broker_name, queue_id, topic))
         owner = ""
         if lock is not None:
             left = max(0, lock.expires_ms - self._clock.now_ms()) / 1000
             owner = f", locked by {lock.client_id} for {left:.0f} s more"
-        pulled = self._offsets.pulled(topic, group, queue_id)
+        pulled = self._offsets.pulled_offset(topic, group, queue_id)
         if pulled > offset:
             text = f"a member was given messages up to {pulled} and has not finished {offset}"
             return Cause("busy", text + owner)
@@ -130,7 +132,7 @@ class Standstill:
 class _Seen(NamedTuple):
     offset: int
     since_ms: int
-    told: str | None
+    reported: str | None
 
 
 class StandstillWatch:
@@ -159,7 +161,7 @@ class StandstillWatch:
         before = self._seen.get((topic, group), {})
         now, causes = self._compare(topic, group, before)
         for kind, (text, queue_ids) in causes.items():
-            self._say(
+            self._log_line(
                 "queues stand still: group=%s topic=%s queues=%s lag=%s cause=%s reason=%s",
                 group,
                 topic,
@@ -171,11 +173,11 @@ class StandstillWatch:
         moving = [
             queue_id
             for queue_id, seen in before.items()
-            if seen.told is not None and (queue_id not in now or now[queue_id].told is None)
+            if seen.reported is not None and (queue_id not in now or now[queue_id].reported is None)
         ]
         if moving:
             ids = ",".join(map(str, moving))
-            self._say("queues move again: group=%s topic=%s queues=%s", group, topic, ids)
+            self._log_line("queues move again: group=%s topic=%s queues=%s", group, topic, ids)
         if now:
             self._seen[topic, group] = now
         else:
@@ -196,9 +198,9 @@ class StandstillWatch:
                 continue
             now[queue_id] = seen
             cause = self._standstill.cause(topic, group, queue_id)
-            if cause is None or now_ms - seen.since_ms < STILL_MS or seen.told == cause.kind:
+            if cause is None or now_ms - seen.since_ms < STILL_MS or seen.reported == cause.kind:
                 continue
-            now[queue_id] = seen._replace(told=cause.kind)
+            now[queue_id] = seen._replace(reported=cause.kind)
             causes.setdefault(cause.kind, (cause.text, []))[1].append(queue_id)
         return now, causes
 
@@ -206,7 +208,7 @@ class StandstillWatch:
         offset = self._offsets.query(topic, group, queue_id)
         return 0 if offset == NO_OFFSET else max(0, self._standstill.lag(topic, queue_id, offset))
 
-    def _say(self, text: str, *values: object) -> None:
+    def _log_line(self, text: str, *values: object) -> None:
         self._lines += 1
         if self._lines <= LINES_MAX:
             logger.warning(text, *values)

@@ -132,7 +132,7 @@ class OrderService:
         self._revive_queue_count = revive_queue_count
         self._blocked: list[tuple[int, Cursor]] = []
         self._storing: dict[Cursor, Change] = {}
-        self.on_release: Callable[[str, int], None] = _nobody
+        self.on_release: Callable[[str, int], None] = _do_nothing
         """Called with topic and number of a queue that may hand out messages again."""
         self.on_due: Callable[[], None] = lambda: None
         """Called when another queue may be the next to be released."""
@@ -187,7 +187,7 @@ class OrderService:
                     size -= sum(map(len, part.views))
                 is_cut = is_cut or (part is None and passed < queue.end)
                 offset = passed
-                if request.is_picky:
+                if request.is_filtered:
                     yield None
             rest += max(0, int(queue.end) - offset)
         return Popped(parts, pop_ms, request.invisible_ms, ORDER_QUEUE, rest, is_cut)
@@ -494,5 +494,5 @@ def _restore(table: dict[int, int], key: int, value: int | None) -> None:
         table[key] = value
 
 
-def _nobody(_: str, __: int) -> None:
+def _do_nothing(_: str, __: int) -> None:
     """Do nothing."""

@@ -71,7 +71,7 @@ class PopProgress:
         self._batches = batches
         self._watermark = watermark
         self._log = log
-        self.on_due: Callable[[], None] = _nobody
+        self.on_due: Callable[[], None] = _do_nothing
         """Called when a checkpoint may have become the next one due."""
 
     def next_offset(self, revive_queue: int) -> int:
@@ -157,5 +157,5 @@ class PopProgress:
             logger.warning("revive offset not kept: queue=%s reason=%s", revive_queue, error)
 
 
-def _nobody() -> None:
+def _do_nothing() -> None:
     """Do nothing."""

@@ -93,7 +93,7 @@ class PopHold(NamedTuple):
     def is_modest(self) -> bool:
         """Whether it may leave messages for the next pop; other pops take all of them."""
         request = self.request
-        return request.queue_id >= 0 or request.is_picky or request.in_order or not self.is_pop
+        return request.queue_id >= 0 or request.is_filtered or request.in_order or not self.is_pop
 
 
 class PopRequests:

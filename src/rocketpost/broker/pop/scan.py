@@ -101,7 +101,9 @@ class QueueScan:
         """Find messages from ``offset`` on."""
         limits, matcher = self._limits(), request.matcher
         step = (
-            max(limits.scan_bytes // QUEUE_UNIT_BYTES, count_max) if request.is_picky else count_max
+            max(limits.scan_bytes // QUEUE_UNIT_BYTES, count_max)
+            if request.is_filtered
+            else count_max
         )
         # The cost of a matcher is bounded for each step.
         until = min(int(queue.end), offset + (SCAN_MAX if matcher is None else step))

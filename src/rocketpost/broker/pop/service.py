@@ -173,7 +173,7 @@ class PopService:
                     self._pass(cursor, found.next_offset)
                 else:
                     is_cut = True  # after a reset: a receipt must not identify two deliveries
-                if request.is_picky:
+                if request.is_filtered:
                     yield None  # searching for certain messages costs more than taking any
             rest += max(0, queue.end - self._position(cursor, queue, request))
         return Popped(parts, pop_ms, request.invisible_ms, revive_queue, rest, is_cut)

@@ -56,7 +56,7 @@ class PopRequest(NamedTuple):
     """The only topics and queues that may have new messages; None if unknown."""
 
     @property
-    def is_picky(self) -> bool:
+    def is_filtered(self) -> bool:
         """Whether only some messages are wanted."""
         return bool(self.tags) or self.matcher is not None
 

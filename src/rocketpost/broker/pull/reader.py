@@ -82,7 +82,7 @@ class PullLimits(NamedTuple):
     batch_max: int = 160
 
 
-class Pulled(NamedTuple):
+class PullResult(NamedTuple):
     """The outcome of a read. ``views`` are the records, back to back."""
 
     code: int
@@ -113,7 +113,7 @@ class QueueReader:
         tags: AbstractSet[int],
         matcher: Matcher | None = None,
         bytes_max: int | None = None,
-    ) -> Pulled:
+    ) -> PullResult:
         """Return the messages at ``offset``, or why there are none, and the next offset.
 
         Args:
@@ -130,7 +130,7 @@ class QueueReader:
         if queue is None or queue.end == 0:
             status = "NO_MATCHED_LOGIC_QUEUE" if queue is None else "NO_MESSAGE_IN_QUEUE"
             code = ResponseCode.PULL_OFFSET_MOVED if offset else ResponseCode.PULL_NOT_FOUND
-            return Pulled(code, status, 0, 0, 0, [])
+            return PullResult(code, status, 0, 0, 0, [])
         first, end = queue.first, queue.end
         if offset == end:
             return _nothing(ResponseCode.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE", end, first, end)
@@ -164,12 +164,12 @@ class QueueReader:
         tags: AbstractSet[int],
         matcher: Matcher | None,
         bytes_wanted: int | None,
-    ) -> Pulled:
+    ) -> PullResult:
         limits = self.limits
         first, end = queue.first, queue.end
         count_max = min(count_max, limits.batch_max)
-        is_picky = tags or matcher is not None
-        scan = max(limits.scan_bytes // QUEUE_UNIT_BYTES, count_max) if is_picky else count_max
+        is_filtered = tags or matcher is not None
+        scan = max(limits.scan_bytes // QUEUE_UNIT_BYTES, count_max) if is_filtered else count_max
         units = queue.read(offset, min(scan, end - offset))
         if not len(units):
             return _nothing(ResponseCode.PULL_NOT_FOUND, "OFFSET_FOUND_NULL", offset, first, end)
@@ -204,7 +204,7 @@ class QueueReader:
             status, code = "MESSAGE_WAS_REMOVING", ResponseCode.PULL_RETRY_IMMEDIATELY
             return _nothing(code, status, next_offset, first, end)
         views, size = found
-        return Pulled(
+        return PullResult(
             ResponseCode.SUCCESS, "FOUND", next_offset, first, end, views, size, len(chosen)
         )
 
@@ -277,5 +277,5 @@ def choose(
     return chosen, ordinal
 
 
-def _nothing(code: int, status: str, next_offset: int, first: int, end: int) -> Pulled:
-    return Pulled(code, status, next_offset, first, end, [])
+def _nothing(code: int, status: str, next_offset: int, first: int, end: int) -> PullResult:
+    return PullResult(code, status, next_offset, first, end, [])

@@ -15,8 +15,8 @@ from typing import Final, NamedTuple, Protocol
 from rocketpost.broker.filter.matching import Matcher
 from rocketpost.broker.group.offsets import OffsetTable
 from rocketpost.broker.group.table import GroupTable, group_not_exist
-from rocketpost.broker.pull.reader import Pulled, QueueReader
-from rocketpost.broker.pull.subscriptions import PullSubscriptions, Wanted
+from rocketpost.broker.pull.reader import PullResult, QueueReader
+from rocketpost.broker.pull.subscriptions import PullFilter, PullSubscriptions
 from rocketpost.broker.stats import BrokerStats
 from rocketpost.broker.topic import TopicTable
 from rocketpost.codec.codes import ResponseCode
@@ -55,7 +55,7 @@ class Caller(Protocol):
 class PullAnswer(NamedTuple):
     """An answer to a pull."""
 
-    pulled: Pulled
+    pulled: PullResult
     topic: TopicConfig
     group: GroupConfig
 
@@ -123,7 +123,7 @@ class PullService:
             raise NoPermission("lite pull is switched off on this broker: litePullMessageEnable")
         group = self._check_group(request, caller)
         topic = self._check_topic(request)
-        wanted = self._subscriptions.wanted(request, group)
+        wanted = self._subscriptions.find(request, group)
         if request.sys_flag & sysflag.PULL_COMMIT_OFFSET and request.commit_offset >= 0:
             self._commit(request, caller)
         pulled = self._read(request, wanted)
@@ -142,7 +142,7 @@ class PullService:
 
     def resume(self, hold: PullHold) -> PullAnswer:
         """Return the answer to a held pull."""
-        pulled = self._read(hold.request, Wanted(hold.tags, hold.matcher))
+        pulled = self._read(hold.request, PullFilter(hold.tags, hold.matcher))
         self._count(hold.request, pulled)
         return PullAnswer(pulled, hold.topic, hold.group)
 
@@ -188,14 +188,16 @@ class PullService:
             return
         self._offsets.commit(topic, group, request.queue_id, offset)
 
-    def _read(self, request: PullMessage, wanted: Wanted) -> Pulled:
+    def _read(self, request: PullMessage, wanted: PullFilter) -> PullResult:
         corrects_offsets = self._rules().corrects_offsets
         if corrects_offsets:
             reset = self._offsets.take_reset(
                 request.topic, request.consumer_group, request.queue_id
             )
             if reset is not None:
-                return Pulled(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", reset, 0, reset, [])
+                return PullResult(
+                    ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", reset, 0, reset, []
+                )
         pulled = self._reader.read(
             request.topic,
             request.queue_id,
@@ -211,13 +213,13 @@ class PullService:
             )
         return pulled
 
-    def _count(self, request: PullMessage, pulled: Pulled) -> None:
+    def _count(self, request: PullMessage, pulled: PullResult) -> None:
         if pulled.code == ResponseCode.SUCCESS:
             topic, group = request.topic, request.consumer_group
-            self._stats.got(topic, group, pulled.message_count, pulled.size)
+            self._stats.count_get(topic, group, pulled.message_count, pulled.size)
             self._offsets.note_pull(topic, group, request.queue_id, pulled.next_offset)
             return
-        self._stats.missed()
+        self._stats.count_empty_get()
         if pulled.code == ResponseCode.PULL_OFFSET_MOVED:
             logger.info(
                 "offset moved: topic=%s queue=%s group=%s asked=%s next=%s status=%s",

@@ -22,14 +22,14 @@ from rocketpost.model.group import TAG, GroupConfig, Subscription, parse_tags
 _EXPRESSION_LENGTH_MAX: Final = 64 * 1024
 
 
-class Wanted(NamedTuple):
+class PullFilter(NamedTuple):
     """Messages that a pull wants: by tags code (none for all), or by a matcher."""
 
     tags: AbstractSet[int] = frozenset()
     matcher: Matcher | None = None
 
 
-EVERYTHING: Final = Wanted()
+EVERYTHING: Final = PullFilter()
 
 
 class PullSubscriptions:
@@ -40,7 +40,7 @@ class PullSubscriptions:
         self._membership = membership
         self._groups = groups
 
-    def wanted(self, request: PullMessage, group: GroupConfig) -> Wanted:
+    def find(self, request: PullMessage, group: GroupConfig) -> PullFilter:
         """Return the messages that a pull wants.
 
         Raises:
@@ -55,16 +55,16 @@ class PullSubscriptions:
                 matcher = self._filters.of_group(
                     request.topic, request.consumer_group, request.sub_version
                 )
-                return Wanted(matcher=matcher)
+                return PullFilter(matcher=matcher)
         elif request.expression_type not in (None, "", TAG):
             matcher = self._filters.check(request.expression_type, request.subscription)
-            return Wanted(matcher=matcher)
+            return PullFilter(matcher=matcher)
         else:
             subscription = _parse(request)
         if not subscription.takes_all:
-            return Wanted(tags=subscription.code_set or frozenset())
+            return PullFilter(tags=subscription.code_set or frozenset())
         retries = self._filters.of_retries(request.topic)
-        return EVERYTHING if retries is None else Wanted(matcher=retries)
+        return EVERYTHING if retries is None else PullFilter(matcher=retries)
 
     def _of_group(self, request: PullMessage, group: GroupConfig) -> Subscription:
         name = request.consumer_group

@@ -147,9 +147,9 @@ class TransactionService:
         self.ops = UnwrittenOps()
         self.rules = Rules()
         self.ended_counts = dict.fromkeys(Fate, 0)
-        self.on_answer: Callable[[Half], None] = _nobody
+        self.on_answer: Callable[[Half], None] = _do_nothing
         """Called when the producer of a half has answered."""
-        self.on_end: Callable[[Half], None] = _nobody
+        self.on_end: Callable[[Half], None] = _do_nothing
         """Called when a half is no longer pending."""
 
     # From the log.
@@ -479,5 +479,5 @@ class TransactionService:
                 offset += 1
 
 
-def _nobody(half: Half) -> None:
+def _do_nothing(half: Half) -> None:
     """Do nothing."""

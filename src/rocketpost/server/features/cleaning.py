@@ -63,7 +63,7 @@ class CleaningFeature(Feature):
                     now_ms=now_ms,
                     hour=hour,
                     is_asked=is_asked,
-                    held=self._holds.position(),
+                    held=self._holds.oldest_needed_position(),
                     needed=self._features.oldest_needed_position(),
                 )
                 plan = await self._move_needed(plan)

@@ -82,7 +82,7 @@ class DelayFeature(Feature):
     def oldest_needed_position(self) -> Position | None:
         """Return the position of the oldest message that waits in a level."""
         found = [
-            queue.position_from(self._progress.reached(queue.queue_id + 1))
+            queue.position_from(self._progress.next_offset(queue.queue_id + 1))
             for queue in self._store.queues_of(SCHEDULE_TOPIC)
         ]
         return min((position for position in found if position is not None), default=None)

@@ -42,7 +42,7 @@ class FilterFeature(Feature):
     def configure(self, broker: BrokerConfig, store: StoreConfig) -> None:
         """Apply the settings of filters."""
         self._filters.rules = FilterRules(
-            enabled=broker.property_filter, judges_retries=broker.filter_retries
+            enabled=broker.property_filter, filters_retries=broker.filter_retries
         )
         if self._named.enabled != broker.named_filter:
             self._named.enabled = broker.named_filter

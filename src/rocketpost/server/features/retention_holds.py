@@ -37,8 +37,8 @@ class RetentionHoldsFeature(Feature):
         """
         if not self._holds.groups:
             return
-        known = set(self._holds.lost())
-        for lost in self._holds.lost(position):
+        known = set(self._holds.losses())
+        for lost in self._holds.losses(position):
             if lost not in known:
                 logger.warning(
                     "held messages are forced out: group=%s topic=%s queue=%s first=%s last=%s",
@@ -54,7 +54,7 @@ class RetentionHoldsFeature(Feature):
         groups = self._holds.groups
         if not groups:
             return {}
-        position, lost = self._holds.position(), self._holds.lost()
+        position, lost = self._holds.oldest_needed_position(), self._holds.losses()
         return {
             "retentionHolds": ",".join(groups),
             "retentionHeldPosition": "-1" if position is None else str(position),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from rocketpost.broker.dedup.service import OnceService
+from rocketpost.broker.dedup.service import DedupService
 from rocketpost.broker.kinds import DeadLetters, DelayLevels, HalfMessages
 from rocketpost.broker.send import SendService
 from rocketpost.broker.timer.admission import Timers
@@ -46,7 +46,7 @@ class SendFeature(Feature):
         context: BrokerContext,
         *,
         term: int,
-        dedup: OnceService,
+        dedup: DedupService,
         timers: TimerStore | None,
         announcing: Announcing,
     ) -> None:

@@ -27,4 +27,4 @@ class StatisticsFeature(Feature):
 
     def arrived(self, messages: list[Arrival]) -> None:
         """Count stored messages."""
-        self._stats.stored(messages)
+        self._stats.count_stored(messages)

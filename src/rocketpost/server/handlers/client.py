@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Final, Protocol, cast
 
 from rocketpost.broker.filter.filters import Filters
-from rocketpost.broker.group.membership import Client, Joined, Membership
+from rocketpost.broker.group.membership import Client, JoinResult, Membership
 from rocketpost.broker.group.queue_locks import QueueLocks
 from rocketpost.broker.group.table import GroupTable, group_not_exist
 from rocketpost.broker.steps import Steps
@@ -236,7 +236,7 @@ class ClientHandlers:
         for timer in leaving.values():
             timer.cancel()
         self._notices.changed(leaving)
-        self._left(self._membership.lost(connection))
+        self._left(self._membership.forget_connection(connection))
 
     def expire(self) -> None:
         """Remove silent clients and expired locks; called at least every 10 s."""
@@ -378,7 +378,7 @@ class ClientHandlers:
         config: GroupConfig,
         *,
         by: str,
-    ) -> Joined:
+    ) -> JoinResult:
         # Tools find a group's brokers by the route of its retry topic, so it must exist early.
         self._topics.create_internal(
             retry_topic(consumer.group_name),
@@ -397,7 +397,7 @@ class ClientHandlers:
             fingerprint=heartbeat.heartbeat_fingerprint,
         )
         if not heartbeat.without_sub:
-            self._filters.table.joined(consumer.group_name, consumer.subscription_data_set)
+            self._filters.table.update(consumer.group_name, consumer.subscription_data_set)
         if joined.changed:
             self._notices.changed([consumer.group_name])
         return joined
@@ -409,7 +409,7 @@ class ClientHandlers:
     def _forget_filters(self, groups: Iterable[str]) -> None:
         for group in groups:
             if self._membership.consumer_group(group) is None:
-                self._filters.table.left(group)
+                self._filters.table.mark_dead(group)
 
     def _tell_of_leave(self, connection: Connection, group: str) -> None:
         leaving = self._leaving[connection]

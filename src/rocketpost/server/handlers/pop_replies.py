@@ -46,7 +46,7 @@ class PopReplies:
             else:
                 for offset, view in zip(part.offsets, part.views, strict=True):
                     body += self._as_in_topic(request, popped, part, offset, view)
-        self._stats.got(
+        self._stats.count_get(
             request.topic.topic_name,
             request.group,
             sum(len(part.offsets) for part in parts),

@@ -189,7 +189,7 @@ class QueryHandlers:
         subscription = self._subscription(header.consumer_group or "", header.topic)
         matcher: Matcher | None = None
         if subscription is not None and not subscription.is_tag:
-            matcher = self._filters.known(header.topic, header.consumer_group or "")
+            matcher = self._filters.find_last(header.topic, header.consumer_group or "")
         entries: list[QueueEntry] = []
         spent = 0
         for offset in range(start, min(start + header.count, queue.end)):

@@ -91,21 +91,21 @@ class ResetHandlers:
             ),
         ]
 
-    async def reset(self, connection: Connection, command: Command, wish: ResetOffset) -> Reply:
+    async def reset(self, connection: Connection, command: Command, request: ResetOffset) -> Reply:
         """Set a group's offsets, by time or by offset; answer once they are on disk."""
         if self._server_side():
-            offsets = await self._reset_here(wish)
+            offsets = await self._reset_here(request)
         else:
-            offsets = self._tell_members(wish)
+            offsets = self._tell_members(request)
         logger.info(
             "offsets reset: topic=%s group=%s peer=%s to=%s",
-            wish.topic,
-            wish.group,
+            request.topic,
+            request.group,
             connection.peer_text,
             offsets if len(offsets) <= _LOGGED_MAX else f"{len(offsets)} queues",
         )
         await self._saved()
-        return json_reply(encode_queue_offsets(self._named(wish.topic, offsets)))
+        return json_reply(encode_queue_offsets(self._named(request.topic, offsets)))
 
     async def status(
         self, connection: Connection, command: Command, asked: ConsumerStatus
@@ -128,23 +128,23 @@ class ResetHandlers:
         }
         return json_reply(encode_member_offsets(told))
 
-    async def _reset_here(self, wish: ResetOffset) -> dict[int, int]:
-        plan = self._service.plan(wish, by_members=False)
+    async def _reset_here(self, request: ResetOffset) -> dict[int, int]:
+        plan = self._service.plan(request, by_members=False)
         for number, (queue_id, offset) in enumerate(plan.moved.items(), 1):
             if number % QUEUES_AT_A_STEP == 0:
                 await asyncio.sleep(0)  # serves other requests in between
-            self._offsets.reset(wish.topic, wish.group, queue_id, offset)
-            self._on_reset(wish.topic, queue_id)
+            self._offsets.reset(request.topic, request.group, queue_id, offset)
+            self._on_reset(request.topic, queue_id)
         return plan.stand
 
-    def _tell_members(self, wish: ResetOffset) -> dict[int, int]:
-        stand, moved = self._service.plan(wish, by_members=True)
-        members = self._members(wish.group)
+    def _tell_members(self, request: ResetOffset) -> dict[int, int]:
+        stand, moved = self._service.plan(request, by_members=True)
+        members = self._members(request.group)
         if not members:
-            raise ConsumerNotOnline(f"no consumer of the group {wish.group} is online")
+            raise ConsumerNotOnline(f"no consumer of the group {request.group} is online")
         if not moved:
             return stand
-        named, fields = self._named(wish.topic, moved), to_fields(wish)
+        named, fields = self._named(request.topic, moved), to_fields(request)
         for client in members:
             encode = encode_queue_offset_list if client.language == _CPP else encode_queue_offsets
             try:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from rocketpost.broker.dedup.service import OnceService
+from rocketpost.broker.dedup.service import DedupService
 from rocketpost.broker.kinds import WAITING_TOPICS, real_queue
 from rocketpost.broker.send import SendHeader, SendService
 from rocketpost.broker.stats import BrokerStats
@@ -59,7 +59,7 @@ class SendHandler:
         writer: LogWriter,
         store: MessageStore,
         service: SendService,
-        once: OnceService,
+        once: DedupService,
         stats: BrokerStats,
         store_host: bytes,
         region: str,
@@ -125,7 +125,7 @@ class SendHandler:
                         handle = recall_handle(properties, self._broker_name) or ""
                 stored = [appended]
         except StoreError as error:
-            self._stats.put_failed()
+            self._stats.count_failed_put()
             raise ServiceNotAvailable(str(error)) from error
         send = ClientSend(
             self,
@@ -156,7 +156,7 @@ class SendHandler:
             new = [draft for draft, each in zip(drafts, admitted, strict=True) if each.is_new]
             appended = writer.append_batch(new) if header.batch else list(map(writer.append, new))
         except StoreError as error:
-            self._stats.put_failed()
+            self._stats.count_failed_put()
             raise ServiceNotAvailable(str(error)) from error
         if not header.batch and new and new[0].topic in WAITING_TOPICS:
             real_topic, queue_id = real_queue(new[0])
@@ -213,7 +213,7 @@ class SendHandler:
     def refuse_unwritten(self, sends: list[ClientSend], error: StoreError) -> None:
         """Refuse sends that could not be written."""
         for _ in sends:
-            self._stats.put_failed()
+            self._stats.count_failed_put()
         self.refuse(sends, error)
 
     def _hold_back_new(self, sends: list[ClientSend]) -> list[ClientSend]:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 
 from rocketpost.broker.dedup.producers import ProducerLimits, ProducerTable
-from rocketpost.broker.dedup.service import NOWHERE, OnceService
+from rocketpost.broker.dedup.service import NOWHERE, DedupService
 from rocketpost.broker.dedup.unique_keys import KeyWindow
 from rocketpost.codec.faults import InvalidParameter, MessageIllegal
 from rocketpost.codec.properties import PROPERTIES_BYTES_MAX, decode_properties, encode_properties
@@ -92,14 +92,14 @@ def log() -> Log:
 
 
 @pytest.fixture
-def service(clock: FakeClock, log: Log) -> OnceService:
+def service(clock: FakeClock, log: Log) -> DedupService:
     keys = KeyWindow(clock=clock)
     keys.watch("T", TopicConfig(topic_name="T", attributes={"dedup.seconds": "10"}))
     keys.watch("%RETRY%g", TopicConfig(topic_name="T", attributes={"dedup.seconds": "10"}))
-    return OnceService(producers=ProducerTable(ProducerLimits()), keys=keys, records=log)
+    return DedupService(producers=ProducerTable(ProducerLimits()), keys=keys, records=log)
 
 
-def store(service: OnceService, header: Header, *drafts: Draft, at: int = 100) -> list[Appended]:
+def store(service: DedupService, header: Header, *drafts: Draft, at: int = 100) -> list[Appended]:
     """Send; return the places that are answered."""
     admitted = service.admit(header, drafts)
     new = [place(at + n) for n, each in enumerate(admitted) if each.is_new]
@@ -108,7 +108,7 @@ def store(service: OnceService, header: Header, *drafts: Draft, at: int = 100) -
     return places
 
 
-def test_a_numbered_message_is_stored_once_and_bears_its_number(service: OnceService) -> None:
+def test_a_numbered_message_is_stored_once_and_bears_its_number(service: DedupService) -> None:
     header, first = Header(FIRST.to_field()), draft()
     assert store(service, header, first) == [place(100)]
     assert decode_properties(first.properties)[PRODUCER_SEQUENCE] == FIRST.to_property()
@@ -116,7 +116,7 @@ def test_a_numbered_message_is_stored_once_and_bears_its_number(service: OnceSer
     assert service.producers.duplicates == 1
 
 
-def test_a_batch_has_consecutive_numbers_and_may_be_stored_in_part(service: OnceService) -> None:
+def test_a_batch_has_consecutive_numbers_and_may_be_stored_in_part(service: DedupService) -> None:
     store(service, Header(FIRST.to_field()), draft("a"), draft("b"))
     again = [draft("b"), draft("c")]
     assert store(service, Header(FIRST.plus(1).to_field()), *again, at=200) == [
@@ -125,14 +125,14 @@ def test_a_batch_has_consecutive_numbers_and_may_be_stored_in_part(service: Once
     ]
 
 
-def test_what_could_not_be_written_is_no_duplicate(service: OnceService) -> None:
+def test_what_could_not_be_written_is_no_duplicate(service: DedupService) -> None:
     header = Header(FIRST.to_field())
     service.take(service.admit(header, [draft()]), [place(100)])
     service.undo()
     assert service.admit(header, [draft()])[0].is_new
 
 
-def test_the_place_of_an_old_original_is_found_by_its_key(service: OnceService, log: Log) -> None:
+def test_the_place_of_an_old_original_is_found_by_its_key(service: DedupService, log: Log) -> None:
     original = draft()
     store(service, Header(FIRST.to_field()), original)
     service.producers._places.clear()
@@ -143,7 +143,7 @@ def test_the_place_of_an_old_original_is_found_by_its_key(service: OnceService, 
 
 
 def test_an_original_that_waits_for_its_time_has_the_queue_it_was_sent_to(
-    service: OnceService, log: Log
+    service: DedupService, log: Log
 ) -> None:
     store(service, Header(FIRST.to_field(), queue_id=3), draft())
     service.producers._places.clear()
@@ -156,7 +156,7 @@ def test_an_original_that_waits_for_its_time_has_the_queue_it_was_sent_to(
 
 
 def test_an_original_that_cannot_be_found_is_still_no_reason_to_store_twice(
-    service: OnceService, log: Log
+    service: DedupService, log: Log
 ) -> None:
     store(service, Header(FIRST.to_field()), draft())
     service.producers._places.clear()
@@ -184,14 +184,14 @@ def test_an_original_that_cannot_be_found_is_still_no_reason_to_store_twice(
     ],
 )
 def test_what_takes_no_number_is_refused(
-    service: OnceService, sequence: str, sent: Draft, error: type[Exception], reason: str
+    service: DedupService, sequence: str, sent: Draft, error: type[Exception], reason: str
 ) -> None:
     with pytest.raises(error, match=reason):
         service.admit(Header(sequence), [sent])
 
 
 def test_a_key_is_stored_once_where_the_topic_asks_for_it(
-    service: OnceService, clock: FakeClock
+    service: DedupService, clock: FakeClock
 ) -> None:
     assert store(service, Header(), draft("a"), draft("b"), draft("a")) == [
         place(100),
@@ -208,7 +208,7 @@ def test_a_key_is_stored_once_where_the_topic_asks_for_it(
     ("topic", "reconsume_times"), [("U", 0), ("%RETRY%g", 0), ("%DLQ%g", 0), ("T", 1)]
 )
 def test_other_messages_may_have_the_key_of_another(
-    service: OnceService, topic: str, reconsume_times: int
+    service: DedupService, topic: str, reconsume_times: int
 ) -> None:
     header = Header(topic=topic)
     sent = [draft(topic=topic, reconsume_times=reconsume_times) for _ in range(2)]

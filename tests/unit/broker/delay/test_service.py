@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rocketpost.broker.delay import service as delay
 from rocketpost.broker.delay.progress import DelayProgress
-from rocketpost.broker.delay.service import DelayService, Due, Wait, level_of, postponed
+from rocketpost.broker.delay.service import DelayService, Due, Wait, delayed_draft, level_of
 from rocketpost.codec.properties import PROPERTIES_BYTES_MAX, decode_properties, encode_properties
 from rocketpost.codec.record import Record, pack_host
 from rocketpost.errors import LocalProtocolError, StoreError
@@ -128,7 +128,7 @@ class World:
 
     def send(self, level: int = 1, **more: str) -> str:
         """Store a delayed message; returns its key."""
-        draft = postponed(self.draft(**more), level, level_max=2)
+        draft = delayed_draft(self.draft(**more), level, level_max=2)
         self.store.append(draft)
         self.store.confirm(self.store.commit())
         return decode_properties(draft.properties)["UNIQ_KEY"]
@@ -182,7 +182,7 @@ def test_levels_of_the_property(text: str | None, level: int | None) -> None:
 
 
 def test_a_postponed_message_names_its_destination(world: World) -> None:
-    waiting = postponed(world.draft(TIMER_DELAY_MS="5"), 9, level_max=2)
+    waiting = delayed_draft(world.draft(TIMER_DELAY_MS="5"), 9, level_max=2)
     assert (waiting.topic, waiting.queue_id) == (SCHEDULE_TOPIC, 1)
     properties = decode_properties(waiting.properties)
     assert properties["REAL_TOPIC"] == "T"
@@ -195,7 +195,7 @@ def test_the_destination_must_fit_into_the_properties(world: World) -> None:
     draft = world.draft()
     draft.properties = encode_properties({"a": "x" * (PROPERTIES_BYTES_MAX - 10)})
     with pytest.raises(LocalProtocolError):
-        postponed(draft, 1, level_max=2)
+        delayed_draft(draft, 1, level_max=2)
 
 
 def test_the_entry_holds_the_time_it_is_due(world: World) -> None:
@@ -305,7 +305,7 @@ def test_a_clock_set_back_twice(world: World) -> None:
 
 
 def test_an_entry_without_a_time_waits_by_its_store_time(world: World) -> None:
-    draft = postponed(world.draft(), 1, level_max=2)
+    draft = delayed_draft(world.draft(), 1, level_max=2)
     properties = decode_properties(draft.properties)
     del properties["DELAY"]
     draft.properties, draft.tags_code = encode_properties(properties), 77
@@ -319,7 +319,7 @@ def test_an_entry_without_a_time_waits_by_its_store_time(world: World) -> None:
 def test_a_message_for_a_missing_topic_waits_a_minute_and_is_discarded(world: World) -> None:
     world.send()
     world.send()
-    other = postponed(world.draft(), 1, level_max=2)
+    other = delayed_draft(world.draft(), 1, level_max=2)
     other.properties = other.properties.replace(b"REAL_TOPIC\x01T", b"REAL_TOPIC\x01V")
     world.store.append(other)
     world.store.confirm(world.store.commit())
@@ -351,14 +351,14 @@ def test_the_grace_of_a_missing_topic_survives_a_clock_set_back(world: World) ->
     assert world.service.next(1) == Wait(1000)
     world.clock.ms += 60_000
     assert world.deliver() == []
-    assert world.progress.reached(1) == 1
+    assert world.progress.next_offset(1) == 1
 
 
 @pytest.mark.parametrize(("group", "made"), [("g", True), ("unknown", False)])
 def test_a_missing_retry_topic_is_made_again(world: World, group: str, made: bool) -> None:
     draft = world.draft()
     draft.topic, draft.queue_id = f"%RETRY%{group}", 0
-    world.store.append(postponed(draft, 1, level_max=2))
+    world.store.append(delayed_draft(draft, 1, level_max=2))
     world.store.confirm(world.store.commit())
     world.clock.ms += 1000
     assert world.deliver() == (["U1"] if made else [])
@@ -369,7 +369,7 @@ def test_a_missing_retry_topic_is_made_again(world: World, group: str, made: boo
     ("name", "value"), [("REAL_TOPIC", ""), ("REAL_QID", "x"), ("REAL_TOPIC", SCHEDULE_TOPIC)]
 )
 def test_a_message_without_destination_is_passed_over(world: World, name: str, value: str) -> None:
-    draft = postponed(world.draft(), 1, level_max=2)
+    draft = delayed_draft(world.draft(), 1, level_max=2)
     properties = decode_properties(draft.properties) | {name: value}
     draft.properties = encode_properties(properties)
     world.store.append(draft)
@@ -410,7 +410,7 @@ def test_only_what_is_on_disk_is_saved(world: World) -> None:
     world.clock.ms += 1000
     world.deliver()
     before = world.progress.revision
-    assert world.progress.reached(1) == 1
+    assert world.progress.next_offset(1) == 1
     assert b'offsetTable":{}' in world.progress.to_json()
     durable = world.store.end_position
     assert world.progress.revision > before
@@ -426,7 +426,7 @@ def test_copies_that_were_counted_before_a_crash_stand_for_no_other_message(worl
     born_ms = world.clock.ms - 3
 
     def send_twin() -> None:
-        draft = postponed(world.draft(UNIQ_KEY="twin"), 1, level_max=2)
+        draft = delayed_draft(world.draft(UNIQ_KEY="twin"), 1, level_max=2)
         draft.born_ms = born_ms
         world.store.append(draft)
         world.store.confirm(world.store.commit())
@@ -457,7 +457,7 @@ def test_after_a_crash_nothing_is_delivered_twice(world: World) -> None:
 
 
 def test_a_copy_stands_for_one_message_only(world: World) -> None:
-    draft = postponed(world.draft(), 1, level_max=2)
+    draft = delayed_draft(world.draft(), 1, level_max=2)
     for _ in range(2):  # a client that sent the same again after a time-out
         world.store.append(draft)
         world.store.confirm(world.store.commit())
@@ -478,7 +478,7 @@ def test_a_retried_message_is_not_taken_for_its_earlier_copy(world: World) -> No
     world.deliver()
     again = world.draft(UNIQ_KEY="U1")
     again.reconsume_times = 2
-    world.store.append(postponed(again, 1, level_max=2))
+    world.store.append(delayed_draft(again, 1, level_max=2))
     world.store.confirm(world.store.commit())
     world.clock.ms += 1000
     world.save()

@@ -23,7 +23,7 @@ def filters() -> Filters:
     filters = Filters(table=FilterTable(clock=FakeClock(1_000_000)), unpack=decompress)
     wanted = Subscription(topic="T", sub_string="a > 5", expression_type=SQL92, sub_version=7)
     broken = Subscription(topic="U", sub_string="a >", expression_type=SQL92, sub_version=7)
-    filters.table.joined("G", [wanted, broken])
+    filters.table.update("G", [wanted, broken])
     return filters
 
 
@@ -31,7 +31,7 @@ def test_the_same_text_is_compiled_once(filters: Filters) -> None:
     found = filters.check(SQL92, "a > 5")
     assert filters.check(SQL92, "a > 5") is found
     assert filters.of_group("T", "G", 7) is found
-    assert filters.known("T", "G") is found
+    assert filters.find_last("T", "G") is found
     filters.forget()
     assert filters.check(SQL92, "a > 5") is not found
 
@@ -53,8 +53,8 @@ def test_what_a_group_did_not_tell_is_refused(filters: Filters) -> None:
     for _ in range(2):  # a mistake is remembered as well
         with pytest.raises(SubscriptionParseFailed, match="at character 4"):
             filters.of_group("U", "G", 7)
-    assert filters.known("U", "G") is None
-    assert filters.known("T", "H") is None
+    assert filters.find_last("U", "G") is None
+    assert filters.find_last("T", "H") is None
 
 
 def test_filters_can_be_switched_off(filters: Filters) -> None:
@@ -63,12 +63,12 @@ def test_filters_can_be_switched_off(filters: Filters) -> None:
         filters.check(SQL92, "a > 5")
     with pytest.raises(ServerError, match="enablePropertyFilter"):
         filters.of_group("T", "H", 7)
-    assert filters.known("T", "G") is None
+    assert filters.find_last("T", "G") is None
 
 
 def test_retries_are_judged_only_if_wanted(filters: Filters) -> None:
     assert filters.of_retries("%RETRY%G") is None
-    filters.rules = FilterRules(judges_retries=True)
+    filters.rules = FilterRules(filters_retries=True)
     assert filters.of_retries("T") is None
     found = filters.of_retries("%RETRY%G")
     assert found is not None
@@ -84,7 +84,7 @@ def test_what_is_too_long_is_not_remembered(filters: Filters) -> None:
             filters.check(SQL92, "a = '" + "x" * 20_000 + "'")
     assert not filters._compiled
     long = Subscription(topic="L", sub_string="a" * 100_000, expression_type=SQL92, sub_version=1)
-    filters.table.joined("L", [long])
+    filters.table.update("L", [long])
     data = filters.table.find("L", "L")
     assert data is not None
     assert len(data.expression) < 20_000

@@ -105,8 +105,8 @@ def test_what_is_in_use_stays(named: NamedFilters, filters: Filters) -> None:
     named.put("big", "a > 100")
     text = "region = 'eu' AND NOT MATCHES('big')"
     wanted = Subscription(topic="T", sub_string=text, expression_type=SQL92, sub_version=1)
-    filters.table.joined("G", [wanted])
+    filters.table.update("G", [wanted])
     with pytest.raises(IllegalOperation, match="G"):
         named.delete("big")
-    filters.table.left("G")
+    filters.table.mark_dead("G")
     named.delete("big")

@@ -33,61 +33,61 @@ def texts(table: FilterTable) -> Iterator[tuple[str, str, bool]]:
 
 
 def test_tags_are_not_kept(table: FilterTable) -> None:
-    table.joined("G", [parse_tags("T", "A", version=1)])
+    table.update("G", [parse_tags("T", "A", version=1)])
     assert len(table) == table.revision == 0
 
 
 def test_a_newer_text_replaces_an_older_one(table: FilterTable, clock: FakeClock) -> None:
-    table.joined("G", [sql("a > 1", 5)])
+    table.update("G", [sql("a > 1", 5)])
     clock.advance(10)
-    table.joined("G", [sql("a > 2", 6)])
+    table.update("G", [sql("a > 2", 6)])
     data = table.find("T", "G")
     assert data is not None
     assert (data.expression, data.client_version, data.born_time) == ("a > 2", 6, 1_000_010)
-    table.joined("G", [sql("a > 3", 6)])
-    table.joined("G", [sql("a > 3", 4)])
+    table.update("G", [sql("a > 3", 6)])
+    table.update("G", [sql("a > 3", 4)])
     assert list(texts(table)) == [("T", "a > 2", False)]
 
 
 def test_the_same_text_only_raises_the_version(table: FilterTable, clock: FakeClock) -> None:
-    table.joined("G", [sql("a > 1", 5)])
+    table.update("G", [sql("a > 1", 5)])
     clock.advance(10)
     before = table.revision
-    table.joined("G", [sql("a > 1", 5)])
+    table.update("G", [sql("a > 1", 5)])
     assert table.revision == before
-    table.joined("G", [sql("a > 1", 9)])
+    table.update("G", [sql("a > 1", 9)])
     data = table.find("T", "G")
     assert data is not None
     assert (data.client_version, data.born_time) == (9, 1_000_000)
 
 
 def test_a_filter_dies_with_its_group_and_comes_back(table: FilterTable) -> None:
-    table.joined("G", [sql("a > 1", 5)])
-    table.left("G")
+    table.update("G", [sql("a > 1", 5)])
+    table.mark_dead("G")
     assert list(texts(table)) == [("T", "a > 1", True)]
-    table.joined("G", [sql("a > 1", 5)])
+    table.update("G", [sql("a > 1", 5)])
     assert list(texts(table)) == [("T", "a > 1", False)]
 
 
 def test_a_topic_that_is_not_wanted_any_more_dies(table: FilterTable) -> None:
-    table.joined("G", [sql("a > 1"), sql("b > 1", topic="U")])
-    table.joined("G", [sql("a > 1"), parse_tags("U", "*", version=2)])
+    table.update("G", [sql("a > 1"), sql("b > 1", topic="U")])
+    table.update("G", [sql("a > 1"), parse_tags("U", "*", version=2)])
     assert sorted(texts(table)) == [("T", "a > 1", False), ("U", "b > 1", True)]
 
 
 def test_a_group_that_was_away_may_want_another_text_with_a_clock_behind(
     table: FilterTable,
 ) -> None:
-    table.joined("G", [sql("a > 1", 5)])
-    table.left("G")
-    table.joined("G", [sql("a > 2", 4)])
+    table.update("G", [sql("a > 1", 5)])
+    table.mark_dead("G")
+    table.update("G", [sql("a > 2", 4)])
     assert list(texts(table)) == [("T", "a > 2", False)]
 
 
 def test_what_is_dead_for_long_is_forgotten(table: FilterTable, clock: FakeClock) -> None:
-    table.joined("G", [sql("a > 1")])
-    table.joined("H", [sql("a > 1")])
-    table.left("G")
+    table.update("G", [sql("a > 1")])
+    table.update("H", [sql("a > 1")])
+    table.mark_dead("G")
     clock.advance(table.keep_ms)
     table.expire()
     assert len(table) == 2
@@ -102,16 +102,16 @@ def test_the_dead_make_room_and_the_living_do_not(
 ) -> None:
     monkeypatch.setattr(filter_table, "ENTRIES_MAX", 2)
     for group in ("G", "H"):
-        table.joined(group, [sql("a > 1")])
-    table.joined("I", [sql("a > 1")])
+        table.update(group, [sql("a > 1")])
+    table.update("I", [sql("a > 1")])
     assert [each.consumer_group for each in table] == ["G", "H"]
-    table.left("G")
-    table.joined("I", [sql("a > 1")])
+    table.mark_dead("G")
+    table.update("I", [sql("a > 1")])
     assert [each.consumer_group for each in table] == ["H", "I"]
 
 
 def test_the_file_is_javas(table: FilterTable, clock: FakeClock) -> None:
-    table.joined("G", [sql("a > 1", 5)])
+    table.update("G", [sql("a > 1", 5)])
     written = json.loads(table.to_json())
     assert written == {
         "filterDataByTopic": {

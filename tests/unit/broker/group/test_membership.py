@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from rocketpost.broker.group.membership import EXPIRY_MS, Client, Joined, Membership
+from rocketpost.broker.group.membership import EXPIRY_MS, Client, JoinResult, Membership
 from rocketpost.model.group import Subscription, parse_tags
 from rocketpost.testing.clock import FakeClock
 
@@ -19,7 +19,7 @@ def join(
     *topics: str | Subscription,
     group: str = "G",
     model: str = "CLUSTERING",
-) -> Joined:
+) -> JoinResult:
     subscriptions = [
         parse_tags(topic, "*", version=1) if isinstance(topic, str) else topic for topic in topics
     ]
@@ -57,7 +57,7 @@ def test_a_client_that_reconnected_counts_once(clock: FakeClock) -> None:
     found = members.consumer("G", "me")
     assert found is not None
     assert found.connection == "new"
-    assert members.lost("old") == ["G"]
+    assert members.forget_connection("old") == ["G"]
     assert members.consumer_group("G") is not None
 
 
@@ -86,7 +86,7 @@ def test_only_a_newer_subscription_replaces_and_does_so_silently(clock: FakeCloc
 def test_a_heartbeat_without_subscriptions_keeps_them(clock: FakeClock) -> None:
     members = Membership(clock=clock)
 
-    def beat(fingerprint: int, topics: list[Subscription] | None) -> Joined:
+    def beat(fingerprint: int, topics: list[Subscription] | None) -> JoinResult:
         return members.join_consumer(
             "G",
             client("1"),
@@ -113,8 +113,8 @@ def test_leaving_says_which_groups_lost_a_member(clock: FakeClock) -> None:
     assert members.leave("1", producer_group="P", consumer_group="G") == []
     assert members.leave("1", consumer_group="unknown") == []
     assert not members.producers
-    assert members.lost("1") == []
-    assert members.lost("2") == ["G"]
+    assert members.forget_connection("1") == []
+    assert members.forget_connection("2") == ["G"]
     assert not members.consumers
 
 
@@ -123,7 +123,7 @@ def test_a_lost_connection_leaves_all_its_groups(clock: FakeClock) -> None:
     join(members, client("1"), "T", group="G")
     join(members, client("1"), "T", group="H")
     members.join_producer("P", client("1"))
-    assert sorted(members.lost("1")) == ["G", "H"]
+    assert sorted(members.forget_connection("1")) == ["G", "H"]
     assert not members.producers
 
 
@@ -220,9 +220,9 @@ def test_a_producer_is_found_by_the_id_it_has_now(clock: FakeClock) -> None:
     newer = renamed._replace(connection="2")
     members.join_producer("P", newer)
     assert members.producer("id-new") == newer
-    members.lost("2")
+    members.forget_connection("2")
     assert members.producer("id-new") == renamed
-    members.lost("1")
+    members.forget_connection("1")
     assert members.producer("id-new") is None
 
 
@@ -231,6 +231,6 @@ def test_who_waits_for_a_producer_hears_of_each_once(clock: FakeClock) -> None:
     members.on_producer = heard.append
     for connection in ("1", "1", "2"):
         members.join_producer("P", client(connection))
-    members.lost("1")
+    members.forget_connection("1")
     members.join_producer("P", client("1"))
     assert heard == ["P", "P", "P"]

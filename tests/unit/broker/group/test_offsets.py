@@ -92,8 +92,8 @@ def test_pulled_offsets_stand_beside_and_are_not_saved(clock: FakeClock) -> None
     table = OffsetTable(clock=clock)
     table.note_pull("T", "G", 0, 9)
     table.note_pull("T", "G", 0, 10)
-    assert table.pulled("T", "G", 0) == 10
-    assert table.pulled("T", "G", 1) == NO_OFFSET
+    assert table.pulled_offset("T", "G", 0) == 10
+    assert table.pulled_offset("T", "G", 1) == NO_OFFSET
     assert table.revision == 0
     assert b"T@G" not in table.to_json()
 
@@ -115,13 +115,13 @@ def test_forgetting_takes_everything_along(clock: FakeClock) -> None:
     table.note_pull("T", "watcher", 0, 1)
     table.forget_topic("T")
     assert table.groups == ["G"]
-    assert table.pulled("T", "G", 0) == table.pulled("T", "watcher", 0) == NO_OFFSET
+    assert table.pulled_offset("T", "G", 0) == table.pulled_offset("T", "watcher", 0) == NO_OFFSET
     assert table.take_reset("T", "G", 0) is None
-    assert table.pulled("U", "G", 0) == 5
+    assert table.pulled_offset("U", "G", 0) == 5
     table.note_pull("V", "G", 0, 1)
     table.forget_group("G")
     assert table.groups == []
-    assert table.pulled("V", "G", 0) == NO_OFFSET
+    assert table.pulled_offset("V", "G", 0) == NO_OFFSET
     assert table.take_reset("U", "G", 0) is None
 
 

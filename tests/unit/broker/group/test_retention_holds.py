@@ -4,7 +4,7 @@ import pytest
 
 from rocketpost.broker.attributes import RETENTION_HOLD
 from rocketpost.broker.group.offsets import OffsetTable
-from rocketpost.broker.group.retention_holds import Lost, RetentionHolds
+from rocketpost.broker.group.retention_holds import LostMessages, RetentionHolds
 from rocketpost.broker.group.table import GroupTable
 from rocketpost.codec.faults import ServerError
 from rocketpost.model.group import GroupConfig
@@ -51,28 +51,30 @@ class World:
 def test_without_holds_nothing_is_held() -> None:
     world = World(T=[FakeQueue(0, 0, 10)])
     world.offsets.commit("T", "g", 0, 3)
-    assert world.holds.position() is None
-    assert world.holds.lost() == []
+    assert world.holds.oldest_needed_position() is None
+    assert world.holds.losses() == []
     assert world.holds.groups == []
 
 
 def test_the_oldest_message_that_a_holding_group_needs_bounds_retention() -> None:
     world = World(T=[FakeQueue(0, 0, 10), FakeQueue(1, 0, 10, base=50)], U=[FakeQueue(0, 0, 9)])
     world.hold("archive")
-    assert world.holds.position() is None  # it has no offset anywhere
+    assert world.holds.oldest_needed_position() is None  # it has no offset anywhere
     world.offsets.commit("T", "archive", 0, 7)
-    assert world.holds.position() == 50  # a queue of the topic without an offset is held whole
+    assert (
+        world.holds.oldest_needed_position() == 50
+    )  # a queue of the topic without an offset is held whole
     world.offsets.commit("T", "archive", 1, 8)
-    assert world.holds.position() == 700
+    assert world.holds.oldest_needed_position() == 700
     world.offsets.commit("T", "archive", 0, 10)
-    assert world.holds.position() == 850
+    assert world.holds.oldest_needed_position() == 850
     world.offsets.commit("T", "archive", 1, 10)
-    assert world.holds.position() is None
+    assert world.holds.oldest_needed_position() is None
     world.hold("other")
     world.offsets.commit("U", "other", 0, 2)
-    assert world.holds.position() == 200
+    assert world.holds.oldest_needed_position() == 200
     world.hold("other", "-")
-    assert world.holds.position() is None
+    assert world.holds.oldest_needed_position() is None
 
 
 def test_what_is_or_would_be_lost_is_told_exactly() -> None:
@@ -80,9 +82,9 @@ def test_what_is_or_would_be_lost_is_told_exactly() -> None:
     world.hold("archive")
     world.offsets.commit("T", "archive", 0, 2)
     world.offsets.commit("T", "archive", 1, 9)
-    assert world.holds.lost() == [Lost("archive", "T", 0, 2, 4)]
-    assert world.holds.lost(650) == [Lost("archive", "T", 0, 2, 7)]
-    assert str(world.holds.lost()[0]) == "archive: T queue 0 offsets 2 to 3"
+    assert world.holds.losses() == [LostMessages("archive", "T", 0, 2, 4)]
+    assert world.holds.losses(650) == [LostMessages("archive", "T", 0, 2, 7)]
+    assert str(world.holds.losses()[0]) == "archive: T queue 0 offsets 2 to 3"
 
 
 def test_a_hold_is_true_or_false() -> None:

@@ -103,7 +103,7 @@ def test_a_pull_that_finds_something_is_answered_and_counted(world: PullWorld) -
     assert answer.pulled.message_count == 1
     assert answer.topic.topic_name == TOPIC
     assert answer.group.group_name == GROUP
-    assert world.offsets.pulled(TOPIC, GROUP, 0) == 1
+    assert world.offsets.pulled_offset(TOPIC, GROUP, 0) == 1
 
 
 @pytest.mark.parametrize(

@@ -63,20 +63,20 @@ def own(expression: str, kind: str | None = None) -> PullMessage:
 
 def test_a_pull_takes_the_subscription_of_its_group(world: World) -> None:
     world.join("A || B")
-    wanted = world.subscriptions.wanted(pull(sub_version=VERSION), GROUP)
+    wanted = world.subscriptions.find(pull(sub_version=VERSION), GROUP)
     assert wanted.tags == {string_hash("A"), string_hash("B")}
     assert wanted.matcher is None
 
 
 def test_a_pull_without_a_filter_wants_everything(world: World) -> None:
     world.join()
-    assert world.subscriptions.wanted(pull(), GROUP) is EVERYTHING
-    assert world.subscriptions.wanted(own("*"), GROUP) is EVERYTHING
+    assert world.subscriptions.find(pull(), GROUP) is EVERYTHING
+    assert world.subscriptions.find(own("*"), GROUP) is EVERYTHING
 
 
 def test_a_pull_may_bring_its_own_filter(world: World) -> None:
-    assert world.subscriptions.wanted(own("A"), GROUP).tags == {string_hash("A")}
-    wanted = world.subscriptions.wanted(own("a > 1", "SQL92"), GROUP)
+    assert world.subscriptions.find(own("A"), GROUP).tags == {string_hash("A")}
+    wanted = world.subscriptions.find(own("a > 1", "SQL92"), GROUP)
     assert wanted.matcher is not None
 
 
@@ -87,28 +87,28 @@ def test_a_filter_that_cannot_be_read_is_refused(
     world: World, expression: str, kind: str | None
 ) -> None:
     with pytest.raises(Fault) as raised:
-        world.subscriptions.wanted(own(expression, kind), GROUP)
+        world.subscriptions.find(own(expression, kind), GROUP)
     assert isinstance(raised.value, SubscriptionParseFailed) or kind == "CLASS"
 
 
 def test_a_pull_that_relies_on_a_subscription_needs_one(world: World) -> None:
     with pytest.raises(SubscriptionNotExist, match="send a heartbeat first"):
-        world.subscriptions.wanted(pull(), GROUP)
+        world.subscriptions.find(pull(), GROUP)
     world.join()
     other = PullMessage(consumer_group="g", topic="U", queue_id=0, queue_offset=0)
     with pytest.raises(SubscriptionNotExist, match="does not subscribe to U"):
-        world.subscriptions.wanted(other, GROUP)
+        world.subscriptions.find(other, GROUP)
     with pytest.raises(SubscriptionNotLatest, match="older than the pull"):
-        world.subscriptions.wanted(pull(sub_version=VERSION + 1), GROUP)
+        world.subscriptions.find(pull(sub_version=VERSION + 1), GROUP)
 
 
 def test_a_group_may_be_forbidden_to_broadcast_or_to_read(world: World) -> None:
     world.join(model="BROADCASTING")
     silent = GroupConfig(group_name="g", consume_broadcast_enable=False)
-    assert world.subscriptions.wanted(pull(), GROUP) is EVERYTHING
+    assert world.subscriptions.find(pull(), GROUP) is EVERYTHING
     with pytest.raises(NoPermission, match="broadcasting"):
-        world.subscriptions.wanted(pull(), silent)
+        world.subscriptions.find(pull(), silent)
     world.groups.update(GROUP)
     world.groups.forbid_reading("g", "T", forbidden=True)
     with pytest.raises(NoPermission, match="forbidden to read the topic T"):
-        world.subscriptions.wanted(pull(), GROUP)
+        world.subscriptions.find(pull(), GROUP)

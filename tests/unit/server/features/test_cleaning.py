@@ -79,7 +79,7 @@ class Needy(Feature):
 
 
 class Holds:
-    def position(self) -> Position | None:
+    def oldest_needed_position(self) -> Position | None:
         return Position(88)
 
 

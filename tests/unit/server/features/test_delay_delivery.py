@@ -71,7 +71,7 @@ class World:
         return future
 
     async def until_reached(self, level: int, offset: int) -> None:
-        await until(lambda: self.progress.reached(level) == offset)
+        await until(lambda: self.progress.next_offset(level) == offset)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

@@ -67,7 +67,7 @@ async def test_the_shape_of_bloom_filters() -> None:
         filters = Filters(table=FilterTable(clock=clock), unpack=decompress, resolve=named.text)
         feature = filter_feature(filters, named)
         feature.configure(*broker_settings(given))
-        filters.table.joined(
+        filters.table.update(
             "G", [Subscription(topic="T", sub_string="a > 1", expression_type=SQL92)]
         )
         found = (
@@ -94,7 +94,7 @@ async def test_named_filters_are_saved_soon_and_both_tables_shown() -> None:
     feature.configure(*broker_settings({"namedFilterEnable": "true"}))
     named.put("big", "body.total > 100")
     wanted = Subscription(topic="T", sub_string="MATCHES('big')", expression_type=SQL92)
-    filters.table.joined("G", [wanted])
+    filters.table.update("G", [wanted])
     assert feature.runtime_values() == {"consumerFilters": "1", "namedFilters": "1"}
     await until(lambda: b"body.total > 100" in named_file.data)
     running.cancel()

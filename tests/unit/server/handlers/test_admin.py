@@ -55,7 +55,7 @@ async def test_hostile_settings_change_nothing(
 
 
 async def test_runtime_information_is_all_numbers_that_tools_parse(world: World) -> None:
-    world.stats.stored([FakeMessage()])
+    world.stats.count_stored([FakeMessage()])
     world.clock.advance(90_061_000)
     values = decode_key_values((await world.call(Code.GET_BROKER_RUNTIME_INFO)).body)
     assert values["runtime"] == "[ 1 days, 1 hours, 1 minutes, 1 seconds ]"
@@ -89,7 +89,7 @@ async def test_an_unreadable_disk_is_no_reason_to_fail(
 
 
 async def test_statistics_by_name(world: World) -> None:
-    world.stats.stored([FakeMessage()])
+    world.stats.count_stored([FakeMessage()])
     fields = {"statsName": "TOPIC_PUT_NUMS", "statsKey": "T"}
     body = json_of(await world.call(Code.VIEW_BROKER_STATS_DATA, fields))
     assert isinstance(body, dict)

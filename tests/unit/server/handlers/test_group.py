@@ -74,7 +74,7 @@ async def test_an_unknown_group_is_refused_when_it_may_not_be_created(world: Wor
 async def test_deleting_a_group_keeps_its_offsets_unless_asked(world: World) -> None:
     world.groups.find_or_create("G")
     world.offsets.commit("T", "G", 0, 1)
-    world.stats.got("T", "G", 1, 1)
+    world.stats.count_get("T", "G", 1, 1)
     assert (await world.call(Code.DELETE_SUBSCRIPTIONGROUP, {"groupName": "G"})).code == 0
     assert world.groups.find("G") is None
     assert world.offsets.topics_of("G") == ["T"]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from rocketpost.broker.dedup.producers import ProducerTable
-from rocketpost.broker.dedup.service import OnceService
+from rocketpost.broker.dedup.service import DedupService
 from rocketpost.broker.dedup.unique_keys import KeyWindow
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.command import Command
@@ -34,7 +34,7 @@ async def no_news() -> None:
 class Stats:
     failures = 0
 
-    def put_failed(self) -> None:
+    def count_failed_put(self) -> None:
         self.failures += 1
 
 
@@ -91,7 +91,7 @@ class Sends(NamedTuple):
 
 
 def handler(store: Store, *, sync: bool, service: object = None) -> Sends:
-    once = OnceService(
+    once = DedupService(
         producers=ProducerTable(),
         keys=KeyWindow(clock=FakeClock()),
         records=store,  # type: ignore[arg-type]

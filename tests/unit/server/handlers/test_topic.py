@@ -141,7 +141,7 @@ async def test_deleting_takes_queues_and_offsets_along(world: World) -> None:
     world.add_topic("T")
     world.store.table["T", 0] = FakeQueue("T", [1])
     world.offsets.commit("T", "G", 0, 1)
-    world.stats.got("T", "G", 1, 1)
+    world.stats.count_get("T", "G", 1, 1)
     for _ in range(2):  # the second time there is nothing left, which is as good
         response = await world.call(Code.DELETE_TOPIC_IN_BROKER, {"topic": "T"})
         assert response.code == 0
