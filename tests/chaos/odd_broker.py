@@ -29,7 +29,7 @@ from rocketpost.server.__main__ import servers
 from rocketpost.server.writer.acknowledgement_rules import Written
 from rocketpost.server.writer.log_writer import LogWriter
 from rocketpost.store.checkpointer import Checkpointer
-from rocketpost.store.deleted_topics import DroppedTopics
+from rocketpost.store.deleted_topics import DeletedTopics
 from rocketpost.store.dispatch import Dispatcher
 from rocketpost.store.files import RealFiles
 from rocketpost.store.message_store import MessageStore
@@ -113,12 +113,12 @@ def tables_not_synced() -> None:
 
 def deletion_not_saved() -> None:
     """Acknowledge the deletion of a topic without writing it down."""
-    DroppedTopics.save_blocking = lambda self: None  # type: ignore[method-assign]
+    DeletedTopics.save_blocking = lambda self: None  # type: ignore[method-assign]
 
 
 def offsets_start_over() -> None:
     """Count a topic that is made again from 0."""
-    DroppedTopics.next_offset = lambda self, topic, queue_id: 0  # type: ignore[method-assign]
+    DeletedTopics.next_offset = lambda self, topic, queue_id: 0  # type: ignore[method-assign]
 
 
 def checkpoint_runs_ahead() -> None:

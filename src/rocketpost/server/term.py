@@ -41,7 +41,7 @@ from rocketpost.server.features.transaction import TransactionFeature
 from rocketpost.server.name_servers.announcing import Announcing
 from rocketpost.server.routes.follower_refusals import follower_routes
 from rocketpost.server.routes.route import Route
-from rocketpost.server.writer.log_writer import CommitThenDrop
+from rocketpost.server.writer.log_writer import CommitThenDelete
 from rocketpost.store.timer.store import TimerStore
 from rocketpost.transport.connection import Connection
 
@@ -220,7 +220,7 @@ class LeaderTerm(_OfficeTerm):
             AdministrationFeature(
                 context,
                 features=self.features,
-                dropper=CommitThenDrop(self._sends.writer, context.store),
+                deleter=CommitThenDelete(self._sends.writer, context.store),
                 clean=cleaning.clean_now,
                 wait_registered=self.registration.wait_registered,
             ),
@@ -353,7 +353,7 @@ class FollowerTerm(_OfficeTerm):
             AdministrationFeature(
                 context,
                 features=self.features,
-                dropper=context.store,
+                deleter=context.store,
                 clean=_nothing_to_clean,
                 wait_registered=self.registration.wait_registered,
             ),

@@ -24,7 +24,7 @@ from rocketpost.errors import CorruptRecord
 from rocketpost.kernel.record_scan import Entry
 from rocketpost.model import sysflag
 from rocketpost.model.names import SCHEDULE_TOPIC
-from rocketpost.store.deleted_topics import DroppedTopics
+from rocketpost.store.deleted_topics import DeletedTopics
 from rocketpost.store.layout import is_queue
 
 NOT_IN_QUEUE: Final = sysflag.TRANSACTION_PREPARED
@@ -53,12 +53,12 @@ class ApplyRules:
 
     Args:
         delays_ms: Delay of each level of the schedule topic.
-        drops: Deleted topics.
+        deleted_topics: Deleted topics.
     """
 
-    def __init__(self, *, delays_ms: tuple[int, ...], drops: DroppedTopics) -> None:
+    def __init__(self, *, delays_ms: tuple[int, ...], deleted_topics: DeletedTopics) -> None:
         self._delays_ms = delays_ms
-        self._drops = drops
+        self._deleted_topics = deleted_topics
 
     def effects_of(self, entry: Entry, data: bytes | memoryview, at: int) -> Effects:
         """Return the effects of the record at byte ``at`` of ``data``."""
@@ -67,7 +67,7 @@ class ApplyRules:
         if topic == SCHEDULE_TOPIC and is_in_queue:
             record = data[at : at + size]
             tags_code = code_of_record(record, topic, tags_code, store_ms, self._delays_ms)
-        is_deleted = position < self._drops.position(topic)
+        is_deleted = position < self._deleted_topics.position(topic)
         return Effects(is_in_queue, is_deleted, tags_code, indexed_keys(sys_flag, keys))
 
 

@@ -53,7 +53,7 @@ class Checkpointer:
         index: KeyIndex | None,
         flusher: Flusher,
         dispatcher: Dispatcher,
-        save_drops: Callable[[], None],
+        save_deletions: Callable[[], None],
         damage: DamageRegister,
         extent: ExtentKeeper,
         on_trouble: Callable[[str | None], None],
@@ -68,7 +68,7 @@ class Checkpointer:
         self._index = index
         self._flusher = flusher
         self._dispatcher = dispatcher
-        self._save_drops = save_drops
+        self._save_deletions = save_deletions
         self._damage = damage
         self._extent = extent
         self._on_trouble = on_trouble
@@ -140,7 +140,7 @@ class Checkpointer:
         mark = self._dispatcher.mark
         # The mark no longer counts the queues of deleted topics. Unless the deletions are saved, a
         # restart would know neither of those queues nor of their last offsets.
-        self._save_drops()
+        self._save_deletions()
         self._damage.save_blocking()
         self._flusher.flush_blocking()
         for queue in self._queues:

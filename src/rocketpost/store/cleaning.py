@@ -17,7 +17,7 @@ from typing import Final
 
 from rocketpost.model.ids import Position
 from rocketpost.store.config import StoreConfig
-from rocketpost.store.deleted_topics import DroppedTopics
+from rocketpost.store.deleted_topics import DeletedTopics
 from rocketpost.store.descriptors import cache_count_max
 from rocketpost.store.files import FileSystem
 from rocketpost.store.index.key_index import KeyIndex
@@ -46,7 +46,7 @@ class Cleaning:
         segments: SegmentedLog,
         queues: QueueTable,
         index: KeyIndex | None,
-        drops: DroppedTopics,
+        deleted_topics: DeletedTopics,
         damage: DamageRegister,
         save_extent: Callable[[], None],
         safe_position: Callable[[], int],
@@ -58,7 +58,7 @@ class Cleaning:
         self._segments = segments
         self._queues = queues
         self._index = index
-        self._drops = drops
+        self._deleted_topics = deleted_topics
         self._damage = damage
         self._save_extent = save_extent
         self._safe_position = safe_position
@@ -149,8 +149,10 @@ class Cleaning:
         first = self._segments.first
         if first is not None:
             for queue in self._untrimmed[-count_max:]:
-                if not queue.dropped:
-                    expired = queue.raise_first(max(first.start, self._drops.position(queue.topic)))
+                if not queue.is_deleted:
+                    expired = queue.raise_first(
+                        max(first.start, self._deleted_topics.position(queue.topic))
+                    )
                     self._doomed += expired
         del self._untrimmed[-count_max:]
         return bool(self._untrimmed)

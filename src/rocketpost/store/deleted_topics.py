@@ -31,7 +31,7 @@ COUNTED_MAX: Final = 10_000
 """Largest number of deletions remembered after their last record has expired."""
 
 
-class DroppedTopic(msgspec.Struct):
+class DeletedTopic(msgspec.Struct):
     """One deletion."""
 
     position: int
@@ -40,7 +40,7 @@ class DroppedTopic(msgspec.Struct):
 
 class _File(msgspec.Struct):
     serial: int = 0
-    topics: dict[str, DroppedTopic] = {}
+    topics: dict[str, DeletedTopic] = {}
     crc: int | None = None
     """CRC-32 of the rest, to detect a changed digit. None in a file of an earlier version."""
 
@@ -55,13 +55,13 @@ def _decode(data: bytes) -> _File:
     return stored
 
 
-class DroppedTopics:
+class DeletedTopics:
     """The deletions that still matter. The loop thread changes them; any thread saves them."""
 
     def __init__(self, files: FileSystem, path: str) -> None:
         self._files = files
         self._path = path
-        self._by_topic: dict[str, DroppedTopic] = {}
+        self._by_topic: dict[str, DeletedTopic] = {}
         self.serial = 0
         """Number of the latest deletion."""
         self.is_changed = False
@@ -137,29 +137,29 @@ class DroppedTopics:
     def add(self, topic: str, position: int, next_offsets: dict[int, int], *, serial: int) -> None:
         """Note that ``topic`` was deleted when the log ended at ``position``."""
         self.serial = max(self.serial, serial)
-        dropped = self._by_topic.pop(topic, None) or DroppedTopic(0, {})
-        dropped.position = max(dropped.position, position)
-        self._by_topic[topic] = dropped
+        deletion = self._by_topic.pop(topic, None) or DeletedTopic(0, {})
+        deletion.position = max(deletion.position, position)
+        self._by_topic[topic] = deletion
         self.is_changed = True
         for queue_id, offset in next_offsets.items():
             self.raise_next(topic, queue_id, offset)
 
     def raise_next(self, topic: str, queue_id: int, offset: int) -> None:
         """Note that offsets below ``offset`` of a deleted queue were assigned."""
-        dropped = self._by_topic[topic]
-        if offset > dropped.next.get(queue_id, 0):
-            dropped.next[queue_id] = offset
+        deletion = self._by_topic[topic]
+        if offset > deletion.next.get(queue_id, 0):
+            deletion.next[queue_id] = offset
             self.is_changed = True
 
     def position(self, topic: str) -> int:
         """Return the position before which the topic's records are dead; 0 if never deleted."""
-        dropped = self._by_topic.get(topic)
-        return dropped.position if dropped is not None else 0
+        deletion = self._by_topic.get(topic)
+        return deletion.position if deletion is not None else 0
 
     def next_offset(self, topic: str, queue_id: int) -> int:
         """Return the first offset of a queue that is created now."""
-        dropped = self._by_topic.get(topic)
-        return dropped.next.get(queue_id, 0) if dropped is not None else 0
+        deletion = self._by_topic.get(topic)
+        return deletion.next.get(queue_id, 0) if deletion is not None else 0
 
     def settle(self, first: int, end: int) -> None:
         """Adjust the deletions to a recovered log [``first``, ``end``).
@@ -168,11 +168,11 @@ class DroppedTopics:
         positions and must not count as dead. A deletion before the start hides no record any more,
         but still sets the next offsets; only the latest of those are kept.
         """
-        old = [topic for topic, dropped in self._by_topic.items() if dropped.position <= first]
+        old = [topic for topic, deletion in self._by_topic.items() if deletion.position <= first]
         for topic in old[: max(0, len(old) - COUNTED_MAX)]:
             del self._by_topic[topic]
             self.is_changed = True
-        for dropped in self._by_topic.values():
-            if dropped.position > end:
-                dropped.position = end
+        for deletion in self._by_topic.values():
+            if deletion.position > end:
+                deletion.position = end
                 self.is_changed = True

@@ -128,7 +128,7 @@ class Dispatcher:
         return int(self.pending[count - 1].end) if count else int(self.position)
 
     def refresh_mark(self) -> None:
-        """Set a new mark after queues were dropped."""
+        """Set a new mark after queues were deleted."""
         self._leave_mark(0)
 
     def forget_from(self, position: int) -> None:
@@ -168,7 +168,7 @@ class Dispatcher:
             return self._put_hidden(batch)
         hidden = 0
         for position, size, queue_offset, _, _, _, tags_code, _, queue in batch:
-            if queue is None or queue.dropped:
+            if queue is None or queue.is_deleted:
                 hidden += 1
             else:
                 queue.put(queue_offset, position, size, tags_code)
@@ -176,11 +176,13 @@ class Dispatcher:
             self._put_index_all(self._index, batch)
         if not hidden:
             return batch
-        return [entry for entry in batch if entry.queue is not None and not entry.queue.dropped]
+        return [entry for entry in batch if entry.queue is not None and not entry.queue.is_deleted]
 
     def _put_hidden(self, batch: list[Appended]) -> list[Appended]:
         """Do the same as :meth:`_put` for waiting records of a recovered log with gaps."""
-        visible = [entry for entry in batch if entry.queue is not None and not entry.queue.dropped]
+        visible = [
+            entry for entry in batch if entry.queue is not None and not entry.queue.is_deleted
+        ]
         for entry in visible:
             assert entry.queue is not None
             _fill(entry.queue, entry.queue_offset)
@@ -192,7 +194,7 @@ class Dispatcher:
     def _count_hidden(self) -> None:
         if self.position >= self._hidden_end:
             for queue, next_offset in self._hidden_next:
-                if not queue.dropped:
+                if not queue.is_deleted:
                     _fill(queue, next_offset)
             self._hidden_end = 0
             self._hidden_next = []

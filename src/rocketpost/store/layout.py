@@ -44,11 +44,11 @@ class Layout:
         self.allocating = posixpath.join(self.commit_log, "allocating")
         self.log_lock = posixpath.join(self.allocating, LOG_LOCK_NAME)
         self.consume_queues = posixpath.join(root, "consumequeue")
-        self.dropped = posixpath.join(root, "dropped")
+        self.deleted_queues = posixpath.join(root, "dropped")
         self.index = posixpath.join(root, "index")
         self.config = posixpath.join(root, "config")
         self.known = posixpath.join(self.config, KNOWN_NAME)
-        self.dropped_topics = posixpath.join(self.config, "droppedTopics.json")
+        self.deleted_topics = posixpath.join(self.config, "droppedTopics.json")
         self.producer_state = posixpath.join(self.config, "producerState.json")
         self.checkpoint = posixpath.join(root, "checkpoint")
         self.abort = posixpath.join(root, "abort")
@@ -82,12 +82,12 @@ class Layout:
         """Return the directory of one queue."""
         return posixpath.join(self.consume_queues, topic, str(queue_id))
 
-    def dropped_topic(self, topic: str, position: int, serial: int) -> str:
+    def deleted_topic(self, topic: str, position: int, serial: int) -> str:
         """Return the directory to which the queues of a topic deleted at ``position`` move."""
-        return posixpath.join(self.dropped, f"{serial}-{position}-{topic}")
+        return posixpath.join(self.deleted_queues, f"{serial}-{position}-{topic}")
 
 
-def parse_dropped_topic(name: str) -> tuple[str, int, int] | None:
+def parse_deleted_topic(name: str) -> tuple[str, int, int] | None:
     """Return topic, position and serial in the name of a directory of ``dropped``, or None."""
     serial, _, rest = name.partition("-")
     position, _, topic = rest.partition("-")

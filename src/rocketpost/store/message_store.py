@@ -27,7 +27,7 @@ from rocketpost.store.integrity.read_check import Unit
 from rocketpost.store.parts import StoreParts
 from rocketpost.store.queue.consume_queue import ConsumeQueue
 from rocketpost.store.replica.truncation import Truncation
-from rocketpost.store.topic_deletion import DroppedQueues
+from rocketpost.store.topic_deletion import QueueDeletion
 
 logger = logging.getLogger(__name__)
 
@@ -291,22 +291,22 @@ class MessageStore:
         """Ask the flusher thread to make committed messages durable now."""
         self._flusher.request()
 
-    def drop_queues(self, topic: str) -> DroppedQueues:
-        """Drop the queues of a deleted topic; its messages can no longer be read by queue.
+    def delete_queues(self, topic: str) -> QueueDeletion:
+        """Delete the queues of a topic; its messages can no longer be read by queue.
 
         Takes effect at once; the caller then runs ``finish_blocking`` in a thread. Queues created
         again under this name continue their offsets, so that no offset ever means two messages.
 
         Raises:
-            StoreError: Messages appended before cannot be committed; nothing was dropped.
+            StoreError: Messages appended before cannot be committed; nothing was deleted.
         """
         position = self.commit()
         try:
-            self.queues.drop(topic, position)
+            self.queues.delete(topic, position)
         except OSError as error:
             raise StoreError(f"the queues of {topic} cannot be moved: {error.strerror}") from error
         self._dispatcher.refresh_mark()
-        return DroppedQueues(self._parts.deletions, checkpoint=self._checkpointer.save_blocking)
+        return QueueDeletion(self._parts.topic_deleter, checkpoint=self._checkpointer.save_blocking)
 
     # -- reading
 
@@ -434,9 +434,9 @@ class MessageStore:
         """Make queues, index and checkpoint durable now. Any thread."""
         self._checkpointer.save_blocking()
 
-    def unlink_dropped_blocking(self) -> None:
+    def unlink_deleted_blocking(self) -> None:
         """Unlink the queue files of deleted topics. Any thread."""
-        self._parts.deletions.unlink_blocking()
+        self._parts.topic_deleter.unlink_blocking()
 
     def close_blocking(self) -> None:
         """Stop cleanly: everything on disk, checkpoint exact, nothing left to recover.

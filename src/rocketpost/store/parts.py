@@ -14,7 +14,7 @@ from rocketpost.store.checkpoint import load_checkpoint_blocking
 from rocketpost.store.checkpointer import Checkpointer
 from rocketpost.store.cleaning import Cleaning
 from rocketpost.store.config import StoreConfig
-from rocketpost.store.deleted_topics import DroppedTopics
+from rocketpost.store.deleted_topics import DeletedTopics
 from rocketpost.store.dispatch import Dispatcher
 from rocketpost.store.files import FileSystem
 from rocketpost.store.index.key_index import KeyIndex
@@ -35,7 +35,7 @@ from rocketpost.store.replica.raw_append import RawAppender, RawChunk
 from rocketpost.store.replica.truncation import TruncationFile, cut_log_blocking
 from rocketpost.store.replica.visibility import find_border, hide_from
 from rocketpost.store.store_lock import StoreLock
-from rocketpost.store.topic_deletion import Dropping
+from rocketpost.store.topic_deletion import TopicDeleter
 
 logger = logging.getLogger(__name__)
 
@@ -72,11 +72,14 @@ class StoreParts:
             long_topics=config.long_topics,
             append_checksum=config.append_checksum,
         )
-        self.drops = DroppedTopics(files, self.layout.dropped_topics)
+        self.deleted_topics = DeletedTopics(files, self.layout.deleted_topics)
         self.damage = DamageRegister(files, self.layout.damage)
         self.queue_files = QueueFiles(files, file_bytes=config.queue_file_bytes)
         self.queues = QueueTable(
-            self.layout, self.queue_files, self.drops, store_time=self.commit_log.store_time
+            self.layout,
+            self.queue_files,
+            self.deleted_topics,
+            store_time=self.commit_log.store_time,
         )
         self.index = KeyIndex(self.layout.index, config, files) if config.index_enabled else None
         self.dispatcher = Dispatcher(self.queues, self.index)
@@ -84,7 +87,7 @@ class StoreParts:
             commit_log=self.commit_log,
             segments=self.segments,
             queues=self.queues,
-            drops=self.drops,
+            deleted_topics=self.deleted_topics,
             dispatcher=self.dispatcher,
             delays_ms=parse_delay_levels(config.delay_levels),
             require_checksum=config.require_checksum,
@@ -101,7 +104,7 @@ class StoreParts:
             commit_log=self.commit_log,
             segments=self.segments,
             queues=self.queues,
-            drops=self.drops,
+            deleted_topics=self.deleted_topics,
             damage=self.damage,
             dispatcher=self.dispatcher,
             durable=lambda: self.flusher.durable,
@@ -114,7 +117,7 @@ class StoreParts:
             on_durable=self._note_durable_from_thread,
             on_broken=self.readiness.break_from_thread,
         )
-        self.deletions = Dropping(files, self.layout.dropped, self.drops)
+        self.topic_deleter = TopicDeleter(files, self.layout.deleted_queues, self.deleted_topics)
         self.checkpointer = Checkpointer(
             config,
             self.layout,
@@ -124,7 +127,7 @@ class StoreParts:
             index=self.index,
             flusher=self.flusher,
             dispatcher=self.dispatcher,
-            save_drops=self.deletions.save_blocking,
+            save_deletions=self.topic_deleter.save_blocking,
             damage=self.damage,
             extent=self.extent,
             on_trouble=self.readiness.set_trouble,
@@ -137,7 +140,7 @@ class StoreParts:
             segments=self.segments,
             queues=self.queues,
             index=self.index,
-            drops=self.drops,
+            deleted_topics=self.deleted_topics,
             damage=self.damage,
             save_extent=lambda: self.extent.save_blocking(self.flusher.durable),
             safe_position=lambda: min(self.flusher.durable, self.checkpointer.saved_position),
@@ -230,7 +233,7 @@ class StoreParts:
             cut_log_blocking(self.segments, self._cut)
             if extent is not None:
                 extent = extent._replace(durable=min(extent.durable, self._cut))
-        self.drops.load_blocking()
+        self.deleted_topics.load_blocking()
         self.damage.load_blocking()
         found = Found(
             checkpoint=load_checkpoint_blocking(self._files, self.layout.checkpoint),
@@ -246,7 +249,7 @@ class StoreParts:
             segments=self.segments,
             queues=self.queues,
             index=self.index,
-            drops=self.drops,
+            deleted_topics=self.deleted_topics,
             damage=self.damage,
             found=found,
             cut_tails=self.layout.cut_tails,
@@ -255,7 +258,7 @@ class StoreParts:
 
     def _start(self, recovered: Recovered) -> None:
         self.lock.mark_open_blocking()
-        self.deletions.unlink_blocking()
+        self.topic_deleter.unlink_blocking()
         self.allocator.start()
         self.commit_log.start_at(recovered.end)
         self.integrity.check.start_at(recovered.end)

@@ -10,30 +10,30 @@ import threading
 from collections.abc import Callable
 
 from rocketpost.errors import StoreBroken
-from rocketpost.store.deleted_topics import DroppedTopics
+from rocketpost.store.deleted_topics import DeletedTopics
 from rocketpost.store.files import FileSystem
 
 logger = logging.getLogger(__name__)
 
 
-class Dropping:
+class TopicDeleter:
     """Saves deletions and unlinks the files. Thread-safe: one call at a time.
 
     Args:
         directory: The directory to which the queues of deleted topics were moved.
     """
 
-    def __init__(self, files: FileSystem, directory: str, drops: DroppedTopics) -> None:
+    def __init__(self, files: FileSystem, directory: str, deleted_topics: DeletedTopics) -> None:
         self._files = files
         self._directory = directory
-        self._drops = drops
+        self._deleted_topics = deleted_topics
         self._lock = threading.Lock()
 
     def save_blocking(self) -> None:
         """Make deletions durable, if there are new ones."""
         with self._lock:
-            if self._drops.is_changed:
-                self._drops.save_blocking()
+            if self._deleted_topics.is_changed:
+                self._deleted_topics.save_blocking()
 
     def unlink_blocking(self) -> None:
         """Unlink the queue files of deleted topics."""
@@ -52,23 +52,23 @@ class Dropping:
         self._files.rmdir(path)
 
 
-class DroppedQueues:
-    """The rest of the work on disk after ``MessageStore.drop_queues``.
+class QueueDeletion:
+    """The rest of the work on disk after ``MessageStore.delete_queues``.
 
     Args:
         checkpoint: Saves queues, index and checkpoint.
     """
 
-    def __init__(self, dropping: Dropping, *, checkpoint: Callable[[], None]) -> None:
-        self._dropping = dropping
+    def __init__(self, deleter: TopicDeleter, *, checkpoint: Callable[[], None]) -> None:
+        self._deleter = deleter
         self._checkpoint = checkpoint
 
     def finish_blocking(self) -> None:
         """Make the deletion durable, then unlink the files. Until then a crash undoes it."""
-        self._dropping.save_blocking()
-        self._dropping.unlink_blocking()
+        self._deleter.save_blocking()
+        self._deleter.unlink_blocking()
         try:
-            # A checkpoint that counts dropped queues makes a restart read the whole log.
+            # A checkpoint that counts deleted queues makes a restart read the whole log.
             self._checkpoint()
         except (OSError, StoreBroken) as error:
             logger.warning("checkpoint not moved after a deletion reason=%s", error)

@@ -97,8 +97,8 @@ OUTCOMES: dict[str, dict[str, set[str]]] = {
         ("index-progress", "checkpoint", "extent", "lock", "log lock", "abort", "damage"),
         dict.fromkeys(HARMS, SAFE),
     ),
-    "dropped topics": dict.fromkeys(HARMS, SAFE),
-    "copy of dropped topics": dict.fromkeys(HARMS, SAFE),
+    "deleted topics": dict.fromkeys(HARMS, SAFE),
+    "copy of deleted topics": dict.fromkeys(HARMS, SAFE),
 }
 
 
@@ -115,7 +115,7 @@ def base(stop: str) -> Base:
     world = World(config=small())
     world.open()
     send(world, rng, 12)
-    world.drop("topic1")
+    world.delete("topic1")
     send(world, rng, 12)
     # A message that is damaged already, so that there is a list of damage.
     victim = world.sent[-1]
@@ -171,9 +171,9 @@ def file_of(kind: str, world: World) -> str:
             return files[0 if kind.startswith("first") else -1]
         case "log lock":
             return "/store/commitlog/allocating/lock"
-        case "dropped topics":
+        case "deleted topics":
             return "/store/config/droppedTopics.json"
-        case "copy of dropped topics":
+        case "copy of deleted topics":
             return "/store/config/droppedTopics.json.bak"
         case "damage":
             return "/store/damage.json"

@@ -29,7 +29,7 @@ SEEDS = range(40)
 
 def power_cuts(seed: int) -> None:
     config = small(queue_file_bytes=20_000)  # queue files of many pages
-    test_power_cut.cuts_between_calls(World(config=config), random.Random(seed), drops=False)
+    test_power_cut.cuts_between_calls(World(config=config), random.Random(seed), deletes=False)
 
 
 def full_disk(seed: int) -> None:

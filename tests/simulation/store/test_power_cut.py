@@ -9,10 +9,10 @@ from rocketpost.store.config import FlushMode
 from .world import PowerCut, World, small
 
 
-def work(world: World, rng: random.Random, rounds: int, *, drops: bool = True) -> None:
+def work(world: World, rng: random.Random, rounds: int, *, deletes: bool = True) -> None:
     """Do what a broker does all day, in an order that the seed chooses."""
     for _ in range(rounds):
-        match rng.randrange(16 if drops else 15):
+        match rng.randrange(16 if deletes else 15):
             case 0 | 1 | 2 | 3 | 4 | 5 | 6:
                 world.send(rng, rng.choice([1, 1, 2, 5, 20]))
             case 7 | 8 | 9 | 10:
@@ -22,7 +22,7 @@ def work(world: World, rng: random.Random, rounds: int, *, drops: bool = True) -
             case 14:
                 world.clean()
             case 15:
-                world.drop(f"topic{rng.randrange(2)}")
+                world.delete(f"topic{rng.randrange(2)}")
 
 
 def cut_at(world: World, call: int) -> None:
@@ -33,11 +33,11 @@ def cut_at(world: World, call: int) -> None:
     world.disk.fault = fault
 
 
-def cuts_between_calls(world: World, rng: random.Random, *, drops: bool = True) -> None:
+def cuts_between_calls(world: World, rng: random.Random, *, deletes: bool = True) -> None:
     for _ in range(8):
         world.open()
         world.check()
-        work(world, rng, rng.randrange(12), drops=drops)
+        work(world, rng, rng.randrange(12), deletes=deletes)
         if rng.random() < 0.2:
             world.kill()
         elif rng.random() < 0.2:
@@ -49,13 +49,13 @@ def cuts_between_calls(world: World, rng: random.Random, *, drops: bool = True) 
     world.check()
 
 
-def cuts_inside_calls(world: World, rng: random.Random, *, drops: bool = True) -> None:
+def cuts_inside_calls(world: World, rng: random.Random, *, deletes: bool = True) -> None:
     for _ in range(12):
         cut_at(world, world.disk.calls + rng.randrange(1, 250))
         try:
             world.open()
             world.check()
-            work(world, rng, 30, drops=drops)
+            work(world, rng, 30, deletes=deletes)
             world.close()
         except PowerCut:
             world.disk.fault = None
@@ -80,7 +80,7 @@ def test_power_cuts_without_acknowledgement_waiting_for_the_disk(
     for _ in range(8):
         world.open()
         world.check()
-        work(world, rng, rng.randrange(12), drops=False)
+        work(world, rng, rng.randrange(12), deletes=False)
         world.lose_power(rng)
         for message in world.sent:
             message.is_seen = False  # it was shown before it was durable, as the mode has it

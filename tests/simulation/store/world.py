@@ -75,7 +75,7 @@ class Sent:
     queue_offset: int = -1
     is_acked: bool = False
     is_seen: bool = False  # a consumer may have read it
-    may_be_gone: bool = False  # its topic was dropped, but that need not be on disk
+    may_be_gone: bool = False  # its topic was deleted, but that need not be on disk
     is_gone: bool = False
 
 
@@ -202,12 +202,12 @@ class World:
             pass
         cleaning.unlink_blocking()
 
-    def drop(self, topic: str) -> None:
+    def delete(self, topic: str) -> None:
         """Delete a topic's queues; certain only when it is finished."""
         doomed = [message for message in self.sent if message.topic == topic]
         for message in doomed:
             message.may_be_gone = True
-        self.running.drop_queues(topic).finish_blocking()
+        self.running.delete_queues(topic).finish_blocking()
         for message in doomed:
             message.is_gone = True
 

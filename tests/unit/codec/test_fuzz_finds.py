@@ -27,7 +27,7 @@ from rocketpost.model.route import MessageQueue, QueueData, TopicRoute
 from rocketpost.server.settings.live_config import decode_overrides
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.draft import Draft
-from rocketpost.store.layout import parse_dropped_topic, parse_file_name, parse_queue_id
+from rocketpost.store.layout import parse_deleted_topic, parse_file_name, parse_queue_id
 from rocketpost.store.message_store import MessageStore
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -185,7 +185,7 @@ async def test_a_broker_without_addresses_is_nobody() -> None:
 def test_other_digits_name_no_file(name: str) -> None:
     assert parse_file_name(name) is None
     assert parse_queue_id(name) is None
-    assert parse_dropped_topic(f"{name}-1-T") is None or name.isdecimal()
+    assert parse_deleted_topic(f"{name}-1-T") is None or name.isdecimal()
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from rocketpost.model import sysflag
 from rocketpost.model.delay_levels import parse_delay_levels
 from rocketpost.model.names import SCHEDULE_TOPIC
 from rocketpost.store.apply import ApplyRules, is_possible, schedule_code
-from rocketpost.store.deleted_topics import DroppedTopics
+from rocketpost.store.deleted_topics import DeletedTopics
 from rocketpost.store.files import RealFiles
 
 from .conftest import Opener, draft
@@ -50,7 +50,7 @@ def test_a_draft_and_its_record_have_the_same_effects(
     [entry], _, _ = scan_records(data, 0, 0, count_max=2)
     rules = ApplyRules(
         delays_ms=parse_delay_levels(store.config.delay_levels),
-        drops=DroppedTopics(RealFiles(), "/nowhere"),
+        deleted_topics=DeletedTopics(RealFiles(), "/nowhere"),
     )
     effects = rules.effects_of(entry, data, 0)
     assert effects.is_in_queue == (appended.queue is not None)
@@ -65,9 +65,9 @@ def test_a_draft_and_its_record_have_the_same_effects(
 
 
 def test_records_before_a_deletion_are_deleted() -> None:
-    drops = DroppedTopics(RealFiles(), "/nowhere")
-    drops.add("TopicA", 500, {}, serial=1)
-    rules = ApplyRules(delays_ms=(), drops=drops)
+    deleted_topics = DeletedTopics(RealFiles(), "/nowhere")
+    deleted_topics.add("TopicA", 500, {}, serial=1)
+    rules = ApplyRules(delays_ms=(), deleted_topics=deleted_topics)
     for position, is_deleted in ((499, True), (500, False)):
         entry = (position, 100, "TopicA", 0, 0, 0, 1, 0, ())
         assert rules.effects_of(entry, b"", 0).is_deleted == is_deleted

@@ -131,13 +131,13 @@ def test_a_disk_nearly_full_refuses_appends(
     assert caplog.messages[1:] == ["messages are accepted again: disk_used=20%"]
 
 
-def test_a_topic_dropped_while_queues_are_trimmed_is_left_alone(opener: Opener) -> None:
+def test_a_topic_deleted_while_queues_are_trimmed_is_left_alone(opener: Opener) -> None:
     store = opener()
     fill(store)
     store.save_blocking()
     age(opener, 1)
     store.cleaning.forget(store.cleaning.plan_blocking(now_ms=opener.clock.ms, hour=4))
-    store.drop_queues("TopicA").finish_blocking()
+    store.delete_queues("TopicA").finish_blocking()
     assert not store.cleaning.trim_queues()
     store.cleaning.unlink_blocking()
 

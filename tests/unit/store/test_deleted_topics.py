@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rocketpost.errors import StoreError
-from rocketpost.store.deleted_topics import DroppedTopics
+from rocketpost.store.deleted_topics import DeletedTopics
 from rocketpost.store.files import RealFiles
 
 from .conftest import Opener, draft
@@ -19,16 +19,16 @@ def write(opener: Opener, store: object, *texts: bytes, topic: str = "TopicA") -
     store.confirm(store.commit())  # type: ignore[attr-defined]
 
 
-def test_a_dropped_topic_is_gone_at_once_and_its_files_soon(opener: Opener) -> None:
+def test_a_deleted_topic_is_gone_at_once_and_its_files_soon(opener: Opener) -> None:
     store = opener()
     write(opener, store, *[b"%d" % number for number in range(150)])
     write(opener, store, b"other", topic="TopicB")
-    drop = store.drop_queues("TopicA")
+    deletion = store.delete_queues("TopicA")
     assert store.queue("TopicA", 0) is None
     assert bodies(store, "TopicB") == [b"other"]
     assert not (opener.root / "consumequeue" / "TopicA").exists()
     assert list((opener.root / "dropped").iterdir())
-    drop.finish_blocking()
+    deletion.finish_blocking()
     assert not list((opener.root / "dropped").iterdir())
 
 
@@ -40,15 +40,15 @@ def test_a_topic_made_again_shows_only_its_own_messages(
 ) -> None:
     store = opener()
     write(opener, store, *[b"old%d" % number for number in range(120)])
-    drop = store.drop_queues("TopicA")
+    deletion = store.delete_queues("TopicA")
     if finished:
-        drop.finish_blocking()
+        deletion.finish_blocking()
     again = store.append(draft(b"new"))
     assert again.queue_offset == 120
     store.confirm(store.commit())
     assert bodies(store) == [b"new"]
     if not finished:
-        drop.finish_blocking()
+        deletion.finish_blocking()
     store.close_blocking() if end == "close" else opener.crash(store)
     if gone == "consumequeue":
         shutil.rmtree(opener.root / "consumequeue")
@@ -62,7 +62,7 @@ def test_a_topic_made_again_shows_only_its_own_messages(
 def test_a_topic_not_made_again_stays_gone_after_a_crash(opener: Opener) -> None:
     store = opener()
     write(opener, store, b"old")
-    store.drop_queues("TopicA").finish_blocking()
+    store.delete_queues("TopicA").finish_blocking()
     opener.crash(store)
     shutil.rmtree(opener.root / "consumequeue", ignore_errors=True)
     store = opener()
@@ -73,7 +73,7 @@ def test_a_topic_not_made_again_stays_gone_after_a_crash(opener: Opener) -> None
 def test_a_checkpoint_does_not_outrun_a_deletion(opener: Opener) -> None:
     store = opener()
     write(opener, store, b"old")
-    store.drop_queues("TopicA")  # its one entry is in no file, so there is nothing to move aside
+    store.delete_queues("TopicA")  # its one entry is in no file, so there is nothing to move aside
     store.save_blocking()
     opener.crash(store)
     store = opener()
@@ -84,7 +84,7 @@ def test_a_checkpoint_does_not_outrun_a_deletion(opener: Opener) -> None:
 def test_a_deletion_that_moved_nothing_yet_is_undone_by_a_crash(opener: Opener) -> None:
     store = opener()
     write(opener, store, b"old")
-    store.drop_queues("TopicA")
+    store.delete_queues("TopicA")
     opener.crash(store)
     assert bodies(opener()) == [b"old"]
 
@@ -98,7 +98,7 @@ def test_a_deletion_that_moved_the_files_is_finished_after_a_crash(
         write(opener, store, b"old")
         if number == saved:
             store.save_blocking()
-    store.drop_queues("TopicA")
+    store.delete_queues("TopicA")
     opener.crash(store)
     (opener.root / "dropped" / "not a deletion").mkdir()
     shutil.copytree(opener.root / "dropped", opener.root / "kept")
@@ -111,24 +111,24 @@ def test_a_deletion_that_moved_the_files_is_finished_after_a_crash(
     assert bodies(opener()) == [b"new"]
 
 
-def test_a_topic_dropped_twice_goes_on_counting(opener: Opener) -> None:
+def test_a_topic_deleted_twice_continues_its_offsets(opener: Opener) -> None:
     store = opener()
     for round_ in range(3):
         write(opener, store, b"a", b"b")
         queue = store.queue("TopicA", 0)
         assert queue is not None
         assert (queue.first, queue.end) == (round_ * 2, round_ * 2 + 2)
-        store.drop_queues("TopicA").finish_blocking()
+        store.delete_queues("TopicA").finish_blocking()
     opener.crash(store)
     assert opener().append(draft()).queue_offset == 6
 
 
-def test_messages_waiting_for_the_disk_are_dropped_too(opener: Opener) -> None:
+def test_messages_waiting_for_the_disk_are_deleted_too(opener: Opener) -> None:
     store = opener()
     store.append(draft(b"old"))
     store.commit()
     store.append(draft(b"old too"))
-    store.drop_queues("TopicA").finish_blocking()
+    store.delete_queues("TopicA").finish_blocking()
     store.append(draft(b"new"))
     end = store.commit()
     assert [arrival.queue_offset for arrival in store.confirm(end)] == [2]
@@ -140,10 +140,10 @@ def test_a_deletion_past_a_lost_tail_does_not_hide_what_comes_there(opener: Open
     kept = store.append(draft(b"kept", topic="TopicB"))
     store.append(draft(b"lost"))
     store.confirm(store.commit())
-    dropped = store.drop_queues("TopicA")
+    deletion = store.delete_queues("TopicA")
     # And a power cut before the checkpoint that makes the log durable.
-    dropped._dropping.save_blocking()
-    dropped._dropping.unlink_blocking()
+    deletion._deleter.save_blocking()
+    deletion._deleter.unlink_blocking()
     opener.crash(store)
     with (opener.root / "commitlog" / ("0" * 20)).open("r+b") as file:
         file.seek(kept.end)
@@ -158,9 +158,9 @@ def test_a_deletion_past_a_lost_tail_does_not_hide_what_comes_there(opener: Open
     assert bodies(opener()) == [b"new"]
 
 
-def test_dropping_nothing_is_nothing(opener: Opener) -> None:
+def test_a_topic_without_queues_can_be_deleted(opener: Opener) -> None:
     store = opener()
-    store.drop_queues("Nowhere").finish_blocking()
+    store.delete_queues("Nowhere").finish_blocking()
     store.close_blocking()
     opener()
 
@@ -170,7 +170,7 @@ def test_dropping_nothing_is_nothing(opener: Opener) -> None:
 def test_a_damaged_list_has_a_copy(opener: Opener, name: str, damage: str | None) -> None:
     store = opener()
     write(opener, store, b"old")
-    store.drop_queues("TopicA").finish_blocking()
+    store.delete_queues("TopicA").finish_blocking()
     store.close_blocking()
     path = opener.root / "config" / name
     whole = path.read_bytes()
@@ -183,7 +183,7 @@ def test_a_damaged_list_has_a_copy(opener: Opener, name: str, damage: str | None
 def test_a_list_that_is_lost_is_not_guessed_at(opener: Opener) -> None:
     store = opener()
     write(opener, store, b"old")
-    store.drop_queues("TopicA").finish_blocking()
+    store.delete_queues("TopicA").finish_blocking()
     store.close_blocking()
     (opener.root / "config" / "droppedTopics.json").write_text("?")
     (opener.root / "config" / "droppedTopics.json.bak").unlink()
@@ -195,23 +195,23 @@ def test_of_deletions_that_hide_nothing_any_more_the_latest_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rocketpost.store.deleted_topics.COUNTED_MAX", 2)
-    drops = DroppedTopics(RealFiles(), str(tmp_path / "config" / "droppedTopics.json"))
+    deleted_topics = DeletedTopics(RealFiles(), str(tmp_path / "config" / "droppedTopics.json"))
     for number in range(4):
-        drops.add(f"topic{number}", 100 + number, {0: number}, serial=number)
-    drops.add("topic0", 104, {1: 9}, serial=5)
-    drops.settle(101, 1000)
-    assert drops.next_offset("topic1", 0) == 1
-    drops.settle(103, 1000)
-    assert [drops.next_offset(f"topic{number}", 0) for number in range(4)] == [0, 0, 2, 3]
-    assert drops.next_offset("topic0", 1) == 9
-    drops.settle(0, 102)
-    assert drops.is_changed
-    assert drops.position("topic3") == drops.position("topic0") == 102
-    drops.save_blocking()
-    assert not drops.is_changed
-    again = DroppedTopics(RealFiles(), str(tmp_path / "config" / "droppedTopics.json"))
+        deleted_topics.add(f"topic{number}", 100 + number, {0: number}, serial=number)
+    deleted_topics.add("topic0", 104, {1: 9}, serial=5)
+    deleted_topics.settle(101, 1000)
+    assert deleted_topics.next_offset("topic1", 0) == 1
+    deleted_topics.settle(103, 1000)
+    assert [deleted_topics.next_offset(f"topic{number}", 0) for number in range(4)] == [0, 0, 2, 3]
+    assert deleted_topics.next_offset("topic0", 1) == 9
+    deleted_topics.settle(0, 102)
+    assert deleted_topics.is_changed
+    assert deleted_topics.position("topic3") == deleted_topics.position("topic0") == 102
+    deleted_topics.save_blocking()
+    assert not deleted_topics.is_changed
+    again = DeletedTopics(RealFiles(), str(tmp_path / "config" / "droppedTopics.json"))
     again.load_blocking()
-    assert again.encode() == drops.encode()
+    assert again.encode() == deleted_topics.encode()
     assert again.serial == 5
 
 
@@ -221,7 +221,7 @@ def test_queue_files_that_a_crash_brings_back_do_not_turn_the_count_back(opener:
     store.save_blocking()
     shutil.copytree(opener.root / "consumequeue", opener.root / "kept")
     write(opener, store, b"two")
-    store.drop_queues("TopicA").finish_blocking()
+    store.delete_queues("TopicA").finish_blocking()
     opener.crash(store)
     shutil.rmtree(opener.root / "consumequeue")
     (opener.root / "kept").rename(opener.root / "consumequeue")

@@ -302,9 +302,9 @@ class FullDisk(RealFiles):
 def test_a_store_of_an_earlier_version_opens_on_a_full_disk(opener: Opener) -> None:
     store = opener()
     store.append(draft(b"kept"))
-    store.append(draft(b"dropped", topic="TopicB"))
+    store.append(draft(b"deleted", topic="TopicB"))
     store.confirm(store.commit())
-    store.drop_queues("TopicB").finish_blocking()
+    store.delete_queues("TopicB").finish_blocking()
     opener.crash(store)
     for name in ("extent", "config/droppedTopics.json.bak", "commitlog/allocating/lock"):
         (opener.root / name).unlink()

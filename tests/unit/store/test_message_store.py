@@ -260,7 +260,7 @@ def test_a_crash_after_a_deletion_does_not_read_the_whole_log(
             store.append(draft(topic=topic))
     end = store.commit()
     store.confirm(end)
-    store.drop_queues("Gone").finish_blocking()
+    store.delete_queues("Gone").finish_blocking()
     opener.crash(store)
     with caplog.at_level("INFO"):
         again = opener()

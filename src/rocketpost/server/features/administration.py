@@ -20,17 +20,17 @@ from rocketpost.server.handlers.topic import TopicHandlers
 from rocketpost.server.routes.route import Route
 from rocketpost.server.settings.limits import pull_limits
 from rocketpost.store.message_store import MessageStore
-from rocketpost.store.topic_deletion import DroppedQueues
+from rocketpost.store.topic_deletion import QueueDeletion
 
 
-class QueueDropper(Protocol):
-    """An object that drops the queues of topics."""
+class QueueDeleter(Protocol):
+    """An object that deletes the queues of topics."""
 
-    def drop_queues(self, topic: str) -> DroppedQueues:
-        """Drop the queues of a topic.
+    def delete_queues(self, topic: str) -> QueueDeletion:
+        """Delete the queues of a topic.
 
         Raises:
-            StoreError: They cannot be dropped.
+            StoreError: They cannot be deleted.
         """
         ...
 
@@ -41,7 +41,7 @@ class AdministrationFeature(Feature):
     Args:
         context: The state of the broker.
         features: Notified of changed offsets, and asked for their values.
-        dropper: Drops the queues of deleted topics.
+        deleter: Deletes the queues of topics.
         clean: Deletes expired files now.
         wait_registered: Returns once the name servers know the topics.
     """
@@ -51,13 +51,13 @@ class AdministrationFeature(Feature):
         context: BrokerContext,
         *,
         features: FeatureSet,
-        dropper: QueueDropper,
+        deleter: QueueDeleter,
         clean: Callable[[], Awaitable[object]],
         wait_registered: Callable[[], Awaitable[None]],
     ) -> None:
         self._context = context
         self._features = features
-        self._dropper = dropper
+        self._deleter = deleter
         self._clean = clean
         self._wait_registered = wait_registered
         self._damage = DamageHandlers(context.store)
@@ -82,7 +82,7 @@ class AdministrationFeature(Feature):
             stats=context.stats,
             store=context.store,
             commit_log_path=context.store.layout.commit_log,
-            drop_queues=self._dropper.drop_queues,
+            delete_queues=self._deleter.delete_queues,
             clean=self._clean,
             saved=context.persistence.save_urgent,
             extra=self._features.runtime_values,
@@ -123,7 +123,7 @@ class AdministrationFeature(Feature):
             offsets=tables.offsets,
             stats=context.stats,
             queries=queries,
-            store=self._dropper,
+            store=self._deleter,
             saved=self._save_and_register,
         )
         groups = GroupHandlers(

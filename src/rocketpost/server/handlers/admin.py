@@ -21,7 +21,7 @@ from rocketpost.errors import ConfigError
 from rocketpost.model.clock import Clock
 from rocketpost.model.ids import Position
 from rocketpost.server.handlers.replies import json_reply
-from rocketpost.server.handlers.topic import Dropped
+from rocketpost.server.handlers.topic import UnfinishedDeletion
 from rocketpost.server.routes.access import GET, UPDATE, of_cluster
 from rocketpost.server.routes.route import NO_HEADER, Reply, Route, plain, waiting
 from rocketpost.server.settings.live_config import LiveConfig
@@ -99,7 +99,7 @@ class AdminHandlers:
 
     Args:
         commit_log_path: The directory whose partition is reported.
-        drop_queues: Drops the queues of a topic, after earlier sends are committed.
+        delete_queues: Deletes the queues of a topic, after earlier sends are committed.
         clean: Deletes expired files now.
         saved: Returns once changed settings are on disk.
         extra: Returns more values for the runtime information.
@@ -114,7 +114,7 @@ class AdminHandlers:
         stats: BrokerStats,
         store: Store,
         commit_log_path: str,
-        drop_queues: Callable[[str], Dropped],
+        delete_queues: Callable[[str], UnfinishedDeletion],
         clean: Callable[[], Awaitable[object]],
         saved: Callable[[], Awaitable[None]],
         extra: Callable[[], Mapping[str, str]] = dict,
@@ -125,7 +125,7 @@ class AdminHandlers:
         self._stats = stats
         self._store = store
         self._commit_log_path = commit_log_path
-        self._drop_queues = drop_queues
+        self._delete_queues = delete_queues
         self._clean = clean
         self._saved = saved
         self._extra = extra
@@ -203,13 +203,13 @@ class AdminHandlers:
     async def clean_unused(self, connection: Connection, command: Command, header: None) -> Reply:
         """Delete the queues of topics that no longer exist."""
         unused = {queue.topic for queue in self._store.queues} - self._topics.configs.keys()
-        dropped: Dropped | None = None
+        deletion: UnfinishedDeletion | None = None
         for topic in sorted(unused):
             logger.info("unused queues deleted: topic=%s peer=%s", topic, connection.peer_text)
-            dropped = self._drop_queues(topic)
+            deletion = self._delete_queues(topic)
             await asyncio.sleep(0)  # serves other requests in between
-        if dropped is not None:
-            await asyncio.to_thread(dropped.finish_blocking)  # finishes all of them
+        if deletion is not None:
+            await asyncio.to_thread(deletion.finish_blocking)  # finishes all of them
         return Reply()
 
     def _counters(self) -> dict[str, str]:

@@ -35,8 +35,8 @@ from rocketpost.transport.connection import Connection
 logger = logging.getLogger(__name__)
 
 
-class Dropped(Protocol):
-    """Dropped queues that are still on disk."""
+class UnfinishedDeletion(Protocol):
+    """Deleted queues whose files are still on disk."""
 
     def finish_blocking(self) -> None:
         """Make this and all earlier deletions durable."""
@@ -46,8 +46,8 @@ class Dropped(Protocol):
 class Store(Protocol):
     """The part of the store that deletes a topic."""
 
-    def drop_queues(self, topic: str) -> Dropped:
-        """Drop the queues of a topic."""
+    def delete_queues(self, topic: str) -> UnfinishedDeletion:
+        """Delete the queues of a topic."""
         ...
 
 
@@ -75,7 +75,7 @@ class TopicHandlers:
         self._store = store
         self._saved = saved
         self._finishing = asyncio.Lock()
-        self._dropped_count = 0
+        self._deleted_count = 0
         self._finished_count = 0
 
     def routes(self) -> Sequence[Route]:
@@ -165,16 +165,16 @@ class TopicHandlers:
         """Delete a topic with its queues and offsets; succeed also if there is none."""
         topic = header.topic
         self._topics.check_name(topic)
-        dropped = self._store.drop_queues(topic)
-        self._dropped_count = number = self._dropped_count + 1
+        deletion = self._store.delete_queues(topic)
+        self._deleted_count = number = self._deleted_count + 1
         self._topics.delete(topic, by=connection.peer_text)
         self._offsets.forget_topic(topic)
         self._stats.forget_topic(topic)
         async with self._finishing:
-            # A later request may have finished this one too: it deletes all dropped queues.
+            # A later request may have finished this deletion too: it unlinks all deleted queues.
             if self._finished_count < number:
-                covered = self._dropped_count
-                await asyncio.to_thread(dropped.finish_blocking)
+                covered = self._deleted_count
+                await asyncio.to_thread(deletion.finish_blocking)
                 self._finished_count = covered
         await self._saved()
         return Reply()

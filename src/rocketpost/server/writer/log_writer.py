@@ -27,7 +27,7 @@ from rocketpost.server.writer.acknowledgement_rules import AcknowledgementRule, 
 from rocketpost.server.writer.pending_sends import PendingSend, Submitter, WaitingSends
 from rocketpost.store.draft import Appended, Draft
 from rocketpost.store.message_store import MessageStore
-from rocketpost.store.topic_deletion import DroppedQueues
+from rocketpost.store.topic_deletion import QueueDeletion
 
 logger = logging.getLogger(__name__)
 
@@ -346,18 +346,18 @@ class _InternalSends:
     refuse_unwritten = refuse
 
 
-class CommitThenDrop:
-    """Commits earlier sends before queues are dropped, so that senders learn of a failure."""
+class CommitThenDelete:
+    """Commits earlier sends before queues are deleted, so that senders learn of a failure."""
 
     def __init__(self, writer: LogWriter, store: MessageStore) -> None:
         self._writer = writer
         self._store = store
 
-    def drop_queues(self, topic: str) -> DroppedQueues:
-        """Drop the queues of a topic.
+    def delete_queues(self, topic: str) -> QueueDeletion:
+        """Delete the queues of a topic.
 
         Raises:
-            StoreError: They cannot be dropped.
+            StoreError: They cannot be deleted.
         """
         self._writer.commit()
-        return self._store.drop_queues(topic)
+        return self._store.delete_queues(topic)

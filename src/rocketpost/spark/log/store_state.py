@@ -88,23 +88,23 @@ def _read_topics(layout: Layout) -> frozenset[str]:
         raise StoreError(f"{path} cannot be read: {error}") from error
 
 
-class _Dropped(msgspec.Struct):
+class _Deletion(msgspec.Struct):
     position: int
 
 
 class _Deletions(msgspec.Struct):
-    topics: dict[str, _Dropped] = {}
+    topics: dict[str, _Deletion] = {}
 
 
 def _read_deletions(layout: Layout) -> dict[str, int]:
-    data = _read_contents(layout.dropped_topics)
+    data = _read_contents(layout.deleted_topics)
     if not data:
         return {}
     try:
         found = msgspec.json.decode(data, type=_Deletions)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise StoreError(f"{layout.dropped_topics} cannot be read: {error}") from error
-    return {topic: dropped.position for topic, dropped in found.topics.items()}
+        raise StoreError(f"{layout.deleted_topics} cannot be read: {error}") from error
+    return {topic: deletion.position for topic, deletion in found.topics.items()}
 
 
 def _list_names(folder: str) -> list[str]:

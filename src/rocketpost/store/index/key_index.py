@@ -434,7 +434,7 @@ class KeyIndex:
             if is_trusted(file) and not file.is_empty:
                 kept.append(file)
             else:
-                logger.warning("key index file dropped, to be made again path=%s", file.path)
+                logger.warning("key index file deleted, to be rebuilt path=%s", file.path)
                 self._remove(file)
         return kept
 

@@ -108,7 +108,7 @@ class ReadCheck:
         if units[0][1] >= self._fresh_from and not is_urgent:
             return units
         queue = self._queues.get((topic, queue_id))
-        if queue is None:  # the queue was just dropped
+        if queue is None:  # the queue was just deleted
             return []
         begin, end = offset + units[0][0], offset + units[-1][0] + 1
         checked_from, checked_end, checked_ms = queue.checked

@@ -9,7 +9,7 @@ from typing import Final
 
 from rocketpost.model.names import SCHEDULE_TOPIC
 from rocketpost.store.apply import NOT_IN_QUEUE
-from rocketpost.store.deleted_topics import DroppedTopics
+from rocketpost.store.deleted_topics import DeletedTopics
 from rocketpost.store.files import FileSystem
 from rocketpost.store.integrity.record_evidence import (
     RECORD_BYTES_MIN,
@@ -46,14 +46,14 @@ class EntryCheck:
         *,
         segments: SegmentedLog,
         queues: QueueTable,
-        drops: DroppedTopics,
+        deleted_topics: DeletedTopics,
         delays_ms: tuple[int, ...],
         visible_end: Callable[[], int],
     ) -> None:
         self._files = files
         self._segments = segments
         self._queues = queues
-        self._drops = drops
+        self._deleted_topics = deleted_topics
         self._delays_ms = delays_ms
         self.visible_end = visible_end
         self._blocks: OrderedDict[tuple[str, int, int], bytes] = OrderedDict()
@@ -72,7 +72,7 @@ class EntryCheck:
         if queue is None or found.queue_offset < queue.first:
             return None  # a deleted topic, or one that was created again
         is_behind = found.queue_offset >= queue.end
-        if queue.dropped or found.position < self._drops.position(found.topic):
+        if queue.is_deleted or found.position < self._deleted_topics.position(found.topic):
             return None
         if is_behind:
             if self._is_older(queue, found):

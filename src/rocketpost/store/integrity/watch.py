@@ -7,7 +7,7 @@ from collections.abc import Callable
 from rocketpost.model.clock import Clock
 from rocketpost.model.delay_levels import parse_delay_levels
 from rocketpost.store.config import StoreConfig
-from rocketpost.store.deleted_topics import DroppedTopics
+from rocketpost.store.deleted_topics import DeletedTopics
 from rocketpost.store.dispatch import Dispatcher
 from rocketpost.store.files import FileSystem
 from rocketpost.store.integrity.damage import DamageRegister
@@ -33,7 +33,7 @@ class Integrity:
         commit_log: CommitLog,
         segments: SegmentedLog,
         queues: QueueTable,
-        drops: DroppedTopics,
+        deleted_topics: DeletedTopics,
         damage: DamageRegister,
         dispatcher: Dispatcher,
         durable: Callable[[], int],
@@ -62,7 +62,7 @@ class Integrity:
                 files,
                 segments=segments,
                 queues=queues,
-                drops=drops,
+                deleted_topics=deleted_topics,
                 delays_ms=delays_ms,
                 visible_end=lambda: dispatcher.position,
             ),

@@ -2,7 +2,7 @@
 
 The newest entries, up to ``TAIL_BYTES_MAX``, are kept in memory and written to the file together.
 If they are lost, they are rebuilt from the commit log. Offsets are never reused: a queue that was
-dropped and created again continues where it stopped.
+deleted and created again continues where it stopped.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class ConsumeQueue:
         "_store_time",
         "_tail",
         "checked",
-        "dropped",
         "end",
         "first",
+        "is_deleted",
         "last_position",
         "next_offset",
         "queue_id",
@@ -73,7 +73,7 @@ class ConsumeQueue:
     ) -> None:
         self.topic = topic
         self.queue_id = queue_id
-        self.dropped = False
+        self.is_deleted = False
         self.last_position = -1
         self.checked = (0, 0, 0)
         """Range of offsets whose records were found sound, and the time of the check."""
@@ -277,7 +277,7 @@ class ConsumeQueue:
         if len(data) == begin:
             return []
         with self._files.writing:
-            if self.dropped:
+            if self.is_deleted:
                 return []
             start = tail.start + begin // ENTRY_BYTES
             written = self._files.write_blocking(self._directory, start, data[begin:])
@@ -293,7 +293,7 @@ class ConsumeQueue:
         """Overwrite an entry that was damaged in its file; False if that is not possible."""
         try:
             with self._files.writing:
-                if self.dropped or offset >= self._tail.start:
+                if self.is_deleted or offset >= self._tail.start:
                     return False  # the queue is gone, or the entry is in memory
                 entry = _pack(position, size, tags_code)
                 self._files.overwrite_blocking(self._directory, offset, entry)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from rocketpost.errors import StoreError
-from rocketpost.store.deleted_topics import DroppedTopics
-from rocketpost.store.layout import Layout, parse_dropped_topic, parse_queue_id
+from rocketpost.store.deleted_topics import DeletedTopics
+from rocketpost.store.layout import Layout, parse_deleted_topic, parse_queue_id
 from rocketpost.store.queue.check import QueueCheck
 from rocketpost.store.queue.consume_queue import ConsumeQueue
 from rocketpost.store.queue.files import ENTRY, ENTRY_BYTES, QueueFiles
@@ -20,19 +20,19 @@ _WITNESS_COUNT_MAX: Final = 4 * 1024 * 1024
 
 
 class QueueTable:
-    """Finds, makes, loads and drops queues. Owned by the loop thread."""
+    """Finds, makes, loads and deletes queues. Owned by the loop thread."""
 
     def __init__(
         self,
         layout: Layout,
         files: QueueFiles,
-        drops: DroppedTopics,
+        deleted_topics: DeletedTopics,
         *,
         store_time: Callable[[int], int],
     ) -> None:
         self._layout = layout
         self._files = files
-        self._drops = drops
+        self._deleted_topics = deleted_topics
         self._store_time = store_time
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
         self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
@@ -64,32 +64,32 @@ class QueueTable:
             queue_id: The queue.
             start: Least offset of its first message; a deleted topic's queue continues its count.
         """
-        start = max(start, self._drops.next_offset(topic, queue_id))
+        start = max(start, self._deleted_topics.next_offset(topic, queue_id))
         queue = self._new(topic, queue_id, start)
         self._add(queue)
         self._empty.append((queue, start))
         return queue
 
-    def drop(self, topic: str, position: int) -> None:
-        """Drop the queues of a topic deleted at ``position``, and move their files aside.
+    def delete(self, topic: str, position: int) -> None:
+        """Delete the queues of a topic at ``position`` of the log, and move their files aside.
 
         The move is one rename, so that a topic created again at once has an empty directory.
         """
         queues = self.of_topic(topic)
         directory = self._layout.topic_queues(topic)
-        serial = self._drops.serial + 1
+        serial = self._deleted_topics.serial + 1
         with self._files.writing.first():
             self._files.forget_directory(directory)
             if self._files.files.stat(directory) is not None:
-                self._files.files.mkdir(self._layout.dropped)
-                target = self._layout.dropped_topic(topic, position, serial)
+                self._files.files.mkdir(self._layout.deleted_queues)
+                target = self._layout.deleted_topic(topic, position, serial)
                 self._files.files.rename(directory, target)
             for queue in queues:
-                queue.dropped = True
+                queue.is_deleted = True
                 self._remove(queue)
         if queues:
             next_offsets = {queue.queue_id: int(queue.next_offset) for queue in queues}
-            self._drops.add(topic, position, next_offsets, serial=serial)
+            self._deleted_topics.add(topic, position, next_offsets, serial=serial)
         self._uncount(queues)
 
     def _add(self, queue: ConsumeQueue) -> None:
@@ -104,9 +104,9 @@ class QueueTable:
             del self._by_topic[queue.topic]
 
     def _uncount(self, queues: list[ConsumeQueue]) -> None:
-        """Subtract dropped queues from the result of :meth:`count`, without counting again."""
+        """Subtract deleted queues from the result of :meth:`count`, without counting again."""
         empty = {id(queue) for queue, _ in self._empty}
-        self._empty = [pair for pair in self._empty if not pair[0].dropped]
+        self._empty = [pair for pair in self._empty if not pair[0].is_deleted]
         for queue in queues:
             if id(queue) not in empty:
                 self._count -= 1
@@ -152,7 +152,7 @@ class QueueTable:
     def _start_share(self, queue: ConsumeQueue, first: int) -> int:
         per_file = self._files.entries_per_file
         # Queues of a topic that was deleted and created again begin where the old ones ended.
-        made_at = self._drops.next_offset(queue.topic, queue.queue_id)
+        made_at = self._deleted_topics.next_offset(queue.topic, queue.queue_id)
         return max(0, first - first % per_file - (made_at - made_at % per_file))
 
     @property
@@ -240,26 +240,26 @@ class QueueTable:
                 self._discard(queue.topic, queue.queue_id, known_end=queue.end)
                 self._remove(queue)
 
-    def load_dropped_blocking(self, *, before: int | None) -> None:
+    def load_deleted_blocking(self, *, before: int | None) -> None:
         """Load deletions whose files were moved aside but not unlinked yet."""
         files = self._files.files
-        known = self._drops.serial
-        for name in files.listdir(self._layout.dropped):
-            parsed = parse_dropped_topic(name)
+        known = self._deleted_topics.serial
+        for name in files.listdir(self._layout.deleted_queues):
+            parsed = parse_deleted_topic(name)
             if parsed is None:
                 continue
             topic, position, serial = parsed
             if serial <= known:
                 continue
             ends = {}
-            for child in files.listdir(f"{self._layout.dropped}/{name}"):
+            for child in files.listdir(f"{self._layout.deleted_queues}/{name}"):
                 queue_id = parse_queue_id(child)
-                directory = f"{self._layout.dropped}/{name}/{child}"
+                directory = f"{self._layout.deleted_queues}/{name}/{child}"
                 starts = self._check_files(directory, False) if queue_id is not None else []
                 if queue_id is not None and starts:
                     check = QueueCheck(self._files, directory, starts, limit=_ANYWHERE)
                     ends[queue_id] = _find_end(check, before)
-            self._drops.add(topic, position, ends, serial=serial)
+            self._deleted_topics.add(topic, position, ends, serial=serial)
 
     def _new(self, topic: str, queue_id: int, start: int) -> ConsumeQueue:
         return ConsumeQueue(

@@ -25,7 +25,7 @@ from rocketpost.kernel.record_scan import BLANK, INVALID, Entry, parse_record, s
 from rocketpost.model.delay_levels import parse_delay_levels
 from rocketpost.store.apply import NOT_IN_QUEUE, ApplyRules, is_possible
 from rocketpost.store.config import RECORD_SLACK_BYTES, StoreConfig
-from rocketpost.store.deleted_topics import DroppedTopics
+from rocketpost.store.deleted_topics import DeletedTopics
 from rocketpost.store.files import FileSystem
 from rocketpost.store.index.key_index import KeyIndex
 from rocketpost.store.integrity.damage import DamageRegister
@@ -57,7 +57,7 @@ class Recovery:
         segments: SegmentedLog,
         queues: QueueTable,
         index: KeyIndex | None,
-        drops: DroppedTopics,
+        deleted_topics: DeletedTopics,
         damage: DamageRegister,
         found: Found,
         cut_tails: str,
@@ -68,13 +68,15 @@ class Recovery:
         self._segments = segments
         self._queues = queues
         self._index = index
-        self._drops = drops
+        self._deleted_topics = deleted_topics
         self._times = found.checkpoint.times
         self._clean = found.clean
         self._cut = found.cut
         self._verify_crc = config.verify_crc
         self._record_bytes_max = config.message_bytes_max + RECORD_SLACK_BYTES
-        self._rules = ApplyRules(delays_ms=parse_delay_levels(config.delay_levels), drops=drops)
+        self._rules = ApplyRules(
+            delays_ms=parse_delay_levels(config.delay_levels), deleted_topics=deleted_topics
+        )
         self._is_foreign = found.checkpoint.progress is None
         self._extent = found.trusted_extent()
         self._lost_power = self._extent is not None and self._extent.lost_power(found.boot)
@@ -158,7 +160,7 @@ class Recovery:
 
     def _load_queues(self) -> None:
         progress = self._progress
-        self._queues.load_dropped_blocking(before=progress.position if progress else None)
+        self._queues.load_deleted_blocking(before=progress.position if progress else None)
         first, last = self._segments.first, self._segments.last
         log_first = first.start if first is not None else 0
         limit = max(self._claimed_end, last.end if last is not None else 0)
@@ -353,7 +355,9 @@ class Recovery:
         if entry is None or not is_possible(entry):
             return False
         position, size, topic, queue_id, queue_offset, sys_flag, *_ = entry
-        is_in_queue = not sys_flag & NOT_IN_QUEUE and position >= self._drops.position(topic)
+        is_in_queue = not sys_flag & NOT_IN_QUEUE and position >= self._deleted_topics.position(
+            topic
+        )
         if is_in_queue and position >= self._queue_from:
             placed = Placed(queue_offset, position, size, 0)
             # If the body is sound, then topic, queue or offset may be damaged.
@@ -374,7 +378,7 @@ class Recovery:
             self._replay_queues.has_unknown_losses = True
             return
         if effects.is_in_queue and effects.is_deleted:
-            self._drops.raise_next(topic, queue_id, queue_offset + 1)
+            self._deleted_topics.raise_next(topic, queue_id, queue_offset + 1)
         elif effects.is_in_queue and position >= self._queue_from:
             self._replay_queues.put(topic, queue_id, placed)
         if effects.keys and position >= self._index_from:
@@ -434,27 +438,27 @@ class Recovery:
         self._queues.fill_to_known_ends()
         for queue in self._queues:
             queue.fill_to(queue.end + self._losses.count_after(queue.last_position))
-            next_offset = self._drops.next_offset(queue.topic, queue.queue_id)
+            next_offset = self._deleted_topics.next_offset(queue.topic, queue.queue_id)
             if queue.end < next_offset:
                 # Files of a deleted topic have reappeared; its messages must not.
                 queue.remove_files()
                 queue.restart_at(next_offset)
-            position_min = max(log_first, self._drops.position(queue.topic))
+            position_min = max(log_first, self._deleted_topics.position(queue.topic))
             for path in queue.raise_first(position_min):
                 self._files.unlink(path)
-        self._drops.settle(log_first, end)
-        if self._drops.is_changed:
-            self._drops.save_blocking()
-        elif not self._drops.is_copied:
-            self._copy_drops()
+        self._deleted_topics.settle(log_first, end)
+        if self._deleted_topics.is_changed:
+            self._deleted_topics.save_blocking()
+        elif not self._deleted_topics.is_copied:
+            self._copy_deletions()
 
-    def _copy_drops(self) -> None:
+    def _copy_deletions(self) -> None:
         try:
-            self._drops.save_blocking()
+            self._deleted_topics.save_blocking()
         except OSError as error:
             # One of the two files is sound and up to date; there may be no room for the other.
             logger.warning("list of deleted topics not copied reason=%s", error.strerror)
-            self._drops.is_changed = False
+            self._deleted_topics.is_changed = False
 
 
 def _is_blank(segment: Segment, at: int) -> bool:

@@ -23,7 +23,7 @@ from rocketpost.kernel.record_scan import (
 )
 from rocketpost.model.ids import Position, QueueOffset
 from rocketpost.store.apply import ApplyRules, Effects, is_possible
-from rocketpost.store.deleted_topics import DroppedTopics
+from rocketpost.store.deleted_topics import DeletedTopics
 from rocketpost.store.dispatch import Dispatcher
 from rocketpost.store.draft import Appended
 from rocketpost.store.integrity.damage import NO_CHECKSUM
@@ -60,7 +60,7 @@ class RawAppender:
         commit_log: CommitLog,
         segments: SegmentedLog,
         queues: QueueTable,
-        drops: DroppedTopics,
+        deleted_topics: DeletedTopics,
         dispatcher: Dispatcher,
         delays_ms: tuple[int, ...],
         require_checksum: bool,
@@ -68,10 +68,10 @@ class RawAppender:
         self._log = commit_log
         self._segments = segments
         self._queues = queues
-        self._drops = drops
+        self._deleted_topics = deleted_topics
         self._dispatcher = dispatcher
         self._require_checksum = require_checksum
-        self._rules = ApplyRules(delays_ms=delays_ms, drops=drops)
+        self._rules = ApplyRules(delays_ms=delays_ms, deleted_topics=deleted_topics)
 
     def append(self, position: int, data: bytes | memoryview) -> RawChunk:
         """Append a chunk whose first byte has ``position``; its records are not visible yet.
@@ -165,7 +165,7 @@ class RawAppender:
         queue = self._queues.get((topic, queue_id))
         if queue is not None:
             return int(queue.next_offset)
-        known = self._drops.next_offset(topic, queue_id)
+        known = self._deleted_topics.next_offset(topic, queue_id)
         has_expired = self._log.first > 0 or not len(self._segments)
         # The records before it may have expired at the leader.
         return queue_offset if has_expired and queue_offset > known else known

@@ -137,7 +137,7 @@ class Truncation:
             parts.commit_log.start_at(position)
             parts.flusher.lower(position)
         parts.damage.forget_from(position)
-        parts.drops.settle(parts.commit_log.first, position)
+        parts.deleted_topics.settle(parts.commit_log.first, position)
         parts.integrity.lower(position)
         parts.dispatcher.lower(position)
         parts.extent.lower(position)

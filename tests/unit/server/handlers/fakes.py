@@ -133,7 +133,7 @@ class FakeQueue:
         return offset * 1000, 100, offset % 2
 
 
-class FakeDropped:
+class FakeDeletion:
     def __init__(self, done: list[str], topic: str) -> None:
         self._done = done
         self._topic = topic
@@ -148,7 +148,7 @@ class FakeStore:
         self.records: dict[int, bytes] = {}
         self.found: list[Position] = []
         self.asked: list[dict[str, object]] = []
-        self.dropped: list[str] = []
+        self.deleted: list[str] = []
         self.first_position = Position(0)
         self.end_position = Position(5000)
         self.durable_position = Position(4000)
@@ -194,10 +194,10 @@ class FakeStore:
     def store_time_at(self, position: int) -> int:
         return 77
 
-    def drop_queues(self, topic: str) -> FakeDropped:
+    def delete_queues(self, topic: str) -> FakeDeletion:
         for key in [key for key in self.table if key[0] == topic]:
             del self.table[key]
-        return FakeDropped(self.dropped, topic)
+        return FakeDeletion(self.deleted, topic)
 
 
 class Saves:

@@ -119,5 +119,5 @@ async def test_queues_of_topics_that_are_gone_go_too(world: World) -> None:
     world.store.table["T", 0] = FakeQueue("T", [1])
     world.store.table["Gone", 0] = FakeQueue("Gone", [1])
     assert (await world.call(Code.CLEAN_UNUSED_TOPIC)).code == 0
-    assert world.store.dropped == ["Gone"]
+    assert world.store.deleted == ["Gone"]
     assert list(world.store.table) == [("T", 0)]

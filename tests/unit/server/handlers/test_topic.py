@@ -147,7 +147,7 @@ async def test_deleting_takes_queues_and_offsets_along(world: World) -> None:
         assert response.code == 0
     assert world.topics.find("T") is None
     assert world.store.queue("T", 0) is None
-    assert world.store.dropped == ["T", "T"]
+    assert world.store.deleted == ["T", "T"]
     assert world.offsets.groups_of("T") == []
     assert world.stats.item("GROUP_GET_NUMS", "T@G") is None
     assert world.saves.count == 2
@@ -157,7 +157,7 @@ async def test_deleting_takes_queues_and_offsets_along(world: World) -> None:
 async def test_what_must_not_be_deleted_stays(world: World, topic: str) -> None:
     response = await world.call(Code.DELETE_TOPIC_IN_BROKER, {"topic": topic})
     assert response.code == ResponseCode.INVALID_PARAMETER
-    assert world.store.dropped == []
+    assert world.store.deleted == []
 
 
 async def test_configurations_are_shown(world: World) -> None:
@@ -204,4 +204,4 @@ async def test_deletions_at_the_same_time_share_the_work_on_disk(world: World) -
     ]
     answers = await asyncio.gather(*deletions)
     assert {answer.code for answer in answers} == {0}
-    assert 1 <= len(world.store.dropped) <= 3  # those that waited for the first share the second
+    assert 1 <= len(world.store.deleted) <= 3  # those that waited for the first share the second

@@ -171,7 +171,7 @@ class World:
             stats=self.stats,
             store=self.store,
             commit_log_path=".",
-            drop_queues=self.store.drop_queues,
+            delete_queues=self.store.delete_queues,
             clean=clean,
             saved=self.saves,
             extra=lambda: {"heldPulls": "3"},

@@ -10,7 +10,7 @@ import pytest
 from rocketpost.errors import StoreBroken, StoreFull, TermEnded
 from rocketpost.model.ids import Position
 from rocketpost.server.writer.acknowledgement_rules import AcknowledgementRule, Flushed, Written
-from rocketpost.server.writer.log_writer import NO_TERM, CommitThenDrop, LogWriter
+from rocketpost.server.writer.log_writer import NO_TERM, CommitThenDelete, LogWriter
 from rocketpost.testing.waiting import until
 
 from ..writing import DRAFT, Ledger, Senders, Store, log_writer
@@ -363,8 +363,8 @@ async def test_queues_are_dropped_after_what_was_sent_is_written(store: Store) -
     writer = log_writer(store, sync=False)
     trace: list[str] = []
     senders = Senders(writer, trace)
-    store.drop_queues = lambda topic: trace.append(f"drop {topic}")  # type: ignore[attr-defined]
+    store.delete_queues = lambda topic: trace.append(f"delete {topic}")  # type: ignore[attr-defined]
     senders.send("a")
-    CommitThenDrop(writer, store).drop_queues("T")  # type: ignore[arg-type]
-    assert trace == ["stored a", "drop T"]
+    CommitThenDelete(writer, store).delete_queues("T")  # type: ignore[arg-type]
+    assert trace == ["stored a", "delete T"]
     writer.close()

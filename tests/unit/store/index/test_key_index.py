@@ -193,7 +193,7 @@ def test_a_clean_stop_keeps_everything(tmp_path: Path) -> None:
     again.close_blocking()
 
 
-def test_after_an_unclean_stop_files_that_end_later_are_dropped(tmp_path: Path) -> None:
+def test_after_an_unclean_stop_files_that_end_later_are_deleted(tmp_path: Path) -> None:
     """This is RocketMQ's rule, for a directory that it left."""
     index = opened(tmp_path)
     for position in range(25):

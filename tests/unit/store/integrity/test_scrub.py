@@ -137,7 +137,7 @@ def test_a_damaged_entry_is_mended(opener: Opener, wrong: tuple[int, int, int]) 
 
 def test_queues_of_a_topic_that_was_deleted_and_made_again_are_left_alone(opener: Opener) -> None:
     store = fill(opener)
-    store.drop_queues("TopicA").finish_blocking()
+    store.delete_queues("TopicA").finish_blocking()
     for _ in range(5):
         store.append(draft(b"new"))
     store.confirm(store.commit())
@@ -163,7 +163,7 @@ def test_what_a_java_broker_left_of_a_deleted_topic_is_no_damage(opener: Opener)
     queue = store.queue("TopicA", 0)
     assert queue is not None
     store.queues._remove(queue)
-    queue.dropped = True
+    queue.is_deleted = True
     queue.remove_files()
     for number in range(250):  # a topic that is made again counts from 0
         store.append(draft(b"again%03d" % number))

@@ -89,10 +89,10 @@ def test_saving_writes_what_is_new_only_and_is_seen_by_no_reader(queues: Queues)
     assert codes(queue.read(0, 999)) == list(range(170))
 
 
-def test_a_dropped_queue_is_not_written(queues: Queues) -> None:
+def test_a_deleted_queue_is_not_written(queues: Queues) -> None:
     queue = queues.make()
     put(queue, 10)
-    queue.dropped = True
+    queue.is_deleted = True
     assert queue.save_blocking() == []
     assert not queues.directory.exists()
 

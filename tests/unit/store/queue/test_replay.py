@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketpost.store.deleted_topics import DroppedTopics
+from rocketpost.store.deleted_topics import DeletedTopics
 from rocketpost.store.files import RealFiles
 from rocketpost.store.layout import Layout
 from rocketpost.store.queue.files import ENTRY_BYTES, FILLER, QueueFiles
@@ -18,8 +18,8 @@ class Replay:
     def __init__(self, root: Path, *, is_from_start: bool = False, is_foreign: bool = False):
         layout = Layout(str(root))
         files = QueueFiles(RealFiles(), file_bytes=100 * ENTRY_BYTES)
-        drops = DroppedTopics(RealFiles(), layout.dropped_topics)
-        self.table = QueueTable(layout, files, drops, store_time=lambda position: -1)
+        deleted_topics = DeletedTopics(RealFiles(), layout.deleted_topics)
+        self.table = QueueTable(layout, files, deleted_topics, store_time=lambda position: -1)
         self.refused: list[int] = []
         self.position = 0
         self.replay = QueueReplay(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rocketpost.errors import StoreError
-from rocketpost.store.deleted_topics import DroppedTopics
+from rocketpost.store.deleted_topics import DeletedTopics
 from rocketpost.store.files import RealFiles
 from rocketpost.store.layout import Layout
 from rocketpost.store.queue.files import ENTRY, ENTRY_BYTES, QueueFiles
@@ -18,8 +18,8 @@ PER_FILE = 3000
 def table(root: Path, per_file: int = PER_FILE) -> QueueTable:
     layout = Layout(str(root))
     files = QueueFiles(RealFiles(), file_bytes=per_file * ENTRY_BYTES)
-    drops = DroppedTopics(RealFiles(), layout.dropped_topics)
-    return QueueTable(layout, files, drops, store_time=lambda position: -1)
+    deleted_topics = DeletedTopics(RealFiles(), layout.deleted_topics)
+    return QueueTable(layout, files, deleted_topics, store_time=lambda position: -1)
 
 
 def write(root: Path, count: int, *, topic: str = "TopicA") -> QueueTable:
@@ -88,14 +88,14 @@ def test_counts_tell_of_lost_queues(tmp_path: Path) -> None:
     assert made.count_added(1) == (1, 1)
     queue.put(1, 10, 10, 0)
     assert made.count_added(1) == (1, 2) == made.count()
-    made._drops.add("TopicB", 0, {3: 40}, serial=1)
+    made._deleted_topics.add("TopicB", 0, {3: 40}, serial=1)
     other = made.make("TopicB", 3)
     assert other.next_offset == 40
     other.put(40, 20, 10, 0)
     assert made.count_added(1) == (2, 43) == made.count()
 
 
-def test_counts_stay_right_when_topics_are_dropped(tmp_path: Path) -> None:
+def test_counts_stay_right_when_topics_are_deleted(tmp_path: Path) -> None:
     made = table(tmp_path)
     for topic in ("A", "B"):
         for queue_id in (2, 0, 1):
@@ -104,11 +104,11 @@ def test_counts_stay_right_when_topics_are_dropped(tmp_path: Path) -> None:
                 queue.put(offset, offset * 10, 10, 0)
     assert made.count_added(6) == (4, 6)
     assert [queue.queue_id for queue in made.of_topic("A")] == [0, 1, 2]
-    made.drop("A", 100)
+    made.delete("A", 100)
     assert made.count_added(0) == (2, 3)
     assert made.count() == (2, 3)
     assert made.of_topic("A") == []
-    made.drop("nobody", 100)
+    made.delete("nobody", 100)
     assert made.count_added(0) == (2, 3) == made.count()
     again = made.make("A", 2)
     again.put(again.next_offset, 200, 10, 0)
