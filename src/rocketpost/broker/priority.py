@@ -21,7 +21,7 @@ FACTOR_MAX: Final = 100
 _DIGITS_MAX: Final = 10
 
 
-class Place(Protocol):
+class LevelQueue(Protocol):
     """A queue to read."""
 
     @property
@@ -35,7 +35,7 @@ class Place(Protocol):
         ...
 
 
-P = TypeVar("P", bound=Place)
+P = TypeVar("P", bound=LevelQueue)
 
 
 def has_levels(config: TopicConfig) -> bool:
@@ -65,6 +65,6 @@ def factor_of(attributes: Mapping[str, str]) -> int:
     return min(int(text), FACTOR_MAX) if text.isascii() and text.isdecimal() else FACTOR_MAX
 
 
-def by_level(places: Iterable[P], *, again_first: bool) -> list[P]:
+def by_level(places: Iterable[P], *, retry_first: bool) -> list[P]:
     """Return queues from the highest level down, each with the retry queue first or last."""
-    return sorted(places, key=lambda each: (-each.queue_id, bool(each.retry) != again_first))
+    return sorted(places, key=lambda each: (-each.queue_id, bool(each.retry) != retry_first))

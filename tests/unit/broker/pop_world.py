@@ -16,7 +16,7 @@ from rocketpost.broker.pop.log import PopLog
 from rocketpost.broker.pop.progress import PopProgress
 from rocketpost.broker.pop.receipts import ReceiptService
 from rocketpost.broker.pop.scan import QueueScan
-from rocketpost.broker.pop.service import Popped, PopService
+from rocketpost.broker.pop.service import PopResult, PopService
 from rocketpost.broker.pop.targets import PopRequest, Targets
 from rocketpost.broker.pop.watermark import ReviveWatermark
 from rocketpost.broker.pull.reader import PullLimits
@@ -53,8 +53,8 @@ class Driver:
     def ack_all(self, *arguments: Any) -> Change | None:
         return self._stored(self.service.ack_all(*arguments))
 
-    def change(self, *arguments: Any) -> Any:
-        return self._stored(self.service.change(*arguments))
+    def change_invisible_time(self, *arguments: Any) -> Any:
+        return self._stored(self.service.change_invisible_time(*arguments))
 
     def revive(self) -> list[Change]:
         changes = self.service.revive()
@@ -63,7 +63,7 @@ class Driver:
                 self._stored(change)
         return [change for change in changes if not change.is_settled]
 
-    def pop(self, request: PopRequest) -> Popped:
+    def pop(self, request: PopRequest) -> PopResult:
         steps = self.service.pop_steps(request)
         try:
             wanted = next(steps)
@@ -76,7 +76,7 @@ class Driver:
                         continue
                 wanted = next(steps)
         except StopIteration as end:
-            popped: Popped = end.value
+            popped: PopResult = end.value
             return popped
 
     def _stored(self, change: Change | None) -> Change | None:
@@ -209,7 +209,7 @@ class World:
             return
         if self.full:
             change.settle([], "no room")
-            service.settled(change)
+            service.settle(change)
             raise StoreFull("no room")
         appended = [self.store.append(draft) for draft in change.drafts]
         self.storing.append((service, change, appended))
@@ -220,7 +220,7 @@ class World:
         storing, self.storing = self.storing, []
         for service, change, appended in storing:
             change.settle(appended[:count])
-            service.settled(change)
+            service.settle(change)
         self.in_flight.check()
 
     def fail(self) -> None:
@@ -228,7 +228,7 @@ class World:
         storing, self.storing = self.storing, []
         for service, change, _ in storing:
             change.settle([], "the disk is gone")
-            service.settled(change)
+            service.settle(change)
         self.in_flight.check()
 
     def send(self, queue_id: int = 0, *, tag: str = "A", name: str = "") -> str:
@@ -247,12 +247,12 @@ class World:
         topic = self.topics.require("T")
         return PopRequest(topic, more.pop("group", "g"), queue_id, tags=tags, **more)
 
-    def start_pop(self, request: PopRequest | None = None) -> Popped:
+    def start_pop(self, request: PopRequest | None = None) -> PopResult:
         request = request or self.request()
         driver = self.ordered if request.in_order else Driver(self.service, self.put)
         return driver.pop(request)
 
-    def delivered(self, popped: Popped, group: str = "g") -> list[Delivery]:
+    def delivered(self, popped: PopResult, group: str = "g") -> list[Delivery]:
         """Return what a consumer gets of a pop that is stored."""
         due_ms = popped.pop_ms + popped.invisible_ms
         found = []
@@ -278,7 +278,7 @@ class World:
         self.commit()
 
     def change(self, delivery: Delivery, invisible_ms: int) -> Delivery:
-        changed = self.receipts.change(delivery.key, delivery.offset, invisible_ms)
+        changed = self.receipts.change_invisible_time(delivery.key, delivery.offset, invisible_ms)
         self.commit()
         key = delivery.key._replace(start_offset=delivery.offset, pop_ms=changed.pop_ms)
         return delivery._replace(key=key, due_ms=changed.pop_ms + invisible_ms)

@@ -21,7 +21,7 @@ TOPIC = TopicConfig(topic_name="T", write_queue_nums=4, attributes=LEVELS)
 PLAIN = TopicConfig(topic_name="T", write_queue_nums=4)
 
 
-class Place(NamedTuple):
+class LevelQueue(NamedTuple):
     retry: int
     queue_id: int
 
@@ -81,11 +81,29 @@ def test_the_factor_is_a_percentage_and_all_by_default() -> None:
 
 
 def test_levels_come_from_the_highest_down() -> None:
-    places = [Place(0, 0), Place(0, 1), Place(0, 2), Place(1, 0), Place(1, 2)]
-    first = by_level(places, again_first=True)
-    assert first == [Place(1, 2), Place(0, 2), Place(0, 1), Place(1, 0), Place(0, 0)]
-    last = by_level(places, again_first=False)
-    assert last == [Place(0, 2), Place(1, 2), Place(0, 1), Place(0, 0), Place(1, 0)]
+    places = [
+        LevelQueue(0, 0),
+        LevelQueue(0, 1),
+        LevelQueue(0, 2),
+        LevelQueue(1, 0),
+        LevelQueue(1, 2),
+    ]
+    first = by_level(places, retry_first=True)
+    assert first == [
+        LevelQueue(1, 2),
+        LevelQueue(0, 2),
+        LevelQueue(0, 1),
+        LevelQueue(1, 0),
+        LevelQueue(0, 0),
+    ]
+    last = by_level(places, retry_first=False)
+    assert last == [
+        LevelQueue(0, 2),
+        LevelQueue(1, 2),
+        LevelQueue(0, 1),
+        LevelQueue(0, 0),
+        LevelQueue(1, 0),
+    ]
 
 
 def test_a_pop_drains_higher_levels_first(world: World) -> None:

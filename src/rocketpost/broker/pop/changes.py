@@ -56,7 +56,7 @@ class Change:
 class Decider(Protocol):
     """A service that decides on changes."""
 
-    def settled(self, change: Change, /) -> None:
+    def settle(self, change: Change, /) -> None:
         """Apply a stored change of this service, or undo a failed one."""
         ...
 

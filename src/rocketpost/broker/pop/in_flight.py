@@ -144,7 +144,7 @@ class InFlightTable:
             is_due = (key, checkpoint.revive_offset) in due
             assert checkpoint.is_launched or not is_due
             assert is_due or not (checkpoint.is_launched and checkpoint.left)
-            assert self._watermark.reached(checkpoint.revive_queue) < checkpoint.revive_offset
+            assert self._watermark.offset(checkpoint.revive_queue) < checkpoint.revive_offset
         assert counts == self._counts
         assert self.count == sum(counts.values())
 

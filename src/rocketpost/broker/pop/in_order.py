@@ -25,7 +25,7 @@ from rocketpost.broker.pop.changes import Change, ChangeSteps
 from rocketpost.broker.pop.log import PopLog
 from rocketpost.broker.pop.progress import PopProgress
 from rocketpost.broker.pop.scan import QueueScan
-from rocketpost.broker.pop.service import Part, Popped
+from rocketpost.broker.pop.service import PoppedMessages, PopResult
 from rocketpost.broker.pop.targets import COUNT_MAX, Cursor, PopRequest, Target, Targets
 from rocketpost.broker.pop.watermark import ReviveWatermark
 from rocketpost.broker.steps import QUEUES_AT_A_STEP, Steps
@@ -73,21 +73,21 @@ class BatchChange(Change):
         self.revive_offset = revive_offset
 
 
-class BatchTaken(BatchChange):
+class BatchDelivery(BatchChange):
     """A batch that is handed out, after another one or as the first."""
 
     __slots__ = ("before",)
     before: Batch | None
 
 
-class BatchAcknowledged(BatchChange):
+class BatchAcknowledgement(BatchChange):
     """Acknowledgement of messages of a batch."""
 
     __slots__ = ("offsets",)
     offsets: list[int]
 
 
-class BatchDelayed(BatchChange):
+class BatchExtension(BatchChange):
     """A new redelivery time for a message of a batch."""
 
     __slots__ = ("before_ms", "invisible_ms", "offset", "pop_ms")
@@ -139,16 +139,16 @@ class OrderService:
         for cursor, batch in batches:
             self._watch(cursor, batch)
 
-    def pop_steps(self, request: PopRequest) -> ChangeSteps[Popped]:
+    def pop_steps(self, request: PopRequest) -> ChangeSteps[PopResult]:
         """Take the next batch of each queue that has no current one.
 
         Raises:
             SystemBusy: Too many batches are unfinished.
             StoreError: The batch cannot be stored.
         """
-        now_ms, targets = self._clock.now_ms(), list(self._targets.of(request))
+        now_ms, targets = self._clock.now_ms(), list(self._targets.find(request))
         pop_ms = yield from self._pop_ms(targets, request.group, now_ms)
-        parts: list[Part] = []
+        parts: list[PoppedMessages] = []
         count, size, rest, is_cut = (
             min(request.count_max, COUNT_MAX),
             self._scan.bytes_max,
@@ -190,12 +190,12 @@ class OrderService:
                 if request.is_filtered:
                     yield None
             rest += max(0, int(queue.end) - offset)
-        return Popped(parts, pop_ms, request.invisible_ms, ORDER_QUEUE, rest, is_cut)
+        return PopResult(parts, pop_ms, request.invisible_ms, ORDER_QUEUE, rest, is_cut)
 
     def has_message(self, request: PopRequest) -> Steps[bool]:
         """Tell whether a pop might find a message now."""
         now_ms = self._clock.now_ms()
-        for number, target in enumerate(self._targets.of(request), 1):
+        for number, target in enumerate(self._targets.find(request), 1):
             if number % QUEUES_AT_A_STEP == 0:
                 yield
             queue = self._scan.queue(target.topic, target.queue_id)
@@ -230,7 +230,9 @@ class OrderService:
             return None
         return self._ack(cursor, batch, [each for each in batch.offsets if each in offsets])
 
-    def change(self, cursor: Cursor, pop_ms: int, offset: int, invisible_ms: int) -> BatchDelayed:
+    def change_invisible_time(
+        self, cursor: Cursor, pop_ms: int, offset: int, invisible_ms: int
+    ) -> BatchExtension:
         """Set the redelivery of an unacknowledged message to ``invisible_ms`` from now.
 
         Raises:
@@ -241,21 +243,21 @@ class OrderService:
             raise NoMessage("the receipt is good no more: the message was acknowledged or is late")
         before_ms = batch.visible_ms.get(offset)
         visible_ms = batch.visible_ms[offset] = self._clock.now_ms() + invisible_ms
-        change = self._change(BatchDelayed, cursor, batch)
+        change = self._change(BatchExtension, cursor, batch)
         change.offset, change.before_ms = offset, before_ms
         change.pop_ms, change.invisible_ms = pop_ms, visible_ms - pop_ms
         return change
 
-    def settled(self, change: Change) -> None:
+    def settle(self, change: Change) -> None:
         """Apply a stored change of a batch, or undo a failed one."""
         assert isinstance(change, BatchChange)
         self._settle_record(change)
-        if isinstance(change, BatchTaken):
-            self._end_taken(change)
-        elif isinstance(change, BatchAcknowledged):
-            self._end_acknowledged(change)
+        if isinstance(change, BatchDelivery):
+            self._settle_delivery(change)
+        elif isinstance(change, BatchAcknowledgement):
+            self._settle_acknowledgement(change)
         else:
-            assert isinstance(change, BatchDelayed)
+            assert isinstance(change, BatchExtension)
             if not change.is_stored:
                 _restore(change.batch.visible_ms, change.offset, change.before_ms)
             self._watch(change.cursor, change.batch)
@@ -336,7 +338,7 @@ class OrderService:
         *,
         room: tuple[int, int],
         pop_ms: int,
-    ) -> tuple[Part | None, int]:
+    ) -> tuple[PoppedMessages | None, int]:
         """Take a batch; return it, and the offset up to which the queue was searched."""
         cursor = target.cursor(request.group)
         replaced, before = self._batches.newest(cursor), self._batches.find(cursor, offset)
@@ -362,12 +364,12 @@ class OrderService:
         batch = _successor(before, offsets, finished, request, pop_ms)
         batch.touched_ms = self._clock.now_ms()
         self._batches.put(cursor, batch)
-        change = self._change(BatchTaken, cursor, batch, replaced)
+        change = self._change(BatchDelivery, cursor, batch, replaced)
         change.before = replaced
         views = [view for _, view in chosen]
-        return Part(*target, offsets, views, change, batch.counts), offsets[-1] + 1
+        return PoppedMessages(*target, offsets, views, change, batch.counts), offsets[-1] + 1
 
-    def _end_taken(self, change: BatchTaken) -> None:
+    def _settle_delivery(self, change: BatchDelivery) -> None:
         if change.is_stored:
             self._watch(change.cursor, change.batch)
         elif self._batches.newest(change.cursor) is change.batch:
@@ -380,12 +382,12 @@ class OrderService:
             return self._storing.get(cursor)
         batch.acked.update(fresh)
         batch.touched_ms = self._clock.now_ms()
-        change = self._change(BatchAcknowledged, cursor, batch)
+        change = self._change(BatchAcknowledgement, cursor, batch)
         change.offsets = fresh
         self._commit(cursor, batch.next_offset)
         return change
 
-    def _end_acknowledged(self, change: BatchAcknowledged) -> None:
+    def _settle_acknowledgement(self, change: BatchAcknowledgement) -> None:
         cursor, batch = change.cursor, change.batch
         if not change.is_stored:
             batch.acked.difference_update(change.offsets)
@@ -432,17 +434,17 @@ class OrderService:
             stored = change.replaced if change.owner is batch else -1
             batch.revive_offset = min(batch.revive_offset, stored)
             return
-        self._progress.applied(revive_queue, change.revive_offset)
+        self._progress.note_applied(revive_queue, change.revive_offset)
         if change.replaced >= 0:
             self._watermark.end(revive_queue, change.replaced, change.owner)
-            self._progress.ended(revive_queue)
+            self._progress.note_ended(revive_queue)
 
     def _forget(self, cursor: Cursor, batch: Batch) -> None:
         self._batches.put(cursor, None)
         if batch.revive_offset >= 0:
             revive_queue = self._revive_queue(cursor)
             self._watermark.end(revive_queue, batch.revive_offset, batch)
-            self._progress.ended(revive_queue)
+            self._progress.note_ended(revive_queue)
 
     def _revive_queue(self, cursor: Cursor) -> int:
         return string_hash("@".join(map(str, cursor))) % self._revive_queue_count

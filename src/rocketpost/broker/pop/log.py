@@ -63,14 +63,14 @@ class Store(Protocol):
         ...
 
 
-class Handed(NamedTuple):
+class CheckpointEntry(NamedTuple):
     """A checkpoint read from the log, and the group's offset after its pop, if the pop moved it."""
 
     checkpoint: Checkpoint
     next_offset: int | None
 
 
-class Ordered(NamedTuple):
+class BatchEntry(NamedTuple):
     """A batch handed out in order, read from the log, and the next offset of its group."""
 
     cursor: Cursor
@@ -78,14 +78,14 @@ class Ordered(NamedTuple):
     next_offset: int
 
 
-class Done(NamedTuple):
+class AckEntry(NamedTuple):
     """An ack read from the log."""
 
     key: Key
     offsets: list[int]
 
 
-Entry = Handed | Done | Ordered
+LogEntry = CheckpointEntry | AckEntry | BatchEntry
 
 
 class PopLog:
@@ -175,7 +175,7 @@ class PopLog:
             now_ms=now_ms,
         )
 
-    def read(self, store: Store, queue: ConsumeQueue, start: int) -> Iterator[Entry]:
+    def read(self, store: Store, queue: ConsumeQueue, start: int) -> Iterator[LogEntry]:
         """Yield the entries of a revive queue from an offset on, oldest first."""
         offset = max(start, int(queue.first))
         while offset < queue.end:
@@ -184,23 +184,23 @@ class PopLog:
                 return
             for position, size, _ in ENTRY.iter_unpack(data):
                 record = store.record_of(queue, offset, position, size)
-                found = self._parsed(record, queue.queue_id, offset) if record is not None else None
+                found = self._parse(record, queue.queue_id, offset) if record is not None else None
                 if found is not None:
                     yield found
                 offset += 1
 
-    def _parsed(self, record: Record, revive_queue: int, offset: int) -> Entry | None:
+    def _parse(self, record: Record, revive_queue: int, offset: int) -> LogEntry | None:
         if record.topic != self.topic or record.born_host_bytes != record.store_host_bytes:
             return None
         tag = record.properties.get(names.TAGS, "")
         try:
             if tag == CHECKPOINT_TAG:
-                return _handed(decode_checkpoint(record.body), revive_queue, offset)
+                return _checkpoint_entry(decode_checkpoint(record.body), revive_queue, offset)
             if tag in (ACK_TAG, BATCH_ACK_TAG):
                 body = decode_ack(record.body)
-                return Done(Key(body.t, body.c, body.q, body.so, body.pt), body.offsets)
+                return AckEntry(Key(body.t, body.c, body.q, body.so, body.pt), body.offsets)
             if tag == ORDER_TAG:
-                return _ordered(decode_order_record(record.body), offset)
+                return _batch_entry(decode_order_record(record.body), offset)
         except RemoteProtocolError as error:
             logger.warning(
                 "revive record passed over: queue=%s offset=%s reason=%s",
@@ -242,7 +242,9 @@ class PopLog:
         )
 
 
-def _handed(body: CheckpointBody, revive_queue: int, revive_offset: int) -> Handed | None:
+def _checkpoint_entry(
+    body: CheckpointBody, revive_queue: int, revive_offset: int
+) -> CheckpointEntry | None:
     differences = body.d or range(min(body.n, _BITS))
     offsets = [
         body.so + each
@@ -258,13 +260,13 @@ def _handed(body: CheckpointBody, revive_queue: int, revive_offset: int) -> Hand
         revive_queue=revive_queue,
         revive_offset=revive_offset,
     )
-    return Handed(checkpoint, max(offsets) + 1 if body.ro != _NO_MOVE else None)
+    return CheckpointEntry(checkpoint, max(offsets) + 1 if body.ro != _NO_MOVE else None)
 
 
-def _ordered(record: OrderRecord, revive_offset: int) -> Ordered | None:
+def _batch_entry(record: OrderRecord, revive_offset: int) -> BatchEntry | None:
     batch = batch_of(record.info)
     if batch is None:
         return None
     batch.ahead = set(record.x)
     batch.revive_offset = revive_offset
-    return Ordered(Cursor(record.t, record.c, record.q), batch, record.n)
+    return BatchEntry(Cursor(record.t, record.c, record.q), batch, record.n)

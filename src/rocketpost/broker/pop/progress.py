@@ -15,7 +15,7 @@ from typing import Final, Protocol
 from rocketpost.broker.group.offsets import OffsetTable
 from rocketpost.broker.pop.batch import Batches
 from rocketpost.broker.pop.in_flight import Checkpoint, InFlightTable
-from rocketpost.broker.pop.log import Handed, Ordered, PopLog
+from rocketpost.broker.pop.log import BatchEntry, CheckpointEntry, PopLog
 from rocketpost.broker.pop.targets import Cursor
 from rocketpost.broker.pop.watermark import ReviveWatermark
 from rocketpost.codec.record import Record
@@ -79,18 +79,18 @@ class PopProgress:
         queue = self._store.queue(self._log.topic, revive_queue)
         return 0 if queue is None else int(queue.next_offset)
 
-    def launched(self, checkpoint: Checkpoint) -> None:
+    def note_launched(self, checkpoint: Checkpoint) -> None:
         """Note that a checkpoint is stored, and that its group's offset has moved."""
-        self.applied(checkpoint.revive_queue, checkpoint.revive_offset)
+        self.note_applied(checkpoint.revive_queue, checkpoint.revive_offset)
         self.on_due()
 
-    def applied(self, revive_queue: int, revive_offset: int) -> None:
+    def note_applied(self, revive_queue: int, revive_offset: int) -> None:
         """Note that the group's offset has moved as a record says."""
         self._raise(APPLIED_GROUP, revive_queue, revive_offset + 1)
 
-    def ended(self, revive_queue: int) -> None:
+    def note_ended(self, revive_queue: int) -> None:
         """Note that records of a revive queue are no longer needed."""
-        self._raise(REVIVE_GROUP, revive_queue, self._watermark.reached(revive_queue))
+        self._raise(REVIVE_GROUP, revive_queue, self._watermark.offset(revive_queue))
 
     def recover(self) -> None:
         """Read the revive topic: restore the messages in flight and the groups' offsets."""
@@ -101,15 +101,15 @@ class PopProgress:
             applied = min(self._offsets.query(self._log.topic, APPLIED_GROUP, queue_id), end)
             self._set(REVIVE_GROUP, queue_id, done)
             self._set(APPLIED_GROUP, queue_id, applied)
-            self._read_again(queue, done + 1, applied)
-            self.ended(queue_id)
+            self._replay(queue, done + 1, applied)
+            self.note_ended(queue_id)
         if self._in_flight.count:
             logger.info("popped messages await their ack: count=%s", self._in_flight.count)
 
-    def _read_again(self, queue: ConsumeQueue, start: int, applied: int) -> None:
+    def _replay(self, queue: ConsumeQueue, start: int, applied: int) -> None:
         launched: list[Checkpoint] = []
         for found in self._log.read(self._store, queue, start):
-            if isinstance(found, Handed):
+            if isinstance(found, CheckpointEntry):
                 checkpoint = found.checkpoint
                 if self._in_flight.find(checkpoint.key) is not None:
                     continue
@@ -117,7 +117,7 @@ class PopProgress:
                 launched.append(checkpoint)
                 if found.next_offset is not None and checkpoint.revive_offset >= applied:
                     self._move(Cursor(*checkpoint.key[:3]), found.next_offset)
-            elif isinstance(found, Ordered):
+            elif isinstance(found, BatchEntry):
                 self._take_batch(queue.queue_id, found)
                 if found.batch.revive_offset >= applied:
                     self._move(found.cursor, found.next_offset)
@@ -128,7 +128,7 @@ class PopProgress:
                 self._in_flight.launch(checkpoint)
         self._set(APPLIED_GROUP, queue.queue_id, max(applied, int(queue.end)))
 
-    def _take_batch(self, revive_queue: int, found: Ordered) -> None:
+    def _take_batch(self, revive_queue: int, found: BatchEntry) -> None:
         before, batch = self._batches.newest(found.cursor), found.batch
         if before is not None and before.revive_offset >= 0:
             self._watermark.end(revive_queue, before.revive_offset, before)

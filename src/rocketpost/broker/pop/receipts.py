@@ -185,7 +185,7 @@ class ReceiptService:
         self._in_flight.begin_close(checkpoint, left, change)
         return change
 
-    def change(self, key: Key, offset: int, invisible_ms: int) -> Extension:
+    def change_invisible_time(self, key: Key, offset: int, invisible_ms: int) -> Extension:
         """Set the redelivery of a message to ``invisible_ms`` from now.
 
         Raises:
@@ -234,7 +234,7 @@ class ReceiptService:
         changes = [self._revive(checkpoint) for checkpoint in due]
         return [change for change in changes if change is not None]
 
-    def settled(self, change: Change) -> None:
+    def settle(self, change: Change) -> None:
         """End the messages of a stored change; have the others redelivered."""
         if isinstance(change, Acknowledgement):
             if change.is_stored:
@@ -242,10 +242,10 @@ class ReceiptService:
             else:
                 self._reopen(change.checkpoint, change.offsets, change.checkpoint.due_ms)
         elif isinstance(change, Extension):
-            self._end_extension(change)
+            self._settle_extension(change)
         else:
             assert isinstance(change, Redelivery)
-            self._end_redelivery(change)
+            self._settle_redelivery(change)
 
     # Redelivery.
 
@@ -321,7 +321,7 @@ class ReceiptService:
 
     # Settled changes.
 
-    def _end_extension(self, change: Extension) -> None:
+    def _settle_extension(self, change: Extension) -> None:
         old, new, offset = change.old, change.new, change.offset
         if not change.is_stored:
             self._in_flight.discard(new)
@@ -329,10 +329,10 @@ class ReceiptService:
             return
         # If only the first record fitted, a crash redelivers the message once more than asked.
         self._in_flight.launch(new)
-        self._progress.launched(new)
+        self._progress.note_launched(new)
         self._close(old, [offset])
 
-    def _end_redelivery(self, change: Redelivery) -> None:
+    def _settle_redelivery(self, change: Redelivery) -> None:
         copied = change.copied
         done = change.offsets if change.count > len(copied) else copied[: change.count]
         left = [offset for offset in change.offsets if offset not in done]
@@ -342,7 +342,7 @@ class ReceiptService:
 
     def _close(self, checkpoint: Checkpoint, offsets: Sequence[int]) -> None:
         self._in_flight.close(checkpoint, offsets)
-        self._progress.ended(checkpoint.revive_queue)
+        self._progress.note_ended(checkpoint.revive_queue)
 
     def _reopen(self, checkpoint: Checkpoint, offsets: Sequence[int], due_ms: int) -> None:
         self._in_flight.reopen(checkpoint, offsets, due_ms=due_ms)

@@ -1,4 +1,4 @@
-"""Decides about pop requests: checks them, then answers or holds them.
+"""Pop requests: checks them, then answers or holds them.
 
 The outcome of a pop is a value: an answer, or a hold that says what the pop waits for and how long.
 The caller parks a hold and tries again, by :meth:`PopRequests.renew`, when a message has arrived.
@@ -14,7 +14,7 @@ from rocketpost.broker.filter.filters import Filters
 from rocketpost.broker.filter.matching import RecordFilter
 from rocketpost.broker.group.table import GroupTable, group_not_exist
 from rocketpost.broker.own_state import check_pop
-from rocketpost.broker.pop.service import Popped
+from rocketpost.broker.pop.service import PopResult
 from rocketpost.broker.pop.targets import COUNT_MAX, PopRequest, Targets
 from rocketpost.broker.priority import FACTOR_MAX, factor_of
 from rocketpost.broker.topic import TopicTable
@@ -46,8 +46,8 @@ class Caller(Protocol):
         ...
 
 
-class Place(NamedTuple):
-    """Topic and queue that a pop waits for; the queue is -1 for all queues."""
+class PopPlace(NamedTuple):
+    """Topic, group and queue that a pop waits for; the queue is -1 for all queues."""
 
     topic: str
     group: str
@@ -55,20 +55,20 @@ class Place(NamedTuple):
 
 
 class PopAnswer(NamedTuple):
-    """An answer to a pop, or to the question whether there are messages to pop.
+    """An answer to a pop, or to a notification request, which asks whether there are messages.
 
     Attributes:
         code: SUCCESS if messages were found, else POLLING_TIMEOUT or POLLING_FULL.
-        popped: The messages, all of them stored as handed out; None for a question.
+        popped: The messages, once their checkpoints are stored; None for a notification.
     """
 
     code: int
     request: PopRequest
-    popped: Popped | None = None
+    popped: PopResult | None = None
 
 
 class PopHold(NamedTuple):
-    """A pop, or a question, that has found nothing yet, and what it waits for."""
+    """A pop or notification request that has found nothing yet, and what it waits for."""
 
     request: PopRequest
     is_pop: bool
@@ -78,10 +78,10 @@ class PopHold(NamedTuple):
     """Retry topics of its group; the pop waits for their messages as well."""
 
     @property
-    def place(self) -> Place:
+    def place(self) -> PopPlace:
         """The queue, or all queues of a topic, that the pop waits for."""
         request = self.request
-        return Place(request.topic.topic_name, request.group, request.queue_id)
+        return PopPlace(request.topic.topic_name, request.group, request.queue_id)
 
     @property
     def weight(self) -> int:
@@ -90,8 +90,8 @@ class PopHold(NamedTuple):
         return len(request.tags) + (0 if request.matcher is None else request.matcher.weight)
 
     @property
-    def is_modest(self) -> bool:
-        """Whether it may leave messages for the next pop; other pops take all of them."""
+    def leaves_messages(self) -> bool:
+        """Whether it may leave new messages for other pops; if not, it takes any message."""
         request = self.request
         return request.queue_id >= 0 or request.is_filtered or request.in_order or not self.is_pop
 
@@ -108,7 +108,7 @@ class PopRequests:
         self._filters = filters
         self.broker_readable = True
 
-    def pop(self, header: PopMessage, caller: Caller) -> PopRequest:
+    def pop_request(self, header: PopMessage, caller: Caller) -> PopRequest:
         """Check a pop and return it as a request.
 
         Raises:
@@ -133,11 +133,11 @@ class PopRequests:
             attempt_id=header.attempt_id or "",
         )
 
-    def news(self, header: Notification, caller: Caller) -> PopRequest:
-        """Check a question for new messages and return it as a request.
+    def notification_request(self, header: Notification, caller: Caller) -> PopRequest:
+        """Check a notification request and return it as a request.
 
         Raises:
-            Fault: The question is refused.
+            Fault: The notification request is refused.
         """
         topic = self.check(header, caller)
         return PopRequest(
@@ -148,7 +148,7 @@ class PopRequests:
             attempt_id=header.attempt_id or "",
         )
 
-    def peek(self, header: PeekMessage, caller: Caller) -> PopRequest:
+    def peek_request(self, header: PeekMessage, caller: Caller) -> PopRequest:
         """Check a peek and return it as a request.
 
         Raises:
@@ -160,7 +160,9 @@ class PopRequests:
             topic, header.consumer_group, header.queue_id, count_max=header.max_msg_nums
         )
 
-    def decide(self, request: PopRequest, popped: Popped, poll_ms: int) -> PopAnswer | PopHold:
+    def decide_pop(
+        self, request: PopRequest, popped: PopResult, poll_ms: int
+    ) -> PopAnswer | PopHold:
         """Return the answer to a pop, valid once its changes are stored, or a hold."""
         if popped.parts:
             return PopAnswer(ResponseCode.SUCCESS, request, popped)
@@ -168,8 +170,10 @@ class PopRequests:
             return PopAnswer(ResponseCode.POLLING_TIMEOUT, request)
         return self._hold(request, poll_ms, is_pop=True)
 
-    def decide_news(self, request: PopRequest, poll_ms: int, *, found: bool) -> PopAnswer | PopHold:
-        """Return the answer to a question for new messages, or a hold."""
+    def decide_notification(
+        self, request: PopRequest, poll_ms: int, *, found: bool
+    ) -> PopAnswer | PopHold:
+        """Return the answer to a notification request, or a hold."""
         if found:
             return PopAnswer(ResponseCode.SUCCESS, request)
         if poll_ms <= 0:
@@ -188,7 +192,7 @@ class PopRequests:
         """
         request = hold.request
         if hold.is_pop and self._groups.find(request.group) is None:
-            raise GroupNotExist(f"the group {request.group!r} was deleted meanwhile")
+            raise GroupNotExist(f"the group {request.group!r} was deleted while the pop waited")
         topic = self._topics.find(request.topic.topic_name)
         if topic is not None and topic is not request.topic:
             request = request._replace(topic=topic)  # it may have more queues now
@@ -246,7 +250,7 @@ class PopRequests:
 
 
 def check_invisible(invisible_ms: int) -> None:
-    """Refuse invalid times.
+    """Check an invisible time.
 
     Raises:
         InvalidParameter: The time is negative or too long.

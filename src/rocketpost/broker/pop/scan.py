@@ -19,7 +19,7 @@ _QUEUES_EXPECTED: Final = 4
 """Queues among which one pop divides its matching budget."""
 
 
-class Found(NamedTuple):
+class ScanResult(NamedTuple):
     """Messages found from an offset on."""
 
     offsets: list[int]
@@ -97,7 +97,7 @@ class QueueScan:
         *,
         count_max: int,
         bytes_max: int,
-    ) -> Found:
+    ) -> ScanResult:
         """Find messages from ``offset`` on."""
         limits, matcher = self._limits(), request.matcher
         step = (
@@ -132,7 +132,7 @@ class QueueScan:
             offset += passed
             if matcher is not None:
                 break
-        return Found(offsets, views, offset, not offsets and offset < queue.end)
+        return ScanResult(offsets, views, offset, not offsets and offset < queue.end)
 
     def _views(
         self, queue: ConsumeQueue, offset: int, chosen: list[tuple[int, int, int]]

@@ -27,7 +27,7 @@ from rocketpost.broker.pop.changes import Change, ChangeSteps
 from rocketpost.broker.pop.in_flight import Checkpoint, InFlightTable, Key
 from rocketpost.broker.pop.log import PopLog
 from rocketpost.broker.pop.progress import PopProgress
-from rocketpost.broker.pop.scan import Found, QueueScan
+from rocketpost.broker.pop.scan import QueueScan, ScanResult
 from rocketpost.broker.pop.targets import COUNT_MAX, Cursor, PopRequest, Targets
 from rocketpost.broker.steps import QUEUES_AT_A_STEP, Steps
 from rocketpost.codec.faults import SystemBusy
@@ -42,7 +42,7 @@ FLIGHT_MAX: Final = 1_000_000
 """Messages in flight; beyond it nothing is handed out."""
 
 
-class Part(NamedTuple):
+class PoppedMessages(NamedTuple):
     """Messages from one queue; they may be handed out when their checkpoint is stored."""
 
     retry: int
@@ -60,10 +60,10 @@ class Part(NamedTuple):
         return self.offsets[0]
 
 
-class Popped(NamedTuple):
+class PopResult(NamedTuple):
     """Result of a pop."""
 
-    parts: list[Part]
+    parts: list[PoppedMessages]
     pop_ms: int
     invisible_ms: int
     revive_queue: int
@@ -88,7 +88,7 @@ class Claim(Change):
         """Whether the group's offset moves; not after a reset or a failed earlier claim."""
 
 
-class _Passed(NamedTuple):
+class _Skipped(NamedTuple):
     """Messages of a queue that the group does not want."""
 
     next_offset: int
@@ -124,9 +124,9 @@ class PopService:
         self.unacked_max: int | None = None
         """Number of unacknowledged messages of a queue at which a group gets no more."""
         self._turn = 0
-        self._claims: dict[Cursor, deque[Claim | _Passed]] = {}
+        self._claims: dict[Cursor, deque[Claim | _Skipped]] = {}
 
-    def pop_steps(self, request: PopRequest) -> ChangeSteps[Popped]:
+    def pop_steps(self, request: PopRequest) -> ChangeSteps[PopResult]:
         """Take messages for a group.
 
         Other pops may run in between: messages of one queue are taken within one step.
@@ -139,10 +139,10 @@ class PopService:
             raise SystemBusy(f"[OVERLOAD]{self._in_flight.count} popped messages await their ack")
         self._turn = (self._turn + 1) % self._revive_queue_count
         pop_ms, revive_queue = self._clock.now_ms(), self._turn
-        parts: list[Part] = []
+        parts: list[PoppedMessages] = []
         count, size, rest = min(request.count_max, COUNT_MAX), self._scan.bytes_max, 0
         is_cut = False
-        for number, target in enumerate(self._targets.of(request), 1):
+        for number, target in enumerate(self._targets.find(request), 1):
             if number % QUEUES_AT_A_STEP == 0:
                 yield None
             queue = self._scan.queue(target.topic, target.queue_id)
@@ -166,23 +166,23 @@ class PopService:
                         if not parts:
                             raise
                         break  # the messages claimed so far are handed out
-                    parts.append(Part(*target, found.offsets, found.views, claim))
+                    parts.append(PoppedMessages(*target, found.offsets, found.views, claim))
                     count -= len(found.offsets)
                     size -= sum(map(len, found.views))
                 elif key is None:
-                    self._pass(cursor, found.next_offset)
+                    self._skip(cursor, found.next_offset)
                 else:
                     is_cut = True  # after a reset: a receipt must not identify two deliveries
                 if request.is_filtered:
                     yield None  # searching for certain messages costs more than taking any
             rest += max(0, queue.end - self._position(cursor, queue, request))
-        return Popped(parts, pop_ms, request.invisible_ms, revive_queue, rest, is_cut)
+        return PopResult(parts, pop_ms, request.invisible_ms, revive_queue, rest, is_cut)
 
     def peek(self, request: PopRequest) -> Steps[tuple[list[memoryview], int]]:
         """Return the messages that a pop would take now, and how many more there are."""
         views: list[memoryview] = []
         rest, size = 0, self._scan.bytes_max
-        for number, target in enumerate(self._targets.of(request), 1):
+        for number, target in enumerate(self._targets.find(request), 1):
             if number % QUEUES_AT_A_STEP == 0:
                 yield
             queue = self._scan.queue(target.topic, target.queue_id)
@@ -201,7 +201,7 @@ class PopService:
 
     def has_message(self, request: PopRequest) -> Steps[bool]:
         """Tell whether a pop might find a message now."""
-        for number, target in enumerate(self._targets.of(request), 1):
+        for number, target in enumerate(self._targets.find(request), 1):
             if number % QUEUES_AT_A_STEP == 0:
                 yield
             queue = self._scan.queue(target.topic, target.queue_id)
@@ -230,7 +230,7 @@ class PopService:
         *,
         count_max: int,
         bytes_max: int,
-    ) -> Found:
+    ) -> ScanResult:
         reset = self._offsets.take_reset(*cursor)
         if reset is not None:
             self._abandon(cursor)
@@ -240,19 +240,19 @@ class PopService:
 
     # Claims that are not stored yet.
 
-    def settled(self, claim: Change) -> None:
+    def settle(self, claim: Change) -> None:
         """Hand out the messages of a stored claim; forget a failed one."""
         assert isinstance(claim, Claim)
         if claim.is_stored:
-            self._end_stored(claim)
+            self._settle_stored(claim)
         else:
-            self._end_failed(claim)
+            self._settle_failed(claim)
 
     def _claim(
         self,
         cursor: Cursor,
         key: Key,
-        found: Found,
+        found: ScanResult,
         request: PopRequest,
         revive_queue: int,
     ) -> Claim:
@@ -271,28 +271,28 @@ class PopService:
         claims.append(claim)
         return claim
 
-    def _pass(self, cursor: Cursor, next_offset: int) -> None:
+    def _skip(self, cursor: Cursor, next_offset: int) -> None:
         """Skip messages that the group does not want; that needs no checkpoint."""
         claims = self._claims.get(cursor)
         if claims:
-            claims.append(_Passed(next_offset))
+            claims.append(_Skipped(next_offset))
         elif self._offsets.query(*cursor) != next_offset:
             self._commit(cursor, next_offset)
 
-    def _end_stored(self, claim: Claim) -> None:
+    def _settle_stored(self, claim: Claim) -> None:
         if claim.moves_offset:
             claims = self._claims[claim.cursor]
             assert claims[0] is claim, "claims must settle in their order"
             claims.popleft()
             self._commit(claim.cursor, claim.next_offset)
-            while claims and isinstance(claims[0], _Passed):
+            while claims and isinstance(claims[0], _Skipped):
                 self._commit(claim.cursor, claims.popleft().next_offset)
             if not claims:
                 del self._claims[claim.cursor]
         self._in_flight.launch(claim.checkpoint)
-        self._progress.launched(claim.checkpoint)
+        self._progress.note_launched(claim.checkpoint)
 
-    def _end_failed(self, claim: Claim) -> None:
+    def _settle_failed(self, claim: Claim) -> None:
         self._in_flight.discard(claim.checkpoint)
         if not claim.moves_offset:
             return

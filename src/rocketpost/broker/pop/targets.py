@@ -47,9 +47,9 @@ class PopRequest(NamedTuple):
     from_end: bool = False
     """Whether a group that is new to a queue starts at its end."""
     in_order: bool = False
-    """Whether a queue waits until the messages handed out of it are finished."""
+    """Whether a queue hands out nothing more until its batch is finished."""
     priority_factor: int = FACTOR_MAX
-    """Percentage of pops that go by level, if the topic has levels."""
+    """Percentage of pops that read the levels in order, if the topic has levels."""
     attempt_id: str = ""
     """Identifies an attempt at popping in order; repeating it returns the same messages."""
     only: Mapping[tuple[str, int], None] | None = None
@@ -64,8 +64,8 @@ class PopRequest(NamedTuple):
     def fixes_start(self) -> bool:
         """Whether a new group stores offset 0 for a queue that never had a message.
 
-        Otherwise, if its next pop is so late that the queue no longer counts as young, the group
-        would skip the messages stored until then.
+        Otherwise a group whose next pop comes after the queue has ceased to count as new would
+        skip the messages that were stored in between.
         """
         return self.from_end and self.topic.read_queue_nums <= EMPTY_QUEUES_MAX
 
@@ -78,7 +78,7 @@ class PopRequest(NamedTuple):
 
 
 class Cursor(NamedTuple):
-    """A group in a queue."""
+    """A group in a queue: the key of an offset."""
 
     topic: str
     group: str
@@ -128,31 +128,33 @@ class Targets:
         self._random_below = random_below
         self.rules = RetryRules()
 
-    def of(self, request: PopRequest) -> Iterator[Target]:
-        """Yield the queues to read, those of retry topics sometimes first, else last.
+    def find(self, request: PopRequest) -> Iterator[Target]:
+        """Yield the queues to read. Queues of retry topics come first or last, by chance.
 
-        A topic with levels is read from the highest down, each with the retry queue of its level.
+        A topic with levels is read from its highest level down, each with its retry queue.
         """
         if request.only is not None:
-            yield from self._narrowed(request, request.only)
+            yield from self._find_among(request, request.only)
             return
         topic = request.topic.topic_name
-        again = self._retry_targets(topic, request.group)
-        is_first = bool(again) and self._random_below(100) < self.rules.first_percent
+        retries = self._retry_targets(topic, request.group)
+        is_first = bool(retries) and self._random_below(100) < self.rules.first_percent
         ids = request.queue_ids
-        if has_levels(request.topic) and self._goes_by_level(request):
-            fresh = [Target(IN_TOPIC, topic, queue_id) for queue_id in ids]
-            yield from by_level([*fresh, *again], again_first=is_first)
+        if has_levels(request.topic) and self._pops_by_level(request):
+            own = [Target(IN_TOPIC, topic, queue_id) for queue_id in ids]
+            yield from by_level([*own, *retries], retry_first=is_first)
             return
         if is_first:
-            yield from again
+            yield from retries
         begin = self._random_below(len(ids)) if len(ids) > 1 else 0
         for queue_id in chain(ids[begin:], ids[:begin]):
             yield Target(IN_TOPIC, topic, queue_id)
         if not is_first:
-            yield from again
+            yield from retries
 
-    def _narrowed(self, request: PopRequest, only: Mapping[tuple[str, int], None]) -> list[Target]:
+    def _find_among(
+        self, request: PopRequest, only: Mapping[tuple[str, int], None]
+    ) -> list[Target]:
         """Return the queues among ``only`` that a pop reads."""
         topic, ids = request.topic.topic_name, request.queue_ids
         forms = {real_topic(form, request.group, topic): form for form in self._forms(topic)}
@@ -164,11 +166,11 @@ class Targets:
                 config = self._topics.find(name)
                 if config is not None and queue_id < config.read_queue_nums:
                     found.append(Target(forms[name], name, queue_id))
-        if len(found) > 1 and has_levels(request.topic) and self._goes_by_level(request):
-            return by_level(found, again_first=False)
+        if len(found) > 1 and has_levels(request.topic) and self._pops_by_level(request):
+            return by_level(found, retry_first=False)
         return found
 
-    def _goes_by_level(self, request: PopRequest) -> bool:
+    def _pops_by_level(self, request: PopRequest) -> bool:
         return not request.in_order and self._random_below(FACTOR_MAX) < request.priority_factor
 
     def retry_topics(self, topic: str, group: str) -> list[str]:

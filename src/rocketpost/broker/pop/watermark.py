@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from typing import Final
 
-NOTHING_REACHED: Final = -1
+BEFORE_FIRST: Final = -1
 _STALE_MAX: Final = 1024
 
 
@@ -35,9 +35,9 @@ class ReviveWatermark:
     def end(self, queue: int, offset: int, owner: object) -> None:
         """Note that a record is no longer needed."""
         self.discard(queue, offset, owner)
-        self._ended[queue] = max(self._ended.get(queue, NOTHING_REACHED), offset)
+        self._ended[queue] = max(self._ended.get(queue, BEFORE_FIRST), offset)
 
-    def reached(self, queue: int) -> int:
+    def offset(self, queue: int) -> int:
         """Return the offset in a revive queue up to which no record is needed."""
         owners = self._owners.get(queue, {})
         oldest = self._oldest.get(queue, [])
@@ -45,4 +45,4 @@ class ReviveWatermark:
             heapq.heappop(oldest)
         if oldest:
             return oldest[0] - 1
-        return self._ended.get(queue, NOTHING_REACHED)
+        return self._ended.get(queue, BEFORE_FIRST)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from rocketpost.broker.pop.requests import Place, PopAnswer, PopRequests
+from rocketpost.broker.pop.requests import PopAnswer, PopPlace, PopRequests
 from rocketpost.broker.steps import Steps
 from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.command import Command, to_fields
@@ -58,7 +58,7 @@ class PopHandlers:
     def polling_info(self, connection: Connection, command: Command, header: PollingInfo) -> Reply:
         """Return the number of pops that wait in one place."""
         self._requests.check(header, connection)
-        place = Place(header.topic, header.consumer_group, header.queue_id)
+        place = PopPlace(header.topic, header.consumer_group, header.queue_id)
         return Reply(fields={"pollingNum": str(self._desk.held_in(place))})
 
     def _pop_reply(self, answer: PopAnswer) -> Reply:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from rocketpost.broker.pop.service import Part, Popped
+from rocketpost.broker.pop.service import PoppedMessages, PopResult
 from rocketpost.broker.pop.targets import PopRequest
 from rocketpost.broker.stats import BrokerStats
 from rocketpost.codec.command import to_fields
@@ -35,7 +35,7 @@ class PopReplies:
         self._stats = stats
         self._broker_name = broker_name
 
-    def reply(self, request: PopRequest, popped: Popped) -> Reply:
+    def reply(self, request: PopRequest, popped: PopResult) -> Reply:
         """Return the answer to a pop whose checkpoints are stored."""
         parts = popped.parts
         assert all(part.change.is_stored for part in parts)
@@ -72,7 +72,12 @@ class PopReplies:
         return Reply(fields=to_fields(head), body=body)
 
     def _as_in_topic(
-        self, request: PopRequest, popped: Popped, part: Part, offset: int, view: memoryview
+        self,
+        request: PopRequest,
+        popped: PopResult,
+        part: PoppedMessages,
+        offset: int,
+        view: memoryview,
     ) -> list[Buffer]:
         """Return a message of a retry topic as one of its own topic, with its receipt in it."""
         receipt = Receipt(

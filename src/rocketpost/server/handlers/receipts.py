@@ -145,7 +145,7 @@ class ReceiptHandlers:
             ordered = self._recorder.decide(
                 self._ordered,
                 partial(
-                    self._ordered.change,
+                    self._ordered.change_invisible_time,
                     cursor,
                     receipt.pop_ms,
                     header.offset,
@@ -163,7 +163,9 @@ class ReceiptHandlers:
         key = Key(*cursor, receipt.start_offset, receipt.pop_ms)
         changed = self._recorder.decide(
             self._receipts,
-            partial(self._receipts.change, key, header.offset, header.invisible_time),
+            partial(
+                self._receipts.change_invisible_time, key, header.offset, header.invisible_time
+            ),
         )
         await self._wait([changed])
         return fields_reply(

@@ -11,8 +11,8 @@ from collections.abc import Callable, Hashable
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from rocketpost.broker.pop.in_order import OrderService
-from rocketpost.broker.pop.requests import Caller, Place, PopAnswer, PopHold, PopRequests
-from rocketpost.broker.pop.service import Popped, PopService
+from rocketpost.broker.pop.requests import Caller, PopAnswer, PopHold, PopPlace, PopRequests
+from rocketpost.broker.pop.service import PopResult, PopService
 from rocketpost.broker.pop.targets import PopRequest
 from rocketpost.broker.steps import Steps
 from rocketpost.codec.codes import ResponseCode
@@ -101,7 +101,7 @@ class PopDesk:
         """Number of waiting pops."""
         return len(self._holds)
 
-    def held_in(self, place: Place) -> int:
+    def held_in(self, place: PopPlace) -> int:
         """Return the number of pops that wait in one place."""
         return self._holds.count(place)
 
@@ -113,9 +113,9 @@ class PopDesk:
         Raises:
             Fault: The pop is refused; its waiter is not called.
         """
-        request = self._requests.pop(header, waiter)
+        request = self._requests.pop_request(header, waiter)
         popped = yield from self._look(self._pop, request, _has_parts)
-        self._serve(waiter, self._requests.decide(request, popped, header.poll_time))
+        self._serve(waiter, self._requests.decide_pop(request, popped, header.poll_time))
 
     def notify(self, header: Notification, waiter: PopWaiter) -> Steps[None]:
         """Answer as soon as a pop might find messages.
@@ -123,13 +123,15 @@ class PopDesk:
         Raises:
             Fault: The request is refused; its waiter is not called.
         """
-        request = self._requests.news(header, waiter)
+        request = self._requests.notification_request(header, waiter)
         found = yield from self._look(self._has_message, request, bool)
-        self._serve(waiter, self._requests.decide_news(request, header.poll_time, found=found))
+        self._serve(
+            waiter, self._requests.decide_notification(request, header.poll_time, found=found)
+        )
 
     def peek(self, header: PeekMessage, caller: Caller) -> Steps[tuple[list[memoryview], int]]:
         """Return the messages that a pop would take, and the number of others; take none."""
-        return self._service.peek(self._requests.peek(header, caller))
+        return self._service.peek(self._requests.peek_request(header, caller))
 
     # Events.
 
@@ -176,7 +178,7 @@ class PopDesk:
             result = yield from self._look(look, request._replace(only=fresh), is_found)
         return result
 
-    def _pop(self, request: PopRequest) -> Steps[Popped]:
+    def _pop(self, request: PopRequest) -> Steps[PopResult]:
         service = self._ordered if request.in_order else self._service
         try:
             return (yield from self._recorder.run(service, service.pop_steps(request)))
@@ -200,7 +202,7 @@ class PopDesk:
                     waiter.owner,
                     outcome.place,
                     _Held(waiter, outcome),
-                    is_modest=outcome.is_modest,
+                    leaves_messages=outcome.leaves_messages,
                     weight=outcome.weight,
                 ),
                 retry_topics=outcome.retry_topics,
@@ -232,7 +234,7 @@ class PopDesk:
             popped = yield from self._look(self._pop, request, _has_parts)
             if not popped.parts and not popped.is_cut:
                 return False
-            outcome = self._requests.decide(request, popped, 0)
+            outcome = self._requests.decide_pop(request, popped, 0)
             assert isinstance(outcome, PopAnswer)
             self._answer(waiter, outcome)
         except Exception as error:
@@ -264,5 +266,5 @@ def _hand_out(waiter: PopWaiter, answer: PopAnswer) -> None:
         waiter.refuse(error)
 
 
-def _has_parts(popped: Popped) -> bool:
+def _has_parts(popped: PopResult) -> bool:
     return bool(popped.parts)

@@ -21,7 +21,7 @@ from operator import attrgetter
 from time import monotonic
 from typing import Generic, TypeVar
 
-from rocketpost.broker.pop.requests import Place
+from rocketpost.broker.pop.requests import PopPlace
 from rocketpost.store.draft import Appended
 from rocketpost.transport.turns import BUDGET_SECONDS, SlicedWork, Turns, advance
 
@@ -38,7 +38,7 @@ class Waiting(Generic[P]):
         "is_busy",
         "is_held",
         "is_late",
-        "is_modest",
+        "leaves_messages",
         "number",
         "owner",
         "payload",
@@ -48,12 +48,18 @@ class Waiting(Generic[P]):
     )
 
     def __init__(
-        self, owner: Hashable, place: Place, payload: P, *, is_modest: bool, weight: int = 0
+        self,
+        owner: Hashable,
+        place: PopPlace,
+        payload: P,
+        *,
+        leaves_messages: bool,
+        weight: int = 0,
     ) -> None:
         self.owner = owner
         self.place = place
         self.payload = payload
-        self.is_modest = is_modest
+        self.leaves_messages = leaves_messages
         self.weight = weight
         self.timer: asyncio.TimerHandle | None = None
         self.number = 0
@@ -101,7 +107,7 @@ class PopHolds(Generic[P]):
     def __len__(self) -> int:
         return self._total
 
-    def count(self, place: Place) -> int:
+    def count(self, place: PopPlace) -> int:
         """Return the number of pops that wait in one place."""
         group = self._by_group.get((place.topic, place.group), {})
         return len(group.get(place.queue_id, ()))
@@ -223,7 +229,7 @@ class PopHolds(Generic[P]):
                     self._forget(waiting)
                 elif waiting.is_late and waiting.is_held:
                     self._expire(waiting)
-                elif not waiting.is_modest:
+                elif not waiting.leaves_messages:
                     break  # it accepts any message, so none is left
                 yield
         self._waking.pop(key, None)

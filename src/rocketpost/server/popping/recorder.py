@@ -91,7 +91,7 @@ class PopRecorder:
             future = self._put(change.drafts)
         except RocketpostError as error:
             change.settle([], str(error))
-            service.settled(change)
+            service.settle(change)
             raise
         pending = self._by_change[change] = _Pending(service, change, future, [])
         self._pending.append(pending)
@@ -126,7 +126,7 @@ class PopRecorder:
                 change.settle([], str(error))
             else:
                 change.settle(future.result())
-            service.settled(change)
+            service.settle(change)
             for callback in waiting:
                 callback()
 

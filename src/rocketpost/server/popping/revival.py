@@ -26,7 +26,7 @@ class Service(Protocol):
         """Return the changes that deliver the due messages again."""
         ...
 
-    def settled(self, change: Change, /) -> None:
+    def settle(self, change: Change, /) -> None:
         """Handle a change that is stored or has failed."""
         ...
 

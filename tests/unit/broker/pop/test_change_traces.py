@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from rocketpost.broker.pop.changes import Change
-from rocketpost.broker.pop.service import Popped
+from rocketpost.broker.pop.service import PopResult
 from rocketpost.broker.pop.targets import Cursor, PopRequest
 from rocketpost.errors import Fault, StoreFull
 from rocketpost.store.draft import Draft
@@ -33,7 +33,7 @@ class TracedWorld(World):
 
     def __init__(self, root: Path) -> None:
         self.lines: list[str] = []
-        self.popping: list[Popped] = []
+        self.popping: list[PopResult] = []
         self.hands: dict[str, Delivery] = {}
         super().__init__(root)
 
@@ -64,7 +64,7 @@ class TracedWorld(World):
             f"batch {cursor.queue_id}:" + "+".join(map(str, batch.left))
             for cursor, batch in self.batches
         ]
-        reached = [self.watermark.reached(queue) for queue in range(2)]
+        reached = [self.watermark.offset(queue) for queue in range(2)]
         in_flight = ", ".join([*flights, *batches]) or "nothing"
         return f"offsets {offsets}, in flight {in_flight}, not needed up to {reached}"
 
@@ -127,7 +127,7 @@ class TracedWorld(World):
     def do_change(self, command: TraceCommand) -> None:
         [name] = command.args
         delivery = self.hands[name]
-        changed = self.receipts.change(
+        changed = self.receipts.change_invisible_time(
             delivery.key, delivery.offset, command.option_int("invisible", 1000)
         )
         key = delivery.key._replace(start_offset=delivery.offset, pop_ms=changed.pop_ms)

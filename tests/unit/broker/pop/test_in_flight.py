@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rocketpost.broker.pop.changes import Change
 from rocketpost.broker.pop.in_flight import Checkpoint, InFlightTable, Key
-from rocketpost.broker.pop.watermark import NOTHING_REACHED, ReviveWatermark
+from rocketpost.broker.pop.watermark import BEFORE_FIRST, ReviveWatermark
 from rocketpost.store.draft import Draft
 
 DRAFT = Draft("R", 0, 0, 0, 0, b"", b"", 0, 0, b"", b"")
@@ -30,17 +30,17 @@ def launched(in_flight: InFlightTable, at: int, **more: int) -> Checkpoint:
 def test_the_log_is_needed_from_the_oldest_that_has_not_ended() -> None:
     watermark = ReviveWatermark()
     in_flight = InFlightTable(watermark)
-    assert watermark.reached(0) == NOTHING_REACHED
+    assert watermark.offset(0) == BEFORE_FIRST
     first, second, third = (launched(in_flight, at, count=2) for at in range(3))
-    assert watermark.reached(0) == -1
+    assert watermark.offset(0) == -1
     in_flight.close(second, [10, 11])
-    assert watermark.reached(0) == -1
+    assert watermark.offset(0) == -1
     in_flight.close(first, [0])
-    assert watermark.reached(0) == -1
+    assert watermark.offset(0) == -1
     in_flight.close(first, [1, 99])
-    assert watermark.reached(0) == 1
+    assert watermark.offset(0) == 1
     in_flight.close(third, [20, 21])
-    assert watermark.reached(0) == 2
+    assert watermark.offset(0) == 2
     assert in_flight.count == len(in_flight) == 0
 
 
@@ -53,7 +53,7 @@ def test_what_was_never_stored_leaves_no_trace() -> None:
     successor.revive_offset = 0  # the log gave the place to another
     in_flight.add(successor)
     in_flight.discard(lost)
-    assert watermark.reached(0) == -1
+    assert watermark.offset(0) == -1
     assert in_flight.count == 1
     assert in_flight.next_due_ms() is None
 
@@ -80,5 +80,5 @@ def test_what_has_ended_does_not_pile_up_behind_one_that_has_not() -> None:
         in_flight.close(launched(in_flight, at, invisible_ms=10**9), [at * 10])
     assert len(in_flight._due) < 2000
     assert len(watermark._oldest[0]) < 2000
-    assert watermark.reached(0) == -1
+    assert watermark.offset(0) == -1
     assert in_flight.next_due_ms() == 10**9

@@ -34,7 +34,9 @@ class OrderWorld(World):
         self.commit()
 
     def delay(self, delivery: Delivery, invisible_ms: int) -> int:
-        changed = self.ordered.change(CURSOR, delivery.key.pop_ms, delivery.offset, invisible_ms)
+        changed = self.ordered.change_invisible_time(
+            CURSOR, delivery.key.pop_ms, delivery.offset, invisible_ms
+        )
         self.commit()
         return changed.invisible_ms
 
@@ -181,7 +183,7 @@ def test_a_finished_batch_is_not_needed_any_more(world: OrderWorld) -> None:
         world.finish(one)
     world.save()
     queue = world.ordered._revive_queue(CURSOR)
-    assert world.watermark.reached(queue) == 99
+    assert world.watermark.offset(queue) == 99
     world.crash()
     assert len(world.batches) == 0
     assert world.offsets.query(*CURSOR) == 50
@@ -215,7 +217,7 @@ def test_what_was_not_stored_in_the_end_did_not_happen_either(world: OrderWorld)
     assert world.offsets.query(*CURSOR) == 1
     world.fail()
     assert world.offsets.query(*CURSOR) == 0
-    world.ordered.change(CURSOR, first.key.pop_ms, first.offset, 0)
+    world.ordered.change_invisible_time(CURSOR, first.key.pop_ms, first.offset, 0)
     world.fail()
     assert world.names() == []
     world.finish(first)

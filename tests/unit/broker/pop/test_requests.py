@@ -9,8 +9,8 @@ import pytest
 from rocketpost.broker.filter.filters import Filters
 from rocketpost.broker.filter.table import FilterTable
 from rocketpost.broker.group.table import GroupTable
-from rocketpost.broker.pop.requests import Place, PopAnswer, PopHold, PopRequests
-from rocketpost.broker.pop.service import Popped
+from rocketpost.broker.pop.requests import PopAnswer, PopHold, PopPlace, PopRequests
+from rocketpost.broker.pop.service import PopResult
 from rocketpost.broker.pop.targets import Targets
 from rocketpost.broker.topic import TopicTable
 from rocketpost.client.compression import decompress
@@ -21,7 +21,7 @@ from rocketpost.model.group import GroupConfig
 from rocketpost.model.topic import TopicConfig
 from rocketpost.testing.clock import FakeClock
 
-NOTHING = Popped([], 0, 0, 0, 0, is_cut=False)
+NOTHING = PopResult([], 0, 0, 0, 0, is_cut=False)
 
 
 class Somebody:
@@ -55,10 +55,10 @@ class World:
             "born_time": 0,
             "init_mode": 0,
         }
-        return self.requests.pop(PopMessage(**(fields | more)), Somebody())
+        return self.requests.pop_request(PopMessage(**(fields | more)), Somebody())
 
     def hold(self, poll_ms: int = 5000, **more: Any) -> PopHold:
-        hold = self.requests.decide(self.pop(**more), NOTHING, poll_ms)
+        hold = self.requests.decide_pop(self.pop(**more), NOTHING, poll_ms)
         assert isinstance(hold, PopHold)
         return hold
 
@@ -70,30 +70,30 @@ def world() -> World:
 
 def test_a_pop_that_finds_nothing_is_a_hold(world: World) -> None:
     hold = world.hold(exp="a || b")
-    assert hold.place == Place("T", "g", -1)
-    assert (hold.seconds, hold.weight, hold.is_modest) == (5, 2, True)
+    assert hold.place == PopPlace("T", "g", -1)
+    assert (hold.seconds, hold.weight, hold.leaves_messages) == (5, 2, True)
     assert hold.retry_topics == ["%RETRY%g_T", "%RETRY%g+T"]
-    assert not world.hold().is_modest  # it takes anything
-    assert world.hold(queue_id=0).is_modest
+    assert not world.hold().leaves_messages  # it takes anything
+    assert world.hold(queue_id=0).leaves_messages
     assert world.hold(poll_ms=10**9).seconds == 120
 
 
 def test_a_pop_that_may_not_wait_is_answered(world: World) -> None:
     request = world.pop()
     timed_out = PopAnswer(ResponseCode.POLLING_TIMEOUT, request)
-    assert world.requests.decide(request, NOTHING, 0) == timed_out
+    assert world.requests.decide_pop(request, NOTHING, 0) == timed_out
     # There may be more to find: it asks again instead of waiting for an arrival.
-    assert world.requests.decide(request, NOTHING._replace(is_cut=True), 5000) == timed_out
+    assert world.requests.decide_pop(request, NOTHING._replace(is_cut=True), 5000) == timed_out
 
 
 def test_a_question_for_news_is_answered_or_held(world: World) -> None:
     header = Notification(consumer_group="g", topic="T", queue_id=0, poll_time=5000, born_time=0)
-    request = world.requests.news(header, Somebody())
-    found = world.requests.decide_news(request, 5000, found=True)
+    request = world.requests.notification_request(header, Somebody())
+    found = world.requests.decide_notification(request, 5000, found=True)
     assert found == PopAnswer(ResponseCode.SUCCESS, request)
-    hold = world.requests.decide_news(request, 5000, found=False)
+    hold = world.requests.decide_notification(request, 5000, found=False)
     assert isinstance(hold, PopHold)
-    assert (hold.is_pop, hold.is_modest) == (False, True)
+    assert (hold.is_pop, hold.leaves_messages) == (False, True)
 
 
 def test_a_pop_that_has_waited_sees_its_topic_as_it_is_now(world: World) -> None:

@@ -138,7 +138,7 @@ def test_a_message_can_be_given_more_time(world: World) -> None:
     world.revive()
     assert world.pop_names() == [name]
     with pytest.raises(NoMessage):
-        world.receipts.change(later.key, later.offset, 1)
+        world.receipts.change_invisible_time(later.key, later.offset, 1)
 
 
 def test_a_message_can_be_given_up_at_once(world: World) -> None:
@@ -155,7 +155,7 @@ def test_the_receipt_before_a_change_is_good_no_more(world: World) -> None:
     [one] = world.pop()
     changed = world.change(one, 1000)
     with pytest.raises(NoMessage):
-        world.receipts.change(one.key, one.offset, 1)
+        world.receipts.change_invisible_time(one.key, one.offset, 1)
     assert world.receipts.ack(one.key, [one.offset]) is None
     assert world.change(changed, 1000).key != changed.key  # in the same millisecond
 

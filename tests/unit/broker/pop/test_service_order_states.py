@@ -100,7 +100,9 @@ class OrderMachine(RuleBasedStateMachine):
     def change(self, data: st.DataObject, invisible_ms: int, dies: bool) -> None:
         name = data.draw(st.sampled_from(sorted(self.batch.keys() - self.acked)))
         delivery = self.batch[name]
-        self.world.ordered.change(CURSOR, delivery.key.pop_ms, delivery.offset, invisible_ms)
+        self.world.ordered.change_invisible_time(
+            CURSOR, delivery.key.pop_ms, delivery.offset, invisible_ms
+        )
         self.until[name] = self.world.clock.now_ms() + invisible_ms
         if dies:
             self.world.crash()

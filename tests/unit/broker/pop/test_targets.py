@@ -30,23 +30,23 @@ def request(topic: str = "T", queue_id: int = -1) -> PopRequest:
 
 
 def test_all_queues_from_anywhere_on() -> None:
-    assert [each.queue_id for each in targets(draws=1).of(request())] == [1, 2, 0]
-    assert list(targets().of(request(queue_id=2))) == [Target(0, "T", 2)]
+    assert [each.queue_id for each in targets(draws=1).find(request())] == [1, 2, 0]
+    assert list(targets().find(request(queue_id=2))) == [Target(0, "T", 2)]
 
 
 def test_what_comes_again_is_looked_at_first_or_last() -> None:
     again = Target(1, OLDER, 0)
-    assert next(iter(targets(OLDER, draws=19).of(request()))) == again
-    assert list(targets(OLDER, draws=20).of(request()))[-1] == again
-    assert next(iter(targets(OLDER, draws=20, first_percent=100).of(request()))) == again
+    assert next(iter(targets(OLDER, draws=19).find(request()))) == again
+    assert list(targets(OLDER, draws=20).find(request()))[-1] == again
+    assert next(iter(targets(OLDER, draws=20, first_percent=100).find(request()))) == again
 
 
 def test_both_forms_are_read_unless_the_older_is_not_wanted() -> None:
     both = targets(OLDER, NEWER)
-    assert [each.retry for each in both.of(request())] == [1, 2, 0, 0, 0]
+    assert [each.retry for each in both.find(request())] == [1, 2, 0, 0, 0]
     assert both.retry_topics("T", "g") == [OLDER, NEWER]
     newer = targets(OLDER, NEWER, newer_form=True, older_form_read=False)
-    assert [each.retry for each in newer.of(request())] == [2, 0, 0, 0]
+    assert [each.retry for each in newer.find(request())] == [2, 0, 0, 0]
     # What is written is always read.
     older = targets(OLDER, NEWER, older_form_read=False)
     assert older.retry_topics("T", "g") == [OLDER, NEWER]
@@ -60,4 +60,4 @@ def test_the_settings_say_which_form_is_written_and_retries_stay_where_they_are(
 
 def test_a_retry_topic_has_none_of_its_own() -> None:
     assert targets().retry_topics("%RETRY%g", "g") == []
-    assert [each.retry for each in targets(OLDER).of(request("%RETRY%g"))] == [0, 0, 0]
+    assert [each.retry for each in targets(OLDER).find(request("%RETRY%g"))] == [0, 0, 0]

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from rocketpost.broker.pop.watermark import NOTHING_REACHED, ReviveWatermark
+from rocketpost.broker.pop.watermark import BEFORE_FIRST, ReviveWatermark
 
 
 def test_the_oldest_holds_everything_back() -> None:
     watermark = ReviveWatermark()
-    assert watermark.reached(0) == NOTHING_REACHED
+    assert watermark.offset(0) == BEFORE_FIRST
     watermark.add(0, 5, "a")
     watermark.add(0, 7, "b")
-    assert watermark.reached(0) == 4
+    assert watermark.offset(0) == 4
     watermark.end(0, 7, "b")
-    assert watermark.reached(0) == 4
+    assert watermark.offset(0) == 4
     watermark.end(0, 5, "a")
-    assert watermark.reached(0) == 7
-    assert watermark.reached(1) == NOTHING_REACHED
+    assert watermark.offset(0) == 7
+    assert watermark.offset(1) == BEFORE_FIRST
 
 
 def test_what_was_never_stored_takes_nobodys_place() -> None:
@@ -23,9 +23,9 @@ def test_what_was_never_stored_takes_nobodys_place() -> None:
     watermark.add(0, 5, "lost")
     watermark.add(0, 5, "stored")
     watermark.discard(0, 5, "lost")
-    assert watermark.reached(0) == 4
+    assert watermark.offset(0) == 4
     watermark.discard(0, 5, "stored")
-    assert watermark.reached(0) == NOTHING_REACHED
+    assert watermark.offset(0) == BEFORE_FIRST
 
 
 def test_what_has_ended_does_not_pile_up_behind_one_that_has_not() -> None:
@@ -34,5 +34,5 @@ def test_what_has_ended_does_not_pile_up_behind_one_that_has_not() -> None:
     for offset in range(1, 5000):
         watermark.add(0, offset, offset)
         watermark.end(0, offset, offset)
-    assert watermark.reached(0) == -1
+    assert watermark.offset(0) == -1
     assert len(watermark._oldest[0]) < 2000

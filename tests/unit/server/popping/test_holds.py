@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Generator
 
-from rocketpost.broker.pop.requests import Place
+from rocketpost.broker.pop.requests import PopPlace
 from rocketpost.model.ids import Position, QueueOffset
 from rocketpost.server.popping.holds import Fresh, PopHolds, Waiting
 from rocketpost.store.draft import Appended
@@ -44,11 +44,13 @@ class World:
         connection: object = "c",
         topic: str = "T",
         group: str = "g",
-        is_modest: bool = False,
+        leaves_messages: bool = False,
         seconds: float = 60,
         retry_topics: tuple[str, ...] = ("R",),
     ) -> None:
-        waiting = Waiting(connection, Place(topic, group, -1), name, is_modest=is_modest)
+        waiting = Waiting(
+            connection, PopPlace(topic, group, -1), name, leaves_messages=leaves_messages
+        )
         self.holds.park(waiting, retry_topics=retry_topics, seconds=seconds)
 
     async def arrive(self, topic: str, count: int = 1) -> None:
@@ -74,11 +76,11 @@ async def test_the_oldest_gets_it_and_the_others_are_left_alone() -> None:
 
 async def test_one_that_wants_little_does_not_speak_for_the_others() -> None:
     world = World()
-    world.park("modest", is_modest=True)
+    world.park("leaves some", leaves_messages=True)
     world.park("greedy")
     world.holds.offer("T", 0)
     await asyncio.sleep(0)
-    assert world.tried == ["modest", "greedy"]
+    assert world.tried == ["leaves some", "greedy"]
 
 
 async def test_messages_that_come_again_wake_their_group_only() -> None:
@@ -108,7 +110,7 @@ async def test_every_pop_ends_in_time() -> None:
     world = World()
     world.park("a", seconds=0.001)
     world.park("b")
-    place = Place("T", "g", -1)
+    place = PopPlace("T", "g", -1)
     assert world.holds.count(place) == 2
     await until(lambda: world.expired)
     assert world.holds.count(place) == 1
@@ -119,9 +121,9 @@ async def test_every_pop_ends_in_time() -> None:
 
 async def test_what_waits_is_weighed() -> None:
     holds = PopHolds[str](retry=lambda waiting: True, time_over=lambda waiting: None)
-    place = Place("T", "G", 0)
+    place = PopPlace("T", "G", 0)
     for name, weight in (("a", 3), ("b", 5)):
-        held = Waiting(name, place, name, is_modest=True, weight=weight)
+        held = Waiting(name, place, name, leaves_messages=True, weight=weight)
         holds.park(held, retry_topics=(), seconds=60)
     assert holds.weight == 8
     holds.drop("a")

@@ -39,7 +39,7 @@ class World:
         self.futures.append(asyncio.get_running_loop().create_future())
         return self.futures[-1]
 
-    def settled(self, change: Change) -> None:
+    def settle(self, change: Change) -> None:
         assert isinstance(change, Named)
         self.told.append(f"{change.name} {'stored' if change.is_stored else 'failed'}")
 

@@ -35,7 +35,7 @@ class Service:
         self.due = [each for each in self.due if each > now_ms]
         return [Change([DRAFT])]
 
-    def settled(self, change: Change) -> None:
+    def settle(self, change: Change) -> None:
         assert change.is_stored
 
 
