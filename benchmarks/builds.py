@@ -1,0 +1,122 @@
+"""Builds of Rocketpost to measure: copies of sources, with the kernel compiled or not.
+
+A build is a copy, so that editing a checkout does not change a running measurement, and a checkout
+stays as it is. Compiled kernels are kept by the content of their sources.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+FOLDER: Final = ROOT / "build" / "builds"
+_PARTS: Final = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "src")
+_KERNEL: Final = Path("src/rocketpost/kernel")
+_FORMS: Final = ("compiled", "plain")
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """The sources of a server, ready to run."""
+
+    name: str
+    folder: Path
+    is_compiled: bool
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables that make Python import this build."""
+        return {"PYTHONPATH": str(self.folder / "src")}
+
+
+def make_build(name: str, where: str) -> Build:
+    """Return the build ``where`` describes: a checkout's directory or a git revision.
+
+    ``where`` may end in ``:plain`` for a kernel that is not compiled.
+
+    Raises:
+        SystemExit: There is no such directory or revision, or the kernel does not compile.
+    """
+    place, _, form = where.rpartition(":") if where.endswith(_FORMS) else (where, "", "compiled")
+    folder = FOLDER / name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    if Path(place, "src").is_dir():
+        _copy(Path(place), folder)
+    else:
+        _export(place, folder)
+    ready = list((folder / _KERNEL).glob("*.so"))
+    if form == "compiled":
+        _compile(folder, ready)
+    else:
+        for path in ready:
+            path.unlink()
+    return Build(name, folder, form == "compiled")
+
+
+def _copy(source: Path, folder: Path) -> None:
+    for part in _PARTS:
+        if (source / part).is_dir():
+            ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
+            shutil.copytree(source / part, folder / part, ignore=ignored)
+        else:
+            shutil.copy2(source / part, folder / part)
+
+
+def _export(revision: str, folder: Path) -> None:
+    with tempfile.TemporaryFile() as archive:
+        command = ["git", "-C", str(ROOT), "archive", revision, *_PARTS]
+        if subprocess.run(command, stdout=archive).returncode:
+            raise SystemExit(f"{revision} is neither a directory with src/ nor a git revision")
+        archive.seek(0)
+        with tarfile.open(fileobj=archive) as members:
+            members.extractall(folder, filter="data")
+
+
+def _compile(folder: Path, ready: list[Path]) -> None:
+    """Compile the kernel, or take it from an earlier build of the same sources."""
+    sources = sorted([*(folder / _KERNEL).glob("*.py"), *(folder / _KERNEL).glob("*.pxd")])
+    digest = hashlib.sha256(sys.version.encode())
+    for path in [folder / "setup.py", *sources]:
+        digest.update(path.name.encode() + path.read_bytes())
+    kept = FOLDER / "kernels" / digest.hexdigest()[:16]
+    if not kept.exists():
+        if not ready or _newest(sources) > min(path.stat().st_mtime for path in ready):
+            _build_extensions(folder)
+        ready = list((folder / _KERNEL).glob("*.so"))
+        if not ready:
+            raise SystemExit(
+                "nothing was compiled: pip install -e '.[kernel]' and a C compiler are needed; "
+                "add :plain to measure without a compiled kernel"
+            )
+        fresh = Path(tempfile.mkdtemp(dir=FOLDER))
+        for path in ready:
+            shutil.copy2(path, fresh)
+        kept.parent.mkdir(exist_ok=True)
+        fresh.rename(kept)
+    for path in kept.iterdir():
+        shutil.copy2(path, folder / _KERNEL)
+
+
+def _build_extensions(folder: Path) -> None:
+    for path in (folder / _KERNEL).glob("*.so"):
+        path.unlink()
+    command = [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"]
+    command += ["-j", str(os.cpu_count() or 1)]
+    print(f"compiling the kernel of {folder.name} ...", file=sys.stderr, flush=True)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"the kernel of {folder.name} does not compile:\n{done.stderr[-2000:]}")
+
+
+def _newest(paths: list[Path]) -> float:
+    return max(path.stat().st_mtime for path in paths)

@@ -1,0 +1,109 @@
+"""Compare the CPU per message of several builds, in interleaved rounds.
+
+    .venv/bin/python benchmarks/compare.py base=main new=. control=main
+    .venv/bin/python benchmarks/compare.py --rows send,pull --rounds 9 base=HEAD~3 new=.:plain
+
+A build is NAME=WHERE: a checkout's directory or a git revision, ":plain" behind it for a kernel
+that is not compiled. The first build is the base of the ratios. Name it twice, the second time as
+a control: its ratio to the base is the noise of this run. CPU is the broker's own, all threads.
+The load generator runs in this process, and every answer is checked for success.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import statistics
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from builds import make_build
+from rich.console import Console
+from rich.table import Table
+from rounds import Costs, measure
+from servers import echo_server, our_broker
+from workloads import WORKLOADS, Workload, prepare
+
+
+def main() -> int:
+    arguments = parse_arguments()
+    builds = [make_build(*text.split("=", 1)) for text in arguments.builds]
+    chosen = choose(arguments.rows)
+    costs: Costs = {}
+    with tempfile.TemporaryDirectory(prefix="rocketpost-compare-") as scratch:
+        for flush in sorted({row.flush for row in chosen}):
+            with contextlib.ExitStack() as stack:
+                targets = [
+                    stack.enter_context(
+                        our_broker(build, Path(scratch, flush, build.name), flush=flush)
+                    )
+                    for build in builds
+                ]
+                for target in targets:
+                    prepare(target.port, warm_up=20_000)
+                echo = [stack.enter_context(echo_server())] if arguments.echo else []
+                rows = [row for row in chosen if row.flush == flush]
+                costs |= measure(
+                    [*targets, *echo], rows, rounds=arguments.rounds, scale=arguments.scale
+                )
+    names = [build.name for build in builds] + (["echo"] if arguments.echo else [])
+    Console(width=160).print(table_of(costs, chosen, names))
+    return 0
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("builds", nargs="+", metavar="NAME=WHERE", help="the first is the base")
+    parser.add_argument("--rounds", type=int, default=9, help="rounds of every row")
+    parser.add_argument("--scale", type=float, default=1.0, help="size of every round")
+    rows = ",".join(row.name for row in WORKLOADS)
+    parser.add_argument("--rows", default=rows, help=f"a choice of {rows}")
+    parser.add_argument("--echo", action="store_true", help="measure the echo server as well")
+    arguments = parser.parse_args()
+    names = [text.partition("=")[0] for text in arguments.builds]
+    if len(set(names)) < len(names) or not all("=" in text for text in arguments.builds):
+        parser.error("every build needs a name of its own: NAME=WHERE")
+    return arguments
+
+
+def choose(names: str) -> list[Workload]:
+    """Return the workloads of these names, in their usual order."""
+    wanted = names.split(",")
+    unknown = set(wanted) - {row.name for row in WORKLOADS}
+    if unknown:
+        raise SystemExit(f"no such rows: {', '.join(sorted(unknown))}")
+    return [row for row in WORKLOADS if row.name in wanted]
+
+
+def table_of(costs: Costs, rows: Sequence[Workload], names: Sequence[str]) -> Table:
+    """Return the table of costs, and of ratios to the first build."""
+    table = Table(title="CPU us per message: min / median; ratio to the first build")
+    for column in ("row", "build", "min", "median", "ratio of minima", "median ratio", "quartiles"):
+        table.add_column(column, justify="left" if column in ("row", "build") else "right")
+    for row in rows:
+        base = costs[row.name, names[0]]
+        for name in names:
+            spent = costs.get((row.name, name))
+            if not spent:
+                continue
+            ratios = [mine / theirs for mine, theirs in zip(spent, base, strict=True)]
+            low, _, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
+            table.add_row(
+                row.name if name == names[0] else "",
+                name,
+                f"{min(spent):.2f}",
+                f"{statistics.median(spent):.2f}",
+                f"{min(spent) / min(base):.3f}",
+                f"{statistics.median(ratios):.3f}",
+                f"{low:.3f} - {high:.3f}",
+            )
+        table.add_section()
+    return table
+
+
+if __name__ == "__main__":
+    sys.exit(main())

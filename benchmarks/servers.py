@@ -1,0 +1,79 @@
+"""Servers under measurement: brokers of several builds, the echo server, and their CPU."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from builds import Build
+from workloads import BROKER_NAME
+
+from rocketpost.settings import format_properties
+from rocketpost.testing.cluster import BROKER_READY
+from rocketpost.testing.process import ServerProcess, free_port
+
+HERE: Final = Path(__file__).parent
+
+STORE_FILES: Final = {
+    "mappedFileSizeCommitLog": str(1024**3),
+    "mappedFileSizeConsumeQueue": "6000000",
+    "maxHashSlotNum": "5000000",
+    "maxIndexNum": "20000000",
+}
+"""The file sizes of RocketMQ's defaults, the same for every broker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A running server."""
+
+    name: str
+    pid: int
+    port: int
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the CPU seconds of a process, of all its threads, ended ones included.
+
+    This is the process's CPU-time clock of ``clock_getcpuclockid(3)``, in nanosecond steps.
+    """
+    return time.clock_gettime(~pid << 3 | 2)
+
+
+@contextlib.contextmanager
+def our_broker(build: Build, directory: Path, *, flush: str) -> Iterator[Target]:
+    """Run a broker of a build without a name server."""
+    port = free_port()
+    directory.mkdir(parents=True)
+    values = {
+        "listenPort": str(port),
+        "bindAddress": "127.0.0.1",
+        "brokerIP1": "127.0.0.1",
+        "brokerName": BROKER_NAME,
+        "storePathRootDir": str(directory / "store"),
+        "flushDiskType": flush,
+        **STORE_FILES,
+    }
+    config = directory / "broker.conf"
+    config.write_text(format_properties(values))
+    arguments = ["mqbroker", "-c", str(config)]
+    with ServerProcess(arguments, ready=BROKER_READY, environment=build.environment) as server:
+        yield Target(build.name, server.pid, port)
+
+
+@contextlib.contextmanager
+def echo_server() -> Iterator[Target]:
+    """Run the echo server."""
+    command = [sys.executable, str(HERE / "echo_server.py")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield Target("echo", process.pid, int(process.stdout.readline().split()[1]))
+        finally:
+            process.kill()
