@@ -1,7 +1,7 @@
 """Execution of a cleaning plan, in steps on the loop and on a thread.
 
     plan_blocking      thread   reads the disk, decides (``store.retention``)
-    forget             loop     hides the segments from readers; refuses or accepts writes again
+    apply              loop     hides the segments from readers; refuses or accepts writes again
     trim_queues        loop     raises the first offsets, some queues at a time
     unlink_blocking    thread   deletes files of segments, queues and index that are out of use
 
@@ -77,7 +77,7 @@ class Cleaning:
         *,
         now_ms: int,
         hour: int,
-        is_asked: bool = False,
+        is_requested: bool = False,
         held: Position | None = None,
         needed: Position | None = None,
     ) -> CleanPlan:
@@ -86,7 +86,7 @@ class Cleaning:
         Args:
             now_ms: The time.
             hour: The hour of the day in the broker's time zone.
-            is_asked: Whether an administrator wants expired segments deleted now.
+            is_requested: Whether an administrator wants expired segments deleted now.
             held: Position of the oldest record that may not expire yet.
             needed: Position of the oldest record that must not be deleted.
         """
@@ -100,13 +100,13 @@ class Cleaning:
             now_ms=now_ms,
             hour=hour,
             is_rejecting=self._is_rejecting,
-            is_asked=is_asked,
+            is_requested=is_requested,
             held=held,
             needed=needed,
         )
         return plan_cleaning(facts, self.config)
 
-    def forget(self, plan: CleanPlan) -> None:
+    def apply(self, plan: CleanPlan) -> None:
         """Hide the segments of a plan from readers, and refuse or accept writes as planned."""
         if plan.is_rejecting and not self._is_rejecting:
             logger.error("messages are refused: reason=%s", plan.why_rejecting)
@@ -119,14 +119,14 @@ class Cleaning:
         self.why_kept = plan.why_kept
         self._set_disk_full(plan.why_rejecting)
         safe = self._safe_position()
-        for start in plan.gone:
+        for start in plan.to_delete:
             segment = self._segments.find(start)
             if segment is not None and segment is self._segments.first and segment.end <= safe:
                 self._segments.remove(segment)
                 self._doomed_segments.append(segment.path)
-                logger.info("segment expired path=%s reason=%s", segment.path, plan.why_gone)
+                logger.info("segment expired path=%s reason=%s", segment.path, plan.why_delete)
         self._close_idle(safe)
-        if plan.gone:
+        if plan.to_delete:
             self._untrimmed = list(self._queues)
             first = self._segments.first
             if first is not None:

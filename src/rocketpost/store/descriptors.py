@@ -58,14 +58,14 @@ class Spares:
             self.missing = count - len(self._held)
         self.refill()
 
-    def let_go(self) -> None:
+    def release_all(self) -> None:
         """Release all of them."""
         with self._lock:
             while self._held:
                 os.close(self._held.pop())
             self.missing = 0
 
-    def give_up_one(self) -> bool:
+    def release_one(self) -> bool:
         """Close one, so that another file can be opened; False if there is none."""
         with self._lock:
             if not self._held:
@@ -100,5 +100,5 @@ def with_spares(call: Callable[[], T]) -> T:
         try:
             return call()
         except OSError as error:
-            if not is_shortage(error) or not SPARES.give_up_one():
+            if not is_shortage(error) or not SPARES.release_one():
                 raise

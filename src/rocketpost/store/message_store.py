@@ -86,7 +86,7 @@ class MessageStore:
         self.index = parts.index
         self._dispatcher = parts.dispatcher
         self.integrity = parts.integrity
-        self.sound = parts.integrity.check.sound
+        self.select_sound = parts.integrity.check.select_sound
         self.record_at = parts.integrity.reader.record_at
         self.record_of = parts.integrity.reader.record_of
         self._flusher = parts.flusher
@@ -313,8 +313,8 @@ class MessageStore:
     view: Callable[[int, int], memoryview | None]
     """``view(position, size)``: bytes of the log without a copy; None if the log lacks them."""
 
-    sound: Callable[..., list[Unit]]
-    """``sound(topic, queue_id, offset, units)``: entries whose records may be served."""
+    select_sound: Callable[..., list[Unit]]
+    """``select_sound(topic, queue_id, offset, units)``: entries whose records may be served."""
 
     record_at: Callable[[int], Record | None]
     """``record_at(position)``: the visible record there; None if there is none or it is damaged."""

@@ -19,7 +19,7 @@ from rocketpost.store.dispatch import Dispatcher
 from rocketpost.store.files import FileSystem
 from rocketpost.store.index.key_index import KeyIndex
 from rocketpost.store.integrity.damage import DamageRegister
-from rocketpost.store.integrity.watch import Integrity
+from rocketpost.store.integrity.integrity import Integrity
 from rocketpost.store.layout import Layout
 from rocketpost.store.log.allocator import Allocator
 from rocketpost.store.log.commit_log import CommitLog
@@ -29,8 +29,8 @@ from rocketpost.store.queue.files import QueueFiles
 from rocketpost.store.queue.table import QueueTable
 from rocketpost.store.readiness import Readiness
 from rocketpost.store.recovery.extent import ExtentFile, ExtentKeeper, read_boot
-from rocketpost.store.recovery.found import Found, Recovered
 from rocketpost.store.recovery.recovery import Recovery
+from rocketpost.store.recovery.values import RecoveryInput, RecoveryResult
 from rocketpost.store.replica.raw_append import RawAppender, RawChunk
 from rocketpost.store.replica.truncation import TruncationFile, cut_log_blocking
 from rocketpost.store.replica.visibility import find_border, hide_from
@@ -147,7 +147,7 @@ class StoreParts:
             set_disk_full=self.readiness.set_nearly_full,
         )
 
-    def open_blocking(self, *, accept_missing: bool, ceiling: Position | None) -> Recovered:
+    def open_blocking(self, *, accept_missing: bool, ceiling: Position | None) -> RecoveryResult:
         """Lock, recover and start the store; returns the result of recovery.
 
         Args:
@@ -223,7 +223,7 @@ class StoreParts:
         self.extent_file.close()
         self.lock.release_blocking(clean=clean)
 
-    def _recover(self, *, accept_missing: bool) -> Recovered:
+    def _recover(self, *, accept_missing: bool) -> RecoveryResult:
         self._cut = self.truncation_file.load_blocking()
         clean = self.lock.was_left_in_order and self._cut is None
         self.segments.load_blocking(clean=clean)
@@ -235,7 +235,7 @@ class StoreParts:
                 extent = extent._replace(durable=min(extent.durable, self._cut))
         self.deleted_topics.load_blocking()
         self.damage.load_blocking()
-        found = Found(
+        found = RecoveryInput(
             checkpoint=load_checkpoint_blocking(self._files, self.layout.checkpoint),
             extent=extent,
             clean=clean,
@@ -256,7 +256,7 @@ class StoreParts:
             now_ms=self._clock.now_ms(),
         ).run_blocking()
 
-    def _start(self, recovered: Recovered) -> None:
+    def _start(self, recovered: RecoveryResult) -> None:
         self.lock.mark_open_blocking()
         self.topic_deleter.unlink_blocking()
         self.allocator.start()

@@ -5,7 +5,7 @@ the facts. The store executes a plan (``store.cleaning``): it hides the segments
 the queues, then unlinks the files on a thread.
 
     now and then     the hour is one of ``deleteWhen``, or the partition is over
-                     ``diskMaxUsedSpaceRatio``, or an administrator asked: delete expired ones
+                     ``diskMaxUsedSpaceRatio``, or an administrator asks for it: delete expired ones
     over the second  ``diskSpaceCleanForciblyRatio``: delete others too, oldest first, if
                      ``cleanFileForciblyEnable``
     over the third   ``diskSpaceWarningLevelRatio``: also reject writes, until the partition
@@ -52,7 +52,7 @@ class CleanFacts(NamedTuple):
     now_ms: int
     hour: int
     is_rejecting: bool = False
-    is_asked: bool = False
+    is_requested: bool = False
     held: Position | None = None
     needed: Position | None = None
 
@@ -64,8 +64,8 @@ class CleanPlan(NamedTuple):
     the fuller partition.
     """
 
-    gone: tuple[Position, ...]
-    why_gone: str
+    to_delete: tuple[Position, ...]
+    why_delete: str
     why_rejecting: str | None
     why_kept: str | None = None
     ratio: float = 0.0
@@ -113,8 +113,8 @@ def plan_cleaning(facts: CleanFacts, config: StoreConfig) -> CleanPlan:
         if is_rejecting
         else None
     )
-    why_gone = reason if chosen.gone else ""
-    return CleanPlan(chosen.gone, why_gone, why_rejecting, chosen.why_kept, ratio)
+    why_delete = reason if chosen.to_delete else ""
+    return CleanPlan(chosen.to_delete, why_delete, why_rejecting, chosen.why_kept, ratio)
 
 
 def check_levels(wanted: StoreConfig, current: StoreConfig, *, ratio: float) -> None:
@@ -145,12 +145,12 @@ def _reason_to_clean(
     facts: CleanFacts, config: StoreConfig, *, ratio: float, is_unknown: bool
 ) -> str:
     levels = levels_of(config)
-    if facts.is_asked:
-        return "an administrator asked for it"
+    if facts.is_requested:
+        return "an administrator requested it"
     if ratio > min(levels.clean, levels.force, levels.warning):
         return f"the disk is {ratio:.0%} full"
     if is_unknown:
-        return "the room on the disk cannot be told"
+        return "the free space of the disk cannot be read"
     if facts.hour in parse_delete_hours(config.delete_when):
         return "the hour of deleteWhen has come"
     return ""
@@ -162,23 +162,24 @@ def _excess_bytes(usage: DiskUsage, level: float) -> int:
 
 
 class _Chosen(NamedTuple):
-    gone: tuple[Position, ...]
+    to_delete: tuple[Position, ...]
     why_kept: str | None
 
 
 def _choose(facts: CleanFacts, config: StoreConfig, excess_bytes: int) -> _Chosen:
     expired_before = facts.now_ms - config.reserved_hours * _HOUR_MS
-    gone: list[Position] = []
+    to_delete: list[Position] = []
     for segment in facts.segments[:-1][: config.clean_batch_count_max]:
         is_held = facts.held is not None and segment.start + segment.size > facts.held
         is_expired = segment.modified_ms <= expired_before and not is_held
         if not is_expired and excess_bytes <= 0:
             break
         if facts.needed is not None and segment.start + segment.size > facts.needed:
-            return _Chosen(tuple(gone), f"what lies at {facts.needed} is still to be delivered")
-        gone.append(segment.start)
+            why_kept = f"messages from position {facts.needed} on are still to be delivered"
+            return _Chosen(tuple(to_delete), why_kept)
+        to_delete.append(segment.start)
         excess_bytes -= segment.size
-    return _Chosen(tuple(gone), None)
+    return _Chosen(tuple(to_delete), None)
 
 
 def gather_facts_blocking(
@@ -189,7 +190,7 @@ def gather_facts_blocking(
     now_ms: int,
     hour: int,
     is_rejecting: bool = False,
-    is_asked: bool = False,
+    is_requested: bool = False,
     held: Position | None = None,
     needed: Position | None = None,
 ) -> CleanFacts:
@@ -202,7 +203,7 @@ def gather_facts_blocking(
         now_ms: The time.
         hour: The hour of the day in the broker's time zone.
         is_rejecting: Whether the last plan rejected writes.
-        is_asked: Whether an administrator wants expired segments deleted now.
+        is_requested: Whether an administrator wants expired segments deleted now.
         held: Position of the oldest record that is still needed.
         needed: Position of the oldest record that the broker has to deliver.
     """
@@ -211,7 +212,7 @@ def gather_facts_blocking(
         stat = files.stat(path)
         found.append(SegmentFact(start, size, stat.modified_ms if stat else 0))
     usages = [_usage(files, path) for path in paths]
-    return CleanFacts(found, usages, now_ms, hour, is_rejecting, is_asked, held, needed)
+    return CleanFacts(found, usages, now_ms, hour, is_rejecting, is_requested, held, needed)
 
 
 def _usage(files: FileSystem, path: str) -> DiskUsage | None:

@@ -271,7 +271,7 @@ def harmed(world: World, path: str, whole: bytes) -> set[int]:
 
 
 def is_named(world: World, position: int) -> bool:
-    return world.running.damage.covering(position) is not None
+    return world.running.damage.find_covering(position) is not None
 
 
 def is_readable(world: World, message: object) -> bool:

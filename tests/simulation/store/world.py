@@ -193,11 +193,11 @@ class World:
     def clean(self) -> None:
         """Do a round of cleaning as if every segment had expired; the last ones stay."""
         cleaning = self.running.cleaning
-        plan = cleaning.plan_blocking(now_ms=FOREVER, hour=0, is_asked=True)
+        plan = cleaning.plan_blocking(now_ms=FOREVER, hour=0, is_requested=True)
         self.expired = max(
-            [self.expired, *(start + self.config.segment_bytes for start in plan.gone)]
+            [self.expired, *(start + self.config.segment_bytes for start in plan.to_delete)]
         )
-        cleaning.forget(plan)
+        cleaning.apply(plan)
         while cleaning.trim_queues():
             pass
         cleaning.unlink_blocking()

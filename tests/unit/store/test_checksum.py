@@ -60,7 +60,7 @@ def place(store: MessageStore, offset: int) -> tuple[int, int]:
 
 def served(store: MessageStore) -> list[int]:
     units = [(offset, *place(store, offset)) for offset in range(COUNT)]
-    return [unit[0] for unit in store.sound("TopicA", 0, 0, units)]
+    return [unit[0] for unit in store.select_sound("TopicA", 0, 0, units)]
 
 
 def flip(store: MessageStore, at: int, bit: int = 0) -> None:
@@ -117,7 +117,7 @@ def test_the_checksum_of_another_record_is_not_stored(opener: Opener) -> None:
     record = decode_record(raw(store, appended.position, appended.size))
     assert record.properties_bytes == PROPERTIES
     opener.clock.ms += 60_000
-    assert store.sound("TopicA", 0, 0, [(0, appended.position, appended.size)])
+    assert store.select_sound("TopicA", 0, 0, [(0, appended.position, appended.size)])
 
 
 def test_a_name_that_ends_like_a_checksums_is_no_checksum(opener: Opener) -> None:
@@ -126,7 +126,7 @@ def test_a_name_that_ends_like_a_checksums_is_no_checksum(opener: Opener) -> Non
     appended = store.append(draft(properties=properties))
     store.confirm(store.commit())
     opener.clock.ms += 60_000
-    assert store.sound("TopicA", 0, 0, [(0, appended.position, appended.size)])
+    assert store.select_sound("TopicA", 0, 0, [(0, appended.position, appended.size)])
     record = decode_record(raw(store, appended.position, appended.size))
     assert record.properties == {"my__CRC32#": "0000000001"}
 

@@ -40,7 +40,7 @@ def age(opener: Opener, count: int) -> None:
 
 def clean(opener: Opener, store: MessageStore, *, hour: int = 4) -> int:
     plan = store.cleaning.plan_blocking(now_ms=opener.clock.ms, hour=hour)
-    store.cleaning.forget(plan)
+    store.cleaning.apply(plan)
     while store.cleaning.trim_queues(1):
         pass
     return store.cleaning.unlink_blocking()
@@ -136,7 +136,7 @@ def test_a_topic_deleted_while_queues_are_trimmed_is_left_alone(opener: Opener) 
     fill(store)
     store.save_blocking()
     age(opener, 1)
-    store.cleaning.forget(store.cleaning.plan_blocking(now_ms=opener.clock.ms, hour=4))
+    store.cleaning.apply(store.cleaning.plan_blocking(now_ms=opener.clock.ms, hour=4))
     store.delete_queues("TopicA").finish_blocking()
     assert not store.cleaning.trim_queues()
     store.cleaning.unlink_blocking()
@@ -151,12 +151,12 @@ def test_what_is_held_stays_until_it_is_let_go(opener: Opener) -> None:
     assert queue is not None
     needed = queue.position_from(0)
     assert needed == 0
-    assert store.cleaning.plan_blocking(now_ms=opener.clock.ms, hour=4, held=needed).gone == ()
+    assert store.cleaning.plan_blocking(now_ms=opener.clock.ms, hour=4, held=needed).to_delete == ()
     beyond = queue.first_at(2 * 16384)
     assert queue.position_from(beyond - 1) < 2 * 16384 <= queue.position_from(beyond)  # type: ignore[operator]
     let_go = store.cleaning.plan_blocking(
         now_ms=opener.clock.ms, hour=4, held=queue.position_from(beyond)
     )
-    assert let_go.gone == (0, 16384)
+    assert let_go.to_delete == (0, 16384)
     assert queue.position_from(queue.end) is None
     opener.crash(store)

@@ -37,7 +37,7 @@ class ShortFiles(RealFiles):
 def spares() -> Iterator[None]:
     SPARES.hold(2)
     yield
-    SPARES.let_go()
+    SPARES.release_all()
 
 
 @pytest.mark.usefixtures("spares")
@@ -61,7 +61,7 @@ def test_an_open_that_finds_no_descriptor_gets_a_spare_one() -> None:
 def test_spares_come_back_when_a_file_is_closed(tmp_path: Path) -> None:
     files = RealFiles()
     fd = files.open(str(tmp_path / "a"), create=True)
-    assert SPARES.give_up_one()
+    assert SPARES.release_one()
     files.close(fd)
     assert SPARES.missing == 0
 
@@ -169,7 +169,7 @@ def test_segments_that_are_written_keep_no_descriptor(
     store.save_blocking()
     monkeypatch.setattr("rocketpost.store.cleaning._MAPS_MAX", 2)
     before = len(os.listdir("/proc/self/fd"))
-    store.cleaning.forget(store.cleaning.plan_blocking(now_ms=opener.clock.ms, hour=5))
+    store.cleaning.apply(store.cleaning.plan_blocking(now_ms=opener.clock.ms, hour=5))
     assert len(os.listdir("/proc/self/fd")) < before - 8
     assert len(bodies(store)) == 12
     store.append(draft(b"more"))

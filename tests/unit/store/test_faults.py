@@ -330,9 +330,9 @@ def test_segments_expire_though_the_extent_cannot_be_written(opener: Opener) -> 
         store.confirm(store.commit())
     store.save_blocking()
     plan = store.cleaning.plan_blocking(now_ms=opener.clock.ms + 10**12, hour=4)
-    assert plan.gone
+    assert plan.to_delete
     files.failing, files.only = {"pwrite": errno.ENOSPC}, "extent"
-    store.cleaning.forget(plan)
+    store.cleaning.apply(plan)
     while store.cleaning.trim_queues():
         pass
     store.cleaning.unlink_blocking()

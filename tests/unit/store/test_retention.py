@@ -46,12 +46,12 @@ def plan(
     queue_percent: float | None = 50,
     hour: int = 12,
     is_rejecting: bool = False,
-    is_asked: bool = False,
+    is_requested: bool = False,
     **settings: Any,
 ) -> CleanPlan:
     usages = [None if p is None else usage(p) for p in (percent, queue_percent)]
     return plan_cleaning(
-        CleanFacts(facts, usages, NOW, hour, is_rejecting, is_asked), StoreConfig(**settings)
+        CleanFacts(facts, usages, NOW, hour, is_rejecting, is_requested), StoreConfig(**settings)
     )
 
 
@@ -69,46 +69,46 @@ def test_nothing_goes_outside_the_hours() -> None:
         ({"hour": 16, "delete_when": "04;16"}, "deleteWhen"),
         ({"percent": 76}, "76% full"),
         ({"queue_percent": 76}, "76% full"),
-        ({"percent": None}, "cannot be told"),
-        ({"is_asked": True}, "administrator"),
+        ({"percent": None}, "cannot be read"),
+        ({"is_requested": True}, "administrator"),
     ],
 )
 def test_each_trigger_lets_expired_segments_go(how: dict[str, Any], why: str) -> None:
     made = plan(OLD, **how)
-    assert made.gone == (0, 1000, 2000)
-    assert why in made.why_gone
+    assert made.to_delete == (0, 1000, 2000)
+    assert why in made.why_delete
     assert not made.is_rejecting
 
 
 def test_the_last_segment_never_goes() -> None:
-    assert plan(segments(100), hour=4).gone == ()
-    assert plan([], hour=4).gone == ()
-    assert plan(segments(100, 100), hour=4).gone == (0,)
-    assert plan(segments(1, 1), percent=99).gone == (0,)
+    assert plan(segments(100), hour=4).to_delete == ()
+    assert plan([], hour=4).to_delete == ()
+    assert plan(segments(100, 100), hour=4).to_delete == (0,)
+    assert plan(segments(1, 1), percent=99).to_delete == (0,)
 
 
 def test_a_young_segment_protects_those_behind_it() -> None:
-    assert plan(segments(100, 1, 100, 1), hour=4).gone == (0,)
+    assert plan(segments(100, 1, 100, 1), hour=4).to_delete == (0,)
 
 
 def test_no_more_than_a_batch_goes_at_once() -> None:
-    assert len(plan(segments(*[100] * 30), hour=4).gone) == 10
-    assert len(plan(segments(*[100] * 30), hour=4, clean_batch_count_max=3).gone) == 3
+    assert len(plan(segments(*[100] * 30), hour=4).to_delete) == 10
+    assert len(plan(segments(*[100] * 30), hour=4, clean_batch_count_max=3).to_delete) == 3
 
 
 def test_force_takes_unexpired_segments_but_only_as_many_as_are_needed() -> None:
     young = segments(*[1] * 20)
-    assert plan(young, percent=80).gone == ()
-    assert plan(young, percent=86).gone == (0,)
-    assert plan(young, percent=88).gone == (0, 1000, 2000)
-    assert len(plan(young, percent=99).gone) == 10
-    assert plan(young, percent=88, clean_forcibly=False).gone == ()
-    assert plan(young, percent=50, queue_percent=87).gone == (0, 1000)
+    assert plan(young, percent=80).to_delete == ()
+    assert plan(young, percent=86).to_delete == (0,)
+    assert plan(young, percent=88).to_delete == (0, 1000, 2000)
+    assert len(plan(young, percent=99).to_delete) == 10
+    assert plan(young, percent=88, clean_forcibly=False).to_delete == ()
+    assert plan(young, percent=50, queue_percent=87).to_delete == (0, 1000)
     assert not plan(young, percent=88).is_rejecting
 
 
 def test_expired_segments_count_towards_what_is_needed() -> None:
-    assert plan(segments(100, 100, 1, 1), percent=87).gone == (0, 1000)
+    assert plan(segments(100, 100, 1, 1), percent=87).to_delete == (0, 1000)
 
 
 def test_writes_are_rejected_over_the_third_level_until_under_the_second() -> None:
@@ -146,13 +146,13 @@ def test_each_setting_decides(
 ) -> None:
     made = plan(facts, **before, **setting)
     usual = plan(facts, **before)
-    assert (len(made.gone), made.is_rejecting) == (gone, rejects)
-    assert (made.gone, made.is_rejecting) != (usual.gone, usual.is_rejecting)
+    assert (len(made.to_delete), made.is_rejecting) == (gone, rejects)
+    assert (made.to_delete, made.is_rejecting) != (usual.to_delete, usual.is_rejecting)
 
 
 def test_writes_are_rejected_even_if_nothing_may_go() -> None:
     made = plan(segments(1, 1), percent=95, clean_forcibly=False)
-    assert made.gone == ()
+    assert made.to_delete == ()
     assert made.is_rejecting
 
 
@@ -187,7 +187,7 @@ def test_levels_are_not_lowered_below_what_the_disk_holds(
 
 
 def test_a_cleaning_level_above_the_forcing_one_does_not_hinder_force() -> None:
-    assert plan(segments(1, 1, 1), percent=87, disk_ratio_max=95).gone == (0, 1000)
+    assert plan(segments(1, 1, 1), percent=87, disk_ratio_max=95).to_delete == (0, 1000)
 
 
 def test_facts_are_read_from_the_disk(tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_facts_are_read_from_the_disk(tmp_path: Path) -> None:
         now_ms=NOW,
         hour=3,
         is_rejecting=True,
-        is_asked=True,
+        is_requested=True,
     )
     assert facts.segments[0] == (0, SIZE, 0)
     assert facts.segments[1].modified_ms == path.stat().st_mtime_ns // 1_000_000
@@ -223,12 +223,12 @@ def held_plan(held: int, percent: float = 50) -> CleanPlan:
     ("held", "gone"), [(0, ()), (999, ()), (1000, (0,)), (2500, (0, 1000)), (9000, (0, 1000, 2000))]
 )
 def test_expired_segments_stay_while_they_are_held(held: int, gone: tuple[int, ...]) -> None:
-    assert held_plan(held).gone == gone
+    assert held_plan(held).to_delete == gone
 
 
 def test_the_disk_forces_out_what_is_held_and_no_more() -> None:
-    assert held_plan(0, percent=76).gone == ()
-    assert held_plan(0, percent=86).gone == (0,)
+    assert held_plan(0, percent=76).to_delete == ()
+    assert held_plan(0, percent=86).to_delete == (0,)
 
 
 @pytest.mark.parametrize("percent", [50, 86, 99])
@@ -238,7 +238,7 @@ def test_nothing_forces_out_what_is_still_to_be_delivered(
 ) -> None:
     facts = CleanFacts(OLD, [usage(percent)], NOW, hour=4, needed=Position(needed))
     made = plan_cleaning(facts, StoreConfig())
-    assert made.gone == gone
+    assert made.to_delete == gone
     assert str(needed) in (made.why_kept or "")
 
 

@@ -64,7 +64,7 @@ if way in ("read", "unmapped"):
     out["served"] = []
     for first in range(0, 150, 30):
         units = [(n, *places[first + n]) for n in range(30)]
-        out["served"] += [first + unit[0] for unit in store.sound("T", 0, first, units)]
+        out["served"] += [first + unit[0] for unit in store.select_sound("T", 0, first, units)]
 elif way == "position":
     found = [store.record_at(position) for position, _ in places]
     out["served"] = [n for n, record in enumerate(found) if record is not None]

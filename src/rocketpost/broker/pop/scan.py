@@ -45,7 +45,7 @@ class Store(Protocol):
         """Return bytes of the log; None if they are gone."""
         ...
 
-    def sound(
+    def select_sound(
         self,
         topic: str,
         queue_id: int,
@@ -160,4 +160,6 @@ class QueueScan:
         *,
         is_urgent: bool = False,
     ) -> list[tuple[int, int, int]]:
-        return self._store.sound(queue.topic, queue.queue_id, offset, units, is_urgent=is_urgent)
+        return self._store.select_sound(
+            queue.topic, queue.queue_id, offset, units, is_urgent=is_urgent
+        )

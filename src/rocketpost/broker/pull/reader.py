@@ -57,7 +57,7 @@ class Records(Protocol):
         """Return bytes of the log; None if they are gone."""
         ...
 
-    def sound(
+    def select_sound(
         self,
         topic: str,
         queue_id: int,
@@ -195,10 +195,10 @@ class QueueReader:
         if not chosen:
             status, code = "NO_MATCHED_MESSAGE", ResponseCode.PULL_RETRY_IMMEDIATELY
             return _nothing(code, status, next_offset, first, end)
-        chosen = self._records.sound(*name, offset, chosen)
+        chosen = self._records.select_sound(*name, offset, chosen)
         found = self._views(chosen)
         if found is None:
-            chosen = self._records.sound(*name, offset, chosen, is_urgent=True)
+            chosen = self._records.select_sound(*name, offset, chosen, is_urgent=True)
             found = self._views(chosen)
         if not chosen or found is None:
             status, code = "MESSAGE_WAS_REMOVING", ResponseCode.PULL_RETRY_IMMEDIATELY

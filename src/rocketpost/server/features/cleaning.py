@@ -39,11 +39,11 @@ class CleaningFeature(Feature):
         """Clean at regular intervals."""
         while True:
             await asyncio.sleep(self._context.store_config.clean_interval_ms / 1000)
-            await self._clean(is_asked=False)
+            await self._clean(is_requested=False)
 
     async def clean_now(self) -> int:
         """Delete expired files at any hour; return the number of deleted files."""
-        return await self._clean(is_asked=True)
+        return await self._clean(is_requested=True)
 
     def runtime_values(self) -> dict[str, str]:
         """Return the disk usage, and the reason why segments are kept."""
@@ -52,7 +52,7 @@ class CleaningFeature(Feature):
             "segmentsKeptReason": self._store.cleaning.why_kept or "",
         }
 
-    async def _clean(self, *, is_asked: bool) -> int:
+    async def _clean(self, *, is_requested: bool) -> int:
         cleaning = self._store.cleaning
         async with self._one_at_a_time:
             now_ms = self._context.clock.wall_ms()  # like the times of files
@@ -62,12 +62,12 @@ class CleaningFeature(Feature):
                     cleaning.plan_blocking,
                     now_ms=now_ms,
                     hour=hour,
-                    is_asked=is_asked,
+                    is_requested=is_requested,
                     held=self._holds.oldest_needed_position(),
                     needed=self._features.oldest_needed_position(),
                 )
                 plan = await self._move_needed(plan)
-                cleaning.forget(plan)
+                cleaning.apply(plan)
                 while cleaning.trim_queues():  # noqa: ASYNC110 - lets requests in between
                     await asyncio.sleep(0)
                 return await asyncio.to_thread(cleaning.unlink_blocking)
@@ -79,18 +79,18 @@ class CleaningFeature(Feature):
         """Have needed messages moved out of a plan's segments; return what may be deleted."""
         segment_bytes = self._context.store_config.segment_bytes
         try:
-            if plan.gone:
-                await self._move_before(plan.gone[-1] + segment_bytes)
+            if plan.to_delete:
+                await self._move_before(plan.to_delete[-1] + segment_bytes)
         except StoreError as error:
             why_kept = str(error)
         else:
             return plan
-        gone: list[Position] = []
+        to_delete: list[Position] = []
         with contextlib.suppress(StoreError):
-            for start in plan.gone:
+            for start in plan.to_delete:
                 await self._move_before(start + segment_bytes)
-                gone.append(start)
-        return plan._replace(gone=tuple(gone), why_kept=why_kept)
+                to_delete.append(start)
+        return plan._replace(to_delete=tuple(to_delete), why_kept=why_kept)
 
     async def _move_before(self, position: int) -> None:
         await self._features.move_messages_before(position)

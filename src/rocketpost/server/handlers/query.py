@@ -135,7 +135,7 @@ class QueryHandlers:
         position = header.offset
         body = self._record(position)[1] if position >= 0 else None
         if body is None:
-            damage = self._store.damage.covering(position)
+            damage = self._store.damage.find_covering(position)
             if damage is not None:
                 raise ServerError(f"the message at {position} is damaged: {damage.reason}")
             raise ServerError(f"there is no message at {position} in the commit log")

@@ -158,7 +158,7 @@ class DamageRegister:
         """Whether there are changes that are not in the file yet."""
         return self._is_changed
 
-    def covering(self, position: int) -> Damage | None:
+    def find_covering(self, position: int) -> Damage | None:
         """Return the range that holds ``position``, or None."""
         with self._lock:
             at = bisect.bisect_right(self._begins, position) - 1

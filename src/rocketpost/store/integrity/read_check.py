@@ -20,7 +20,7 @@ from rocketpost.model.clock import Clock
 from rocketpost.store.integrity.damage import UNREADABLE, Damage, DamageRegister
 from rocketpost.store.integrity.record_evidence import (
     RECORD_BYTES_MIN,
-    Found,
+    FoundRecord,
     Place,
     entry_code,
     is_blank,
@@ -90,7 +90,7 @@ class ReadCheck:
         self._fresh_from = self._marked_end = end
         self._marked_ms = self._clock.now_ms()
 
-    def sound(
+    def select_sound(
         self, topic: str, queue_id: int, offset: int, units: list[Unit], *, is_urgent: bool = False
     ) -> list[Unit]:
         """Return the entries whose records can be served.
@@ -153,7 +153,7 @@ class ReadCheck:
             entry = queue.entry(offset)
             if entry is not None and entry[0] == position:
                 unit = (0, position, entry[1])
-                self.sound(queue.topic, queue_id, offset, [unit], is_urgent=True)
+                self.select_sound(queue.topic, queue_id, offset, [unit], is_urgent=True)
                 return
 
     def _move_mark(self, now_ms: int) -> None:
@@ -207,7 +207,7 @@ class ReadCheck:
         self, queue: ConsumeQueue, queue_offset: int, position: int, size: int
     ) -> tuple[int, int] | None:
         """Return position and size of the record of a queue offset whose entry does not match."""
-        if size == FILLER_SIZE or self._damage.covering(position) is not None:
+        if size == FILLER_SIZE or self._damage.find_covering(position) is not None:
             return None
         wanted = (queue.topic, queue.queue_id, queue_offset)
         if wanted in self._lost:
@@ -280,7 +280,7 @@ class ReadCheck:
             else:
                 return
 
-    def _read(self, position: int) -> Found | None:
+    def _read(self, position: int) -> FoundRecord | None:
         segment = self._segments.find(position)
         if segment is None or not self._log.first <= position < self._log.written:
             return None

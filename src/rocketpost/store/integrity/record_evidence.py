@@ -27,7 +27,7 @@ Place = tuple[str, int, int]
 """Topic, queue id and queue offset of a message."""
 
 
-class Found(NamedTuple):
+class FoundRecord(NamedTuple):
     """The fields of a record; ``is_sound`` if it matches its CRC or checksum."""
 
     position: int
@@ -48,7 +48,7 @@ class Found(NamedTuple):
 
 def read_record(
     data: bytes | memoryview, at: int, position: int, *, require_checksum: bool = False
-) -> Found | None:
+) -> FoundRecord | None:
     """Return the fields of the record at byte ``at`` of ``data``; None if it is not whole."""
     entry = parse_record(data, at, position, True)
     is_sound = entry is not None
@@ -58,7 +58,7 @@ def read_record(
         entry = parse_record(data, at, position, False)
         if entry is None:
             return None
-    return Found(*entry[:8], is_sound)
+    return FoundRecord(*entry[:8], is_sound)
 
 
 def is_blank(data: bytes | memoryview, at: int) -> bool:
@@ -69,7 +69,7 @@ def is_blank(data: bytes | memoryview, at: int) -> bool:
     return magic == MAGIC_BLANK
 
 
-def entry_code(found: Found, record: bytes | memoryview, delays_ms: tuple[int, ...]) -> int:
+def entry_code(found: FoundRecord, record: bytes | memoryview, delays_ms: tuple[int, ...]) -> int:
     """Return the tags code of the queue entry of a record."""
     return code_of_record(record, found.topic, found.tags_code, found.store_ms, delays_ms)
 

@@ -72,7 +72,7 @@ class RecordReader:
         place = (queue.topic, queue.queue_id, offset)
         for is_urgent in (False, True):
             # A record just written is checked only if it is not the one of the entry.
-            units = self._check.sound(*place, [(0, position, size)], is_urgent=is_urgent)
+            units = self._check.select_sound(*place, [(0, position, size)], is_urgent=is_urgent)
             if not units:
                 return None
             record = self._decode(self._view(*units[0][1:]))

@@ -30,7 +30,7 @@ from rocketpost.store.files import FileSystem
 from rocketpost.store.integrity.damage import BAD_BODY, NO_CHECKSUM, Damage, DamageRegister
 from rocketpost.store.integrity.record_evidence import (
     RECORD_BYTES_MIN,
-    Found,
+    FoundRecord,
     failed_check,
     lacks_checksum,
     why_unsound,
@@ -262,7 +262,7 @@ class Scrub:
         if self._segments.find(damage.begin) is segment and self._damage.report_from_thread(damage):
             self.found_count += 1
 
-    def check_entry(self, found: Found, record: bytes) -> str | None:
+    def check_entry(self, found: FoundRecord, record: bytes) -> str | None:
         """Compare a sound record with its queue entry; returns a mismatch of place, or None."""
         return self._entries.check_from_thread(found, record)
 
@@ -322,7 +322,7 @@ class _SegmentScrub:
             if entry is None:
                 at = self._pass_damage(at)
                 continue
-            found = Found(*entry[:8], True)
+            found = FoundRecord(*entry[:8], True)
             record = self._data[local : local + found.size]
             reason = self._scrub.check_entry(found, record)
             if self._scrub.config.require_checksum and lacks_checksum(record):

@@ -13,7 +13,7 @@ from rocketpost.store.deleted_topics import DeletedTopics
 from rocketpost.store.files import FileSystem
 from rocketpost.store.integrity.record_evidence import (
     RECORD_BYTES_MIN,
-    Found,
+    FoundRecord,
     entry_code,
     read_record,
     stated_place,
@@ -60,7 +60,7 @@ class EntryCheck:
         self.mended_count = 0
         """Number of damaged queue entries that were mended."""
 
-    def check_from_thread(self, found: Found, record: bytes) -> str | None:
+    def check_from_thread(self, found: FoundRecord, record: bytes) -> str | None:
         """Compare a sound record with its entry, and mend the entry if it is damaged.
 
         Returns:
@@ -129,7 +129,7 @@ class EntryCheck:
         """Clear the cache of queue entries, before another segment is read."""
         self._blocks.clear()
 
-    def _is_older(self, queue: ConsumeQueue, found: Found) -> bool:
+    def _is_older(self, queue: ConsumeQueue, found: FoundRecord) -> bool:
         """Tell whether a record is older than all records of its queue.
 
         It then belonged to the queue before a Java broker deleted the topic. That leaves records in
@@ -158,7 +158,7 @@ class EntryCheck:
             return False
         return found.place == (queue.topic, queue.queue_id, offset)
 
-    def _mend(self, queue: ConsumeQueue, found: Found, code: int) -> None:
+    def _mend(self, queue: ConsumeQueue, found: FoundRecord, code: int) -> None:
         self._blocks.clear()
         if queue.mend_from_thread(found.queue_offset, found.position, found.size, code):
             self.mended_count += 1

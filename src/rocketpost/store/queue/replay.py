@@ -32,7 +32,7 @@ _LAST_GAP_COUNT_MAX: Final = 4096
 """Largest gap accepted before a queue's last record, which no later record confirms."""
 
 
-class Placed(NamedTuple):
+class PlacedEntry(NamedTuple):
     """A record and the queue offset that it claims."""
 
     queue_offset: int
@@ -62,18 +62,18 @@ class QueueReplay:
         is_from_start: bool,
         is_foreign: bool,
         claim_at: Callable[[int], tuple[str, int, int] | None],
-        on_contradiction: Callable[[Placed, str, int, str], None],
+        on_contradiction: Callable[[PlacedEntry, str, int, str], None],
     ) -> None:
         self._queues = queues
         self._is_from_start = is_from_start
         self._is_foreign = is_foreign
         self._claim_at = claim_at
         self._on_contradiction = on_contradiction
-        self._held: dict[tuple[str, int], Placed] = {}
+        self._held: dict[tuple[str, int], PlacedEntry] = {}
         self.has_unknown_losses = False
         """Whether records were lost whose queues are not known."""
 
-    def put(self, topic: str, queue_id: int, placed: Placed) -> None:
+    def put(self, topic: str, queue_id: int, placed: PlacedEntry) -> None:
         """Replay the next record of a queue."""
         queue = self._queues.get((topic, queue_id)) or self._queues.make(topic, queue_id)
         if placed.position <= queue.last_position:
@@ -97,14 +97,14 @@ class QueueReplay:
         else:
             self._held[topic, queue_id] = placed
 
-    def awaits(self, topic: str, queue_id: int, placed: Placed) -> bool:
+    def awaits(self, topic: str, queue_id: int, placed: PlacedEntry) -> bool:
         """Tell whether the offset of a damaged record is next in its queue, or is there already."""
         queue = self._queues.get((topic, queue_id))
         if queue is None:
             return False
         return placed.position <= queue.last_position or placed.queue_offset == queue.end
 
-    def put_lost(self, topic: str, queue_id: int, placed: Placed) -> None:
+    def put_lost(self, topic: str, queue_id: int, placed: PlacedEntry) -> None:
         """Replay a record whose body is damaged; its offset is never assigned again."""
         queue = self._queues.get((topic, queue_id)) or self._queues.make(topic, queue_id)
         if placed.position <= queue.last_position:
@@ -132,13 +132,13 @@ class QueueReplay:
                     self._queues.forget_empty(queue)
         self._held.clear()
 
-    def _is_credible(self, queue: ConsumeQueue, last: Placed) -> bool:
+    def _is_credible(self, queue: ConsumeQueue, last: PlacedEntry) -> bool:
         """Tell whether the claimed offset of a queue's last record is plausible."""
         if queue.last_position < 0 and queue.end == 0:
             return self._is_from_start or self._is_foreign or self.has_unknown_losses
         return 0 < last.queue_offset - queue.end <= _LAST_GAP_COUNT_MAX
 
-    def _settle(self, queue: ConsumeQueue, held: Placed, following: Placed) -> None:
+    def _settle(self, queue: ConsumeQueue, held: PlacedEntry, following: PlacedEntry) -> None:
         """Place or refuse the record held back, by the record that follows."""
         end, offset = queue.end, following.queue_offset
         is_new = queue.last_position < 0
@@ -154,7 +154,7 @@ class QueueReplay:
             # It claims the offset of another record, or one that was not next in the queue.
             self._refuse(queue, held, f"its queue was at {end} and went on with {offset}")
 
-    def _put_behind_gap(self, queue: ConsumeQueue, placed: Placed) -> None:
+    def _put_behind_gap(self, queue: ConsumeQueue, placed: PlacedEntry) -> None:
         gap = placed.queue_offset - queue.end
         is_new = queue.last_position < 0
         if gap and not (is_new and (self._is_from_start or self._is_foreign)):
@@ -172,7 +172,7 @@ class QueueReplay:
             queue.fill_to(placed.queue_offset)
         queue.put_recovered(*placed)
 
-    def _start_over(self, queue: ConsumeQueue, placed: Placed) -> None:
+    def _start_over(self, queue: ConsumeQueue, placed: PlacedEntry) -> None:
         logger.error(
             "queue starts over topic=%s queue=%s end=%s offset=%s: its earlier messages stay in the"
             " commit log, but not in the queue",
@@ -182,6 +182,6 @@ class QueueReplay:
         queue.restart_at(placed.queue_offset)
         queue.put_recovered(*placed)
 
-    def _refuse(self, queue: ConsumeQueue, placed: Placed, why: str) -> None:
+    def _refuse(self, queue: ConsumeQueue, placed: PlacedEntry, why: str) -> None:
         reason = f"queue id, queue offset or topic is damaged: {why}"
         self._on_contradiction(placed, queue.topic, queue.queue_id, reason)

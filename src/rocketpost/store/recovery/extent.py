@@ -50,7 +50,7 @@ class Extent(NamedTuple):
     boot: bytes = _UNKNOWN_BOOT
     """Digest of the boot id of the machine that wrote this."""
 
-    def lost_power(self, boot: bytes) -> bool:
+    def is_from_earlier_boot(self, boot: bytes) -> bool:
         """Tell whether the machine was restarted since, so that unsynced pages are lost."""
         return _UNKNOWN_BOOT not in (self.boot, boot) and self.boot != boot
 

@@ -9,7 +9,7 @@ from rocketpost.store.integrity.damage import BAD_BODY, BAD_RECORD, Damage, Dama
 from rocketpost.store.log.segmented_log import SegmentedLog
 from rocketpost.store.queue.consume_queue import TAIL_BYTES_MAX
 from rocketpost.store.queue.files import ENTRY_BYTES
-from rocketpost.store.queue.replay import Placed
+from rocketpost.store.queue.replay import PlacedEntry
 from rocketpost.store.recovery.resync import RECORD_BYTES_MIN, BadRange
 
 NO_RECORD: Final = "no sound record"
@@ -48,7 +48,7 @@ class Losses:
         if not is_known:
             self._add_unknown(bad.begin, (bad.end - bad.begin) // RECORD_BYTES_MIN)
 
-    def add_misplaced(self, placed: Placed, topic: str, queue_id: int, reason: str) -> None:
+    def add_misplaced(self, placed: PlacedEntry, topic: str, queue_id: int, reason: str) -> None:
         """Add a record that does not fit into the queue that it names."""
         begin, end = placed.position, placed.position + placed.size
         self._found.append(

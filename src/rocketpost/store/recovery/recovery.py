@@ -32,12 +32,12 @@ from rocketpost.store.integrity.damage import DamageRegister
 from rocketpost.store.log.cut_tail import keep_cut_tail
 from rocketpost.store.log.segment import Segment
 from rocketpost.store.log.segmented_log import SegmentedLog
-from rocketpost.store.queue.replay import Placed, QueueReplay
+from rocketpost.store.queue.replay import PlacedEntry, QueueReplay
 from rocketpost.store.queue.table import QueueTable
-from rocketpost.store.recovery.found import Found, Recovered
 from rocketpost.store.recovery.losses import Losses
 from rocketpost.store.recovery.missing import MissingLog
 from rocketpost.store.recovery.resync import BadRange, Resync
+from rocketpost.store.recovery.values import RecoveryInput, RecoveryResult
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class Recovery:
         index: KeyIndex | None,
         deleted_topics: DeletedTopics,
         damage: DamageRegister,
-        found: Found,
+        found: RecoveryInput,
         cut_tails: str,
         now_ms: int,
     ) -> None:
@@ -79,7 +79,9 @@ class Recovery:
         )
         self._is_foreign = found.checkpoint.progress is None
         self._extent = found.trusted_extent()
-        self._lost_power = self._extent is not None and self._extent.lost_power(found.boot)
+        self._lost_power = self._extent is not None and self._extent.is_from_earlier_boot(
+            found.boot
+        )
         self._missing = MissingLog(segments, damage, accept=found.accept_missing, now_ms=now_ms)
         self._losses = Losses(damage, now_ms=now_ms)
         progress = found.checkpoint.progress
@@ -97,7 +99,7 @@ class Recovery:
         self._store_ms = self._times.log_ms
         self._replayed = 0
 
-    def run_blocking(self) -> Recovered:
+    def run_blocking(self) -> RecoveryResult:
         """Recover the store; returns the positions at which it continues.
 
         Raises:
@@ -132,7 +134,7 @@ class Recovery:
             "store recovered clean=%s from=%s end=%s replayed=%s queues=%s",
             self._clean, start, end, self._replayed, len(self._queues),
         )  # fmt: skip
-        return Recovered(end, self._index_position, self._store_ms)
+        return RecoveryResult(end, self._index_position, self._store_ms)
 
     def _check_missing(self, *, first: int | None, end: int) -> None:
         for begin, stop in self._missing.check(first=first, end=end):
@@ -359,7 +361,7 @@ class Recovery:
             topic
         )
         if is_in_queue and position >= self._queue_from:
-            placed = Placed(queue_offset, position, size, 0)
+            placed = PlacedEntry(queue_offset, position, size, 0)
             # If the body is sound, then topic, queue or offset may be damaged.
             if bad.is_body_sound and not self._replay_queues.awaits(topic, queue_id, placed):
                 return False
@@ -371,7 +373,7 @@ class Recovery:
         self._replayed += 1
         self._store_ms = store_ms
         effects = self._rules.effects_of(entry, segment.view(), position - segment.start)
-        placed = Placed(queue_offset, position, size, effects.tags_code)
+        placed = PlacedEntry(queue_offset, position, size, effects.tags_code)
         if not is_possible(entry):
             reason = "topic, queue id or queue offset is impossible"
             self._losses.add_misplaced(placed, topic, queue_id, reason)

@@ -55,7 +55,7 @@ _UNSUMMED_MAGIC: Final = b"RPTWHEEL"
 _ENTRY: Final = Struct(f">i{SLOT_BYTES}s")
 
 
-class Java(NamedTuple):
+class JavaFields(NamedTuple):
     """RocketMQ's seven fields."""
 
     read_ms: int = 0
@@ -66,7 +66,7 @@ class Java(NamedTuple):
     version_ms: int = 0
     counter: int = 0
 
-    def earlier(self, other: Java) -> Java:
+    def earlier(self, other: JavaFields) -> JavaFields:
         """Return ``other``, with each progress field at most as late as here."""
         return other._replace(
             read_ms=min(self.read_ms, other.read_ms),
@@ -75,7 +75,7 @@ class Java(NamedTuple):
         )
 
 
-class Exact(NamedTuple):
+class ExactFields(NamedTuple):
     """Our part of the file: the exact state of the timer's files."""
 
     number: int
@@ -90,11 +90,11 @@ class Exact(NamedTuple):
 class TimerCheckpoint(NamedTuple):
     """Contents of the file; ``exact`` is None if a Java broker was the last to write it."""
 
-    java: Java
-    exact: Exact | None
+    java: JavaFields
+    exact: ExactFields | None
 
 
-def encode_checkpoint(java: Java, exact: Exact) -> bytes:
+def encode_checkpoint(java: JavaFields, exact: ExactFields) -> bytes:
     """Return the file's contents."""
     return _PAGE.encode(java, exact)
 
@@ -102,7 +102,7 @@ def encode_checkpoint(java: Java, exact: Exact) -> bytes:
 def decode_checkpoint(data: bytes) -> TimerCheckpoint:
     """Read the file's contents; a short file counts as zeros."""
     java, exact = _PAGE.decode(data)
-    return TimerCheckpoint(Java(*java), None if exact is None else Exact(*exact))
+    return TimerCheckpoint(JavaFields(*java), None if exact is None else ExactFields(*exact))
 
 
 def decode_own_checkpoint(data: bytes) -> TimerCheckpoint | None:
@@ -111,7 +111,7 @@ def decode_own_checkpoint(data: bytes) -> TimerCheckpoint | None:
     None if our part is missing or damaged.
     """
     own = _PAGE.decode_own(data)
-    return None if own is None else TimerCheckpoint(Java(*own[0]), Exact(*own[1]))
+    return None if own is None else TimerCheckpoint(JavaFields(*own[0]), ExactFields(*own[1]))
 
 
 class FileSum(NamedTuple):

@@ -34,8 +34,8 @@ from rocketpost.store.layout import Layout
 from rocketpost.store.timer.checkpoint import (
     CLEAN,
     REBUILD,
-    Exact,
-    Java,
+    ExactFields,
+    JavaFields,
     Journal,
     TimerCheckpoint,
     decode_checkpoint,
@@ -232,13 +232,13 @@ class TimerStore:
     def prepare_save(self, *, commit_log_end: int, now_ms: int, flags: int = 0) -> Save:
         """Return the current state, to be saved."""
         self._counter += 1
-        java = Java(
+        java = JavaFields(
             self.read_ms, self.log.end, self.queue_offset, self.queue_offset, 0, now_ms,
             self._counter,
         )  # fmt: skip
         return Save(
             java,
-            Exact(
+            ExactFields(
                 self._number + 1, self.precision_ms, *self.cursor,
                 sum(self.waiting.values()), commit_log_end, flags,
             ),
@@ -367,7 +367,7 @@ class TimerStore:
         self.waiting = Counter(journal.counts)
         return None
 
-    def _is_foreign(self, data: bytes, java: Java, problem: str | None, now_ms: int) -> bool:
+    def _is_foreign(self, data: bytes, java: JavaFields, problem: str | None, now_ms: int) -> bool:
         """Tell whether a Java broker wrote the checkpoint and its log can be used.
 
         It changes the wheel and appends to the log, but does not change our part.
@@ -450,7 +450,9 @@ class TimerStore:
         self.log.truncate_blocking(end)
         self.log.measure_blocking()
         self.waiting = Counter()
-        mark = Exact(self._number, self.precision_ms, *self.cursor, 0, commit_log_end, REBUILD)
+        mark = ExactFields(
+            self._number, self.precision_ms, *self.cursor, 0, commit_log_end, REBUILD
+        )
         java = found.java._replace(log_end=end, queue_offset=self.queue_offset)
         self._create_files()
         checkpoint = encode_checkpoint(java, mark)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from rocketpost.store.timer.checkpoint import Exact, Java, Journal
+from rocketpost.store.timer.checkpoint import ExactFields, JavaFields, Journal
 from rocketpost.store.timer.log import Unsynced
 from rocketpost.store.timer.wheel import NOWHERE
 
@@ -30,7 +30,7 @@ class Cursor(NamedTuple):
 class Save(NamedTuple):
     """A state to be made durable."""
 
-    java: Java
-    exact: Exact
+    java: JavaFields
+    exact: ExactFields
     journal: Journal
     unsynced: Unsynced

@@ -48,7 +48,7 @@ class Log:
             return None
         return memoryview(self.data)[position : position + size]
 
-    def sound(
+    def select_sound(
         self, topic: str, queue_id: int, offset: int, units: list[tuple[int, int, int]],
         *, is_urgent: bool = False,
     ) -> list[tuple[int, int, int]]:  # fmt: skip

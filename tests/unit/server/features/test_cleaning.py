@@ -38,11 +38,11 @@ class Cleaning:
         self.asked.append(asked)
         if self.error is not None:
             raise self.error
-        return CleanPlan(gone=self.gone, why_gone="", why_kept=None, why_rejecting=None)
+        return CleanPlan(to_delete=self.gone, why_delete="", why_kept=None, why_rejecting=None)
 
-    def forget(self, plan: CleanPlan) -> None:
+    def apply(self, plan: CleanPlan) -> None:
         self.why_kept = plan.why_kept
-        self._did += [f"forget {start}" for start in plan.gone]
+        self._did += [f"hide {start}" for start in plan.to_delete]
 
     def trim_queues(self) -> bool:
         self.queue_steps -= 1
@@ -112,11 +112,11 @@ async def test_what_is_needed_is_moved_and_on_disk_before_anything_is_deleted() 
     assert world.did == [
         f"move before {3 * SEGMENT}",
         "flush",
-        *(f"forget {start}" for start in EXPIRED),
+        *(f"hide {start}" for start in EXPIRED),
         "unlink",
     ]
     [asked] = world.store.cleaning.asked
-    assert (asked["is_asked"], asked["held"], asked["needed"]) == (True, 88, 77)
+    assert (asked["is_requested"], asked["held"], asked["needed"]) == (True, 88, 77)
     assert world.store.cleaning.queue_steps == 0
 
 
@@ -124,8 +124,8 @@ async def test_segments_stay_whose_messages_could_not_be_moved() -> None:
     world = World()
     world.needy.fails_from = 3 * SEGMENT
     await world.feature.clean_now()
-    assert [each for each in world.did if "forget" in each] == ["forget 0", f"forget {SEGMENT}"]
-    assert world.did.index("flush") < world.did.index("forget 0")
+    assert [each for each in world.did if "hide" in each] == ["hide 0", f"hide {SEGMENT}"]
+    assert world.did.index("flush") < world.did.index("hide 0")
     assert world.feature.runtime_values()["segmentsKeptReason"] == "messages are just due"
     world.did.clear()
     world.needy.fails_from = 0
@@ -164,9 +164,9 @@ def test_it_cleans_at_intervals() -> None:
 
     @in_virtual_time
     async def run() -> None:
-        async def clean(*, is_asked: bool) -> int:
+        async def clean(*, is_requested: bool) -> int:
             nonlocal rounds
-            assert not is_asked
+            assert not is_requested
             rounds += 1
             return 0
 

@@ -62,10 +62,10 @@ def test_positions_are_looked_up(tmp_path: Path) -> None:
     register = open_register(tmp_path)
     for begin, end in [(100, 200), (200, 210), (400, 500)]:
         register.report_from_thread(damage(begin, end))
-    assert register.covering(99) is None
-    assert register.covering(100) == damage(100, 200)
-    assert register.covering(199) == damage(100, 200)
-    assert register.covering(210) is None
+    assert register.find_covering(99) is None
+    assert register.find_covering(100) == damage(100, 200)
+    assert register.find_covering(199) == damage(100, 200)
+    assert register.find_covering(210) is None
     assert [register.next_sound(at) for at in (0, 100, 205, 210, 450, 600)] == [
         0, 210, 210, 210, 500, 600,
     ]  # fmt: skip

@@ -65,7 +65,9 @@ def units(store: MessageStore, begin: int, end: int) -> list[tuple[int, int, int
 
 
 def served(store: MessageStore, begin: int = 0, end: int = COUNT) -> list[int]:
-    return [begin + unit[0] for unit in store.sound("TopicA", 0, begin, units(store, begin, end))]
+    return [
+        begin + unit[0] for unit in store.select_sound("TopicA", 0, begin, units(store, begin, end))
+    ]
 
 
 @pytest.mark.parametrize(
@@ -111,7 +113,7 @@ def test_a_zeroed_record_is_damage_of_the_record(opener: Opener) -> None:
 def test_a_damaged_entry_is_mended_from_its_record(opener: Opener, at: int, bit: int) -> None:
     store = reopened(opener, fill(opener))
     flip_entry(store, 7, at, bit)
-    found = store.sound("TopicA", 0, 0, units(store, 0, COUNT))
+    found = store.select_sound("TopicA", 0, 0, units(store, 0, COUNT))
     assert [unit[0] for unit in found] == list(range(COUNT))
     assert found == units(store, 0, COUNT)
     assert store.integrity.check.mended_count == 1
@@ -179,7 +181,7 @@ def test_a_clock_that_was_set_back_gives_no_trust(opener: Opener) -> None:
 def test_messages_of_other_tags_do_not_count_as_checked(opener: Opener) -> None:
     store = fill(opener)
     some = [unit for unit in units(store, 0, COUNT) if unit[0] % 2 == 0]
-    assert store.sound("TopicA", 0, 0, some) == some
+    assert store.select_sound("TopicA", 0, 0, some) == some
     flip_record(store, units(store, 7, 8)[0][1], HEAD)
     assert len(served(store)) == COUNT - 1
 

@@ -8,7 +8,7 @@ from rocketpost.store.deleted_topics import DeletedTopics
 from rocketpost.store.files import RealFiles
 from rocketpost.store.layout import Layout
 from rocketpost.store.queue.files import ENTRY_BYTES, FILLER, QueueFiles
-from rocketpost.store.queue.replay import Placed, QueueReplay
+from rocketpost.store.queue.replay import PlacedEntry, QueueReplay
 from rocketpost.store.queue.table import QueueTable
 
 
@@ -33,7 +33,7 @@ class Replay:
     def put(self, *offsets: int) -> None:
         for offset in offsets:
             self.position += 100
-            self.replay.put("T", 0, Placed(offset, self.position, 100, 0))
+            self.replay.put("T", 0, PlacedEntry(offset, self.position, 100, 0))
 
     def finish(self) -> list[int | None]:
         """Return the position at each offset, None for fillers."""
@@ -129,7 +129,7 @@ def test_a_topic_made_anew_by_java_starts_over(tmp_path: Path) -> None:
 def test_a_lost_record_keeps_its_offset(tmp_path: Path) -> None:
     replay = Replay(tmp_path)
     replay.put(0, 1)
-    replay.replay.put_lost("T", 0, Placed(2, 300, 100, 0))
+    replay.replay.put_lost("T", 0, PlacedEntry(2, 300, 100, 0))
     replay.position = 300
     replay.put(3)
     assert replay.finish() == [100, 200, None, 400]

@@ -14,9 +14,9 @@ from rocketpost.store.files import RealFiles
 from rocketpost.store.layout import Layout
 from rocketpost.store.timer.checkpoint import (
     CLEAN,
-    Exact,
+    ExactFields,
     FileSum,
-    Java,
+    JavaFields,
     Journal,
     decode_checkpoint,
     decode_journal,
@@ -27,8 +27,8 @@ from rocketpost.store.timer.log import DEFAULT
 from rocketpost.store.timer.store import TimerStore
 from rocketpost.store.timer.values import Item
 
-JAVA = Java(1, 2, 3, 4, 5, 6, 7)
-EXACT = Exact(8, 1000, 9, 10, 11, 12, 0)
+JAVA = JavaFields(1, 2, 3, 4, 5, 6, 7)
+EXACT = ExactFields(8, 1000, 9, 10, 11, 12, 0)
 
 
 def test_a_checkpoint_comes_back() -> None:
@@ -41,7 +41,7 @@ def test_our_part_falls_when_a_java_broker_writes() -> None:
     data = encode_checkpoint(JAVA, EXACT)
     assert decode_checkpoint((99).to_bytes(8, "big") + data[8:]).exact is None
     assert decode_checkpoint(data[:70] + b"x" + data[71:]).exact is None
-    assert decode_checkpoint(b"") == (Java(), None)
+    assert decode_checkpoint(b"") == (JavaFields(), None)
 
 
 def test_a_journal_comes_back_for_its_own_save_alone() -> None:

@@ -11,7 +11,7 @@ from rocketpost.store.recovery.extent import Extent
 logger = logging.getLogger(__name__)
 
 
-class Recovered(NamedTuple):
+class RecoveryResult(NamedTuple):
     """Positions at which the store continues."""
 
     end: int
@@ -19,7 +19,7 @@ class Recovered(NamedTuple):
     store_ms: int
 
 
-class Found(NamedTuple):
+class RecoveryInput(NamedTuple):
     """Contents of the small files before anything was changed."""
 
     checkpoint: Checkpoint
