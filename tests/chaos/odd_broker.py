@@ -32,7 +32,6 @@ from rocketpost.store.checkpointer import Checkpointer
 from rocketpost.store.deleted_topics import DeletedTopics
 from rocketpost.store.dispatch import Dispatcher
 from rocketpost.store.files import RealFiles
-from rocketpost.store.message_store import MessageStore
 from rocketpost.store.recovery.recovery import Recovery
 from rocketpost.store.tables import TableFile
 
@@ -69,14 +68,14 @@ def ack_before_fsync() -> None:
 
 def visible_before_durable() -> None:
     """Show readers what a power cut can take back, although SYNC_FLUSH says otherwise."""
-    true_commit = MessageStore.commit
+    true_write = LogWriter._write
 
-    def commit(self: MessageStore) -> Any:
-        end = true_commit(self)
-        self.confirm(end)
+    def write(self: LogWriter, sends: Any) -> Any:
+        end = true_write(self, sends)
+        self._show(end)
         return end
 
-    MessageStore.commit = commit  # type: ignore[method-assign]
+    LogWriter._write = write  # type: ignore[method-assign]
 
 
 def no_crc_check() -> None:

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Final
 
 from rocketpost.errors import ConfigError, StoreError
-from rocketpost.model.ids import Position
 from rocketpost.model.names import topic_problem
 from rocketpost.server.clock import BrokerClock
 from rocketpost.server.context import BrokerContext
@@ -40,7 +39,6 @@ from rocketpost.server.tables.broker_tables import Identity
 from rocketpost.server.term import FollowerTerm, LeaderTerm, Term
 from rocketpost.settings import adjustments
 from rocketpost.store.config import StoreConfig
-from rocketpost.store.draft import Arrival
 from rocketpost.store.files import RealFiles
 from rocketpost.store.layout import Layout
 from rocketpost.store.message_store import MessageStore
@@ -312,9 +310,6 @@ class BrokerServer:
             self._store_config,
             clock=self._clock,
             accept_missing=self._accept_missing,
-            on_durable=self._durable_from_thread,
-            on_broken=self._broken_from_thread,
-            on_arrivals=self._arrived,
         )
         try:
             context = self._context = await open_context(
@@ -374,17 +369,8 @@ class BrokerServer:
             self._name_servers = listed
             await self._term.features.name_servers_changed(listed)
 
-    def _arrived(self, messages: list[Arrival]) -> None:
-        self._term.features.arrived(messages)
-
     def _lost(self, connection: Connection) -> None:
         self._term.connection_lost(connection)
-
-    def _durable_from_thread(self, position: Position) -> None:
-        self._term.durable_from_thread(position)
-
-    def _broken_from_thread(self, reason: str) -> None:
-        self._term.broken_from_thread(reason)
 
     def _broker_changed(self, config: BrokerConfig) -> None:
         before, self._broker = self._broker, config

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from rocketpost.model.ids import Position
 from rocketpost.server.routes.route import Route
 from rocketpost.server.settings.broker import BrokerConfig
+from rocketpost.server.writer.log_writer import ArrivalListener
 from rocketpost.store.config import StoreConfig
-from rocketpost.store.draft import Arrival
 from rocketpost.transport.connection import Connection
 
 
@@ -41,8 +41,9 @@ class Feature:
     async def run(self) -> None:
         """Work in the background until cancelled, which happens at the end of the term."""
 
-    def arrived(self, messages: list[Arrival]) -> None:
-        """Handle messages that became visible."""
+    def arrival_listeners(self) -> Sequence[ArrivalListener]:
+        """Return the functions to call with messages that become visible, once it is open."""
+        return ()
 
     def connection_lost(self, connection: Connection) -> None:
         """Handle the loss of a client's connection."""
@@ -91,7 +92,6 @@ class FeatureSet:
 
     def __init__(self) -> None:
         self._features: tuple[Feature, ...] = ()
-        self._arrived: list[Callable[[list[Arrival]], None]] = []
 
     def __iter__(self) -> Iterator[Feature]:
         return iter(self._features)
@@ -99,10 +99,6 @@ class FeatureSet:
     def add(self, *features: Feature) -> None:
         """Add features; all calls reach them in this order."""
         self._features += features
-        # Called for every batch of sends, so features that would ignore it are left out.
-        self._arrived += [
-            feature.arrived for feature in features if type(feature).arrived is not Feature.arrived
-        ]
 
     @property
     def held(self) -> int:
@@ -128,10 +124,9 @@ class FeatureSet:
             for feature in self._features:
                 group.create_task(feature.run(), name=type(feature).__name__)
 
-    def arrived(self, messages: list[Arrival]) -> None:
-        """Tell every feature of messages that became visible."""
-        for arrived in self._arrived:
-            arrived(messages)
+    def arrival_listeners(self) -> list[ArrivalListener]:
+        """Return the functions of all features to call with messages that become visible."""
+        return [each for feature in self._features for each in feature.arrival_listeners()]
 
     def connection_lost(self, connection: Connection) -> None:
         """Tell every feature of a client's lost connection."""

@@ -5,14 +5,14 @@ wakes only the pulls that want it, and evaluates each distinct expression once, 
 wait with it. Nothing scans. A held pull is run again at most once: after an arrival that it wants,
 or when its time is over.
 
-**Order of resumed pulls.** The store reports messages that became visible during a commit. Nothing
-is resumed at that point: this table, and that of pops (``server.popping.holds``), only record the
-woken requests. They ask ``transport.turns`` to be called in the next iteration of the loop, when
-the commit is over and its sends are answered. Pulls go first, then pops. A hundred thousand pulls
-may want the same message, so each table works for a moment in each iteration and lets other work
-run in between. Connections take turns, so that a connection with one pull does not wait for the
-thousands of another. The pulls of one connection are answered in the order in which they were
-woken.
+**Order of resumed pulls.** The log writer reports messages that became visible while it still works
+on a commit. Nothing is resumed at that point: this table, and that of pops
+(``server.popping.holds``), only record the woken requests. They ask ``transport.turns`` to be
+called in the next iteration of the loop, when the commit is over and its sends are answered. Pulls
+go first, then pops. A hundred thousand pulls may want the same message, so each table works for a
+moment in each iteration and lets other work run in between. Connections take turns, so that a
+connection with one pull does not wait for the thousands of another. The pulls of one connection are
+answered in the order in which they were woken.
 
 A waiter is the receiver of the answer to a held pull: a connection, or a caller in this process.
 """
@@ -223,7 +223,7 @@ class LongPolls:
             self.tag_count += 1 if uses else hold.matcher.weight
         return held
 
-    def arrived(self, messages: Sequence[Appended]) -> None:
+    def note_arrivals(self, messages: Sequence[Appended]) -> None:
         """Have the pulls that want one of these messages run again soon."""
         queues = self._by_queue
         if not queues:

@@ -15,7 +15,6 @@ from typing import Self
 from rocketpost.broker.dedup.service import DedupService
 from rocketpost.broker.group.retention_holds import RetentionHolds
 from rocketpost.errors import StoreError
-from rocketpost.model.ids import Position
 from rocketpost.model.route import MASTER_ID
 from rocketpost.server.context import BrokerContext
 from rocketpost.server.feature import FeatureSet
@@ -83,12 +82,6 @@ class Term:
     def connection_lost(self, connection: Connection) -> None:
         """Record a lost connection for the next term."""
         self.lost.append(connection)
-
-    def durable_from_thread(self, position: Position) -> None:
-        """Handle the report of the flusher's thread that bytes before ``position`` are on disk."""
-
-    def broken_from_thread(self, reason: str) -> None:
-        """Handle the report of the flusher's thread that the log cannot be made durable."""
 
     async def close(self, reason: str) -> None:
         """End the background work and answer waiting requests.
@@ -287,19 +280,12 @@ class LeaderTerm(_OfficeTerm):
                 adopts_waiting=is_first and bool(context.repairs),
             )
             await term._open()
+            term._sends.writer.arrival_listeners = term.features.arrival_listeners()
         except BaseException:
             if timers is not None:
                 timers.close()
             raise
         return term
-
-    def durable_from_thread(self, position: Position) -> None:
-        """Answer sends that waited for the disk."""
-        self._sends.durable_from_thread(position)
-
-    def broken_from_thread(self, reason: str) -> None:
-        """Refuse sends that wait for the disk."""
-        self._sends.broken_from_thread(reason)
 
     async def _settle(self, reason: str) -> None:
         """Flush once more for the waiting sends, so that a planned end refuses none."""

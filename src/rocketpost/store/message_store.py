@@ -52,12 +52,10 @@ class MessageStore:
         files: FileSystem,
         on_durable: Callable[[Position], None],
         on_broken: Callable[[str], None],
-        on_arrivals: Callable[[list[Arrival]], None] | None,
         on_truncated: Callable[[Position], None],
     ) -> None:
         self.config = config
         self._clock = clock
-        self._on_arrivals = on_arrivals
         self._delays_ms = parse_delay_levels(config.delay_levels)
         self._batch_time_ms = 0
         self._store_ms = 0
@@ -90,6 +88,7 @@ class MessageStore:
         self.record_at = parts.integrity.reader.record_at
         self.record_of = parts.integrity.reader.record_of
         self._flusher = parts.flusher
+        self.request_flush = parts.flusher.request
         self._checkpointer = parts.checkpointer
         self.cleaning = parts.cleaning
 
@@ -102,9 +101,8 @@ class MessageStore:
         files: FileSystem | None = None,
         accept_missing: bool = False,
         ceiling: Position | None = None,
-        on_durable: Callable[[Position], None],
+        on_durable: Callable[[Position], None] = lambda position: None,
         on_broken: Callable[[str], None] = lambda why: None,
-        on_arrivals: Callable[[list[Arrival]], None] | None = None,
         on_truncated: Callable[[Position], None] = lambda position: None,
     ) -> MessageStore:
         """Lock, load and recover a store.
@@ -119,8 +117,6 @@ class MessageStore:
             on_durable: Called from a store thread after each successful sync, with the position
                 before which everything is on disk.
             on_broken: Called once, from a store thread, when no more messages can be acknowledged.
-            on_arrivals: Called on the loop thread, by :meth:`confirm`, with messages that became
-                visible.
             on_truncated: Called with the new end when the log was cut, so that the owner durably
                 removes what it derived from the records cut off. Called again after a crash.
 
@@ -134,7 +130,6 @@ class MessageStore:
             files=files if files is not None else RealFiles(),
             on_durable=on_durable,
             on_broken=on_broken,
-            on_arrivals=on_arrivals,
             on_truncated=on_truncated,
         )
         recovered = store._parts.open_blocking(accept_missing=accept_missing, ceiling=ceiling)
@@ -270,8 +265,6 @@ class MessageStore:
         arrivals = self._dispatcher.confirm(position)
         if self._dispatcher.why_unindexed is not None:
             self._readiness.set_unindexed(self._dispatcher.why_unindexed)
-        if arrivals and self._on_arrivals is not None:
-            self._on_arrivals(arrivals)
         return arrivals
 
     @property
@@ -287,9 +280,18 @@ class MessageStore:
         """
         self._dispatcher.set_ceiling(position)
 
-    def request_flush(self) -> None:
-        """Ask the flusher thread to make committed messages durable now."""
-        self._flusher.request()
+    request_flush: Callable[[], None]
+    """Asks the flusher's thread to make committed messages durable now."""
+
+    def report_to(
+        self,
+        *,
+        on_durable: Callable[[Position], None] = lambda position: None,
+        on_broken: Callable[[str], None] = lambda why: None,
+    ) -> None:
+        """Replace the receivers of reports that :meth:`open_blocking` describes."""
+        self._flusher.on_durable = on_durable
+        self._readiness.on_broken = on_broken
 
     def delete_queues(self, topic: str) -> QueueDeletion:
         """Delete the queues of a topic; its messages can no longer be read by queue.

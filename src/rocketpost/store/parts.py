@@ -56,7 +56,6 @@ class StoreParts:
         self._config = config
         self._clock = clock
         self._files = files
-        self._on_durable = on_durable
         self._on_truncated = on_truncated
         self.layout = Layout(config.root, config.commit_log_path)
         self.lock = StoreLock(files, self.layout)
@@ -113,8 +112,9 @@ class StoreParts:
         self.flusher = Flusher(
             self.commit_log,
             self.segments,
+            extent=self.extent,
             interval_ms=config.flush_interval_ms,
-            on_durable=self._note_durable_from_thread,
+            on_durable=on_durable,
             on_broken=self.readiness.break_from_thread,
         )
         self.topic_deleter = TopicDeleter(files, self.layout.deleted_queues, self.deleted_topics)
@@ -297,8 +297,3 @@ class StoreParts:
             self.checkpointer.save_blocking()
         except OSError as error:
             self.readiness.set_trouble(f"queues or index could not be saved: {error.strerror}")
-
-    def _note_durable_from_thread(self, position: Position) -> None:
-        # Written first, so that a start after a kill knows the end of all acknowledged messages.
-        self.extent.note_from_thread(position)
-        self._on_durable(position)

@@ -33,7 +33,8 @@ class Readiness:
     """
 
     def __init__(self, *, on_broken: Callable[[str], None]) -> None:
-        self._on_broken = on_broken
+        self.on_broken = on_broken
+        """May be replaced at any time."""
         self.refusal_reasons: dict[str, str] = {}
         """Reasons why appends are refused; empty if none."""
         self.new_refusal_reasons: dict[str, str] = {}
@@ -88,7 +89,7 @@ class Readiness:
         """Refuse all messages from now on."""
         if _BROKEN not in self.refusal_reasons:
             self._set(_BROKEN, why)
-            self._on_broken(why)
+            self.on_broken(why)
 
     def close(self) -> None:
         """Refuse all messages from now on, since the store is closed."""

@@ -70,13 +70,10 @@ class Broker:
     """The broker's part in it: a store on a simulated disk and what follows its transactions."""
 
     def __init__(self, disk: SimulatedDisk, clock: FakeClock, saved: bytes, alive: list[bool]):
-        self.service: TransactionService | None = None
         self.store = MessageStore.open_blocking(
             small(flush_mode=FlushMode.ASYNC_FLUSH, index_entry_count=1000),
             clock=clock,
             files=disk,
-            on_durable=lambda position: None,
-            on_arrivals=lambda messages: self.service.arrived(messages) if self.service else None,
         )
         self.offsets = OffsetTable(clock=clock)
         if saved:
@@ -99,11 +96,10 @@ class Broker:
             has_producer=lambda group: alive[0],
         )
         self.transactions.recover()
-        self.service = self.transactions
 
     def put(self, drafts: list[Draft], room: int = 1000) -> list[Appended]:
         stored = [self.store.append(draft) for draft in drafts[:room]]
-        self.store.confirm(self.store.commit())
+        self.transactions.arrived(self.store.confirm(self.store.commit()))
         if not stored:
             raise StoreFull("no room")
         return stored

@@ -87,13 +87,7 @@ class World:
             index_entry_count=4096,
             index_enabled=self.index,
         )
-        self.service: TransactionService | None = None
-        self.store = MessageStore.open_blocking(
-            config,
-            clock=self.clock,
-            on_durable=lambda position: None,
-            on_arrivals=lambda messages: self.service.arrived(messages) if self.service else None,
-        )
+        self.store = MessageStore.open_blocking(config, clock=self.clock)
         self.offsets = OffsetTable(clock=self.clock)
         if self.saved:
             self.offsets.load(self.saved)
@@ -116,7 +110,6 @@ class World:
         )
         self.transactions.recover()
         self.kind.pending_count = self.transactions.table.__len__
-        self.service = self.transactions
 
     def save(self) -> None:
         """Save the offsets, as far as they may be."""
@@ -142,7 +135,7 @@ class World:
             if not drafts:
                 raise StoreFull("no room")
         stored = [self.store.append(draft) for draft in drafts]
-        self.store.confirm(self.store.commit())
+        self.transactions.arrived(self.store.confirm(self.store.commit()))
         return stored
 
     def send(self, name: str = "", *, group: str = GROUP, topic: str = TOPIC, **more: str) -> Sent:

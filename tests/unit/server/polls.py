@@ -81,7 +81,7 @@ class NamedPolls:
     ) -> None:
         """Tell of messages; those who want them are resumed in the next iteration of the loop."""
         self._records = records or []
-        self.table.arrived(
+        self.table.note_arrivals(
             [
                 Appended(Position(at), 1, QueueOffset(0), 0, *queue, code, (), None)
                 for at, code in enumerate(codes)

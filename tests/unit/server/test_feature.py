@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
 from rocketpost.errors import StoreError
 from rocketpost.model.ids import Position
 from rocketpost.server.feature import Feature, FeatureSet
-from rocketpost.store.draft import Arrival
+from rocketpost.server.writer.log_writer import ArrivalListener
 
 
 class Recorder(Feature):
@@ -24,8 +25,8 @@ class Recorder(Feature):
     def held(self) -> int:
         return 2
 
-    def arrived(self, messages: list[Arrival]) -> None:
-        self._calls.append(f"{self._name} arrived")
+    def arrival_listeners(self) -> Sequence[ArrivalListener]:
+        return (lambda messages: self._calls.append(f"{self._name} arrived"),)
 
     def offset_moved_back(self, topic: str, queue_id: int) -> None:
         self._calls.append(f"{self._name} back {topic} {queue_id}")
@@ -51,7 +52,8 @@ def a_set(*features: Feature) -> FeatureSet:
 def test_events_reach_features_in_their_order() -> None:
     calls: list[str] = []
     features = a_set(Recorder("a", calls), Feature(), Recorder("b", calls))
-    features.arrived([])
+    for listener in features.arrival_listeners():
+        listener([])
     features.offset_reset("T", 1)
     assert calls == ["a arrived", "b arrived", "a back T 1", "b back T 1"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rocketpost.errors import StoreError, StoreFull
 from rocketpost.model.ids import Position, QueueOffset
@@ -23,6 +23,7 @@ class Store:
         self.written_position = Position(0)
         self.durable_position = Position(0)
         self.confirmed: list[int] = []
+        self.hidden: list[Appended] = []
         self.room = 100
         self.commits = 0
         self.failing: StoreError | None = None
@@ -30,6 +31,7 @@ class Store:
         self.why_not_writable: str | None = None
         self.flushes = 0
         self.refuses_new: dict[str, str] = {}
+        self.report_to()
 
     def check_writable(self) -> None:
         raise StoreFull(next(iter(self.refuses_new.values())))
@@ -39,9 +41,11 @@ class Store:
             raise StoreFull("no room")
         self.room -= 1
         self.end += 10
-        return Appended(
+        appended = Appended(
             Position(self.end - 10), 10, QueueOffset(0), 0, draft.topic, 0, 0, ("U",), None
         )
+        self.hidden.append(appended)
+        return appended
 
     def append_batch(self, drafts: Sequence[Draft]) -> list[Appended]:
         return [self.append(draft) for draft in drafts]
@@ -60,8 +64,17 @@ class Store:
 
     def confirm(self, position: Position) -> list[Appended]:
         assert position <= self.written_position
+        arrivals, self.hidden = self.hidden, []
         self.confirmed.append(position)
-        return []
+        return arrivals
+
+    def report_to(
+        self,
+        *,
+        on_durable: Callable[[Position], None] = lambda position: None,
+        on_broken: Callable[[str], None] = lambda why: None,
+    ) -> None:
+        self.on_durable, self.on_broken = on_durable, on_broken
 
     def request_flush(self) -> None:
         self.flushes += 1

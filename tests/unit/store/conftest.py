@@ -75,7 +75,6 @@ class Opener:
         self,
         *,
         files: Any = None,
-        on_arrivals: Any = None,
         accept_missing: bool = False,
         ceiling: Position | None = None,
         **changes: Any,
@@ -88,7 +87,6 @@ class Opener:
             ceiling=ceiling,
             on_durable=self.durable.append,
             on_broken=self.broken.append,
-            on_arrivals=on_arrivals,
         )
         self.stores.append(store)
         return store

@@ -68,17 +68,14 @@ def test_positions_that_hold_nothing_give_nothing(opener: Opener) -> None:
 
 
 def test_arrivals_are_reported_once_visible(opener: Opener) -> None:
-    seen: list[tuple[str, int, int, int]] = []
-    store = opener(
-        on_arrivals=lambda batch: seen.extend(
-            (a.topic, a.queue_id, a.queue_offset, a.tags_code) for a in batch
-        )
-    )
+    store = opener()
     store.append(draft(tags_code=7))
     store.append(draft(sys_flag=sysflag.TRANSACTION_PREPARED))
-    assert seen == []
-    store.confirm(store.commit())
-    assert seen == [("TopicA", 0, 0, 7)]
+    seen = store.confirm(store.commit())
+    assert [(a.topic, a.queue_id, a.queue_offset, a.tags_code) for a in seen] == [
+        ("TopicA", 0, 0, 7)
+    ]
+    assert store.confirm(store.end_position) == []
 
 
 def test_nothing_shows_before_it_is_confirmed(opener: Opener) -> None:
@@ -238,7 +235,7 @@ def test_hosts_of_either_family_are_stored(
 def test_intervals_can_change_while_the_store_is_open(opener: Opener) -> None:
     store = opener(flush_interval_ms=3_600_000)
     arrived: queue.SimpleQueue[Position] = queue.SimpleQueue()
-    store._flusher._on_durable = arrived.put
+    store.report_to(on_durable=arrived.put)
     store.append(draft())
     end = store.commit()
     store.confirm(end)

@@ -16,7 +16,7 @@ from rocketpost.server.feature import Feature
 from rocketpost.server.features.delay_delivery import Delivery
 from rocketpost.server.handlers.retry import RetryHandlers
 from rocketpost.server.routes.route import Route
-from rocketpost.store.draft import Arrival
+from rocketpost.server.writer.log_writer import ArrivalListener
 
 
 class DelayFeature(Feature):
@@ -71,9 +71,9 @@ class DelayFeature(Feature):
         """Deliver due messages."""
         await self._deliveries.run()
 
-    def arrived(self, messages: list[Arrival]) -> None:
-        """Wake the levels of new messages."""
-        self._deliveries.arrived(messages)
+    def arrival_listeners(self) -> Sequence[ArrivalListener]:
+        """Have arrivals wake the levels of new messages."""
+        return (self._deliveries.note_arrivals,)
 
     def runtime_values(self) -> dict[str, str]:
         """Return the progress of each level."""

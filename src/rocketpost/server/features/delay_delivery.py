@@ -58,7 +58,7 @@ class Delivery:
             for level in range(1, len(self._loops) + 1):
                 group.create_task(self._serve(level), name=f"delay level {level}")
 
-    def arrived(self, messages: Iterable[Appended]) -> None:
+    def note_arrivals(self, messages: Iterable[Appended]) -> None:
         """Wake the levels that were empty before these messages; others wake when due."""
         for message in messages:
             if message.topic == SCHEDULE_TOPIC and message.queue_id < len(self._loops):

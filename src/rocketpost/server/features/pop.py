@@ -30,8 +30,8 @@ from rocketpost.server.popping.revival import Revival
 from rocketpost.server.routes.route import Route
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.server.settings.limits import pull_limits
+from rocketpost.server.writer.log_writer import ArrivalListener
 from rocketpost.store.config import StoreConfig
-from rocketpost.store.draft import Arrival
 from rocketpost.transport.connection import Connection
 
 _CLEAN_SECONDS: Final = 60.0
@@ -156,9 +156,9 @@ class PopFeature(Feature):
         )
         self._service.unacked_max = broker.pop_unacked_max if broker.pop_threshold else None
 
-    def arrived(self, messages: list[Arrival]) -> None:
-        """Answer held pops that have something to return now."""
-        self.desk.arrived(messages)
+    def arrival_listeners(self) -> Sequence[ArrivalListener]:
+        """Have arrivals wake held pops."""
+        return (self.desk.note_arrivals,)
 
     def connection_lost(self, connection: Connection) -> None:
         """Forget the held pops of a client."""

@@ -15,8 +15,8 @@ from rocketpost.server.long_polling import HeldLimits, LongPolls
 from rocketpost.server.routes.route import Route
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.server.settings.limits import pull_limits
+from rocketpost.server.writer.log_writer import ArrivalListener
 from rocketpost.store.config import StoreConfig
-from rocketpost.store.draft import Arrival
 from rocketpost.transport.connection import Connection
 
 
@@ -67,9 +67,9 @@ class PullFeature(Feature):
         self._reader.limits = pull_limits(broker)
         self._take(broker)
 
-    def arrived(self, messages: list[Arrival]) -> None:
-        """Answer held pulls that have something to return now."""
-        self.polls.arrived(messages)
+    def arrival_listeners(self) -> Sequence[ArrivalListener]:
+        """Have arrivals wake held pulls."""
+        return (self.polls.note_arrivals,)
 
     def connection_lost(self, connection: Connection) -> None:
         """Forget the held pulls of a client."""

@@ -14,7 +14,6 @@ from rocketpost.broker.send import SendService
 from rocketpost.broker.timer.admission import Timers
 from rocketpost.codec.properties import properties_bytes_max
 from rocketpost.model.delay_levels import parse_delay_levels
-from rocketpost.model.ids import Position
 from rocketpost.model.topic import PERM_WRITE
 from rocketpost.server.context import BrokerContext, LeaderContext
 from rocketpost.server.feature import Feature
@@ -23,7 +22,7 @@ from rocketpost.server.handlers.send import SendHandler
 from rocketpost.server.name_servers.announcing import Announcing
 from rocketpost.server.routes.route import Route
 from rocketpost.server.settings.broker import BrokerConfig
-from rocketpost.server.writer.acknowledgement_rules import Flushed, rules_for
+from rocketpost.server.writer.acknowledgement_rules import rules_for
 from rocketpost.server.writer.log_writer import LogWriter
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.timer.store import TimerStore
@@ -124,14 +123,6 @@ class SendFeature(Feature):
             broker_writable=bool(broker.permission & PERM_WRITE),
             checks_types=broker.topic_type_check,
         )
-
-    def durable_from_thread(self, position: Position) -> None:
-        """Report, from the flusher's thread, that bytes before ``position`` are on disk."""
-        self.writer.advance_from_thread(Flushed, position)
-
-    def broken_from_thread(self, reason: str) -> None:
-        """Report, from the flusher's thread, that the log cannot be made durable any more."""
-        self.writer.fail_from_thread(reason)
 
     def runtime_values(self) -> dict[str, str]:
         """Return the number of sends that wait for the disk."""

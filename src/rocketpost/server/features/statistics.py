@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final
 
 from rocketpost.broker.stats import BrokerStats
 from rocketpost.server.context import BrokerContext
 from rocketpost.server.feature import Feature
-from rocketpost.store.draft import Arrival
+from rocketpost.server.writer.log_writer import ArrivalListener
 
 _SAMPLE_SECONDS: Final = 1.0
 
@@ -25,6 +26,6 @@ class StatisticsFeature(Feature):
             await asyncio.sleep(_SAMPLE_SECONDS)
             self._stats.sample()
 
-    def arrived(self, messages: list[Arrival]) -> None:
-        """Count stored messages."""
-        self._stats.count_stored(messages)
+    def arrival_listeners(self) -> Sequence[ArrivalListener]:
+        """Have arrivals counted as stored messages."""
+        return (self._stats.count_stored,)

@@ -38,6 +38,7 @@ from rocketpost.server.routes.access import PUB, of_topic
 from rocketpost.server.routes.pools import Kind
 from rocketpost.server.routes.route import Reply, Route, waiting
 from rocketpost.server.settings.broker import BrokerConfig
+from rocketpost.server.writer.log_writer import ArrivalListener
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.draft import Appended, Arrival
 from rocketpost.store.files import FileSystem, RealFiles
@@ -196,8 +197,11 @@ class TimerFeature(Feature):
             group.create_task(self._loop.run(), name="timer")
             group.create_task(self._save_regularly(), name="timer saves")
 
-    def arrived(self, messages: list[Arrival]) -> None:
+    def arrival_listeners(self) -> Sequence[ArrivalListener]:
         """Wake up for new messages of the timer topic."""
+        return (self._note_arrivals,)
+
+    def _note_arrivals(self, messages: list[Arrival]) -> None:
         if not self._loop.is_woken:
             for message in messages:
                 if message.topic == TIMER_TOPIC:

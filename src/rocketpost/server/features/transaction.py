@@ -31,6 +31,7 @@ from rocketpost.server.routes.dispatch import answer, refusal
 from rocketpost.server.routes.pools import Kind
 from rocketpost.server.routes.route import Reply, Route, plain, waiting
 from rocketpost.server.settings.broker import BrokerConfig
+from rocketpost.server.writer.log_writer import ArrivalListener
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.draft import Appended, Arrival
 from rocketpost.transport.connection import Connection
@@ -181,8 +182,11 @@ class TransactionFeature(Feature):
             return Next.WHEN_WOKEN
         return _LOOK_MS if step.ms is None else step.ms
 
-    def arrived(self, messages: list[Arrival]) -> None:
+    def arrival_listeners(self) -> Sequence[ArrivalListener]:
         """Follow new halves and op messages."""
+        return (self._note_arrivals,)
+
+    def _note_arrivals(self, messages: list[Arrival]) -> None:
         if self._service.arrived(messages):
             self._loop.wake()
 

@@ -95,6 +95,7 @@ class PopDesk:
         self._recorder = recorder
         self.limits = HeldPopLimits()
         self._holds = PopHolds[_Held](retry=self._try_again, time_over=self._time_over, turns=turns)
+        self.note_arrivals = self._holds.note_arrivals
 
     @property
     def held(self) -> int:
@@ -135,9 +136,8 @@ class PopDesk:
 
     # Events.
 
-    def arrived(self, messages: list[Appended]) -> None:
-        """Offer messages to the pops that wait for them."""
-        self._holds.arrived(messages)
+    note_arrivals: Callable[[list[Appended]], None]
+    """Offers messages to the pops that wait for them."""
 
     def wake(self, topic: str, queue_id: int) -> None:
         """Have waiting pops look at a queue again: there may be messages for them now."""

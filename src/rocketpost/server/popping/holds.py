@@ -7,7 +7,7 @@ woken in slices, and other requests are served in between.
 
 The docstring of ``server.long_polling`` explains the order in which held requests are resumed. Pops
 look again in the next iteration of the loop, after the pulls. They cannot do so at once: a pop
-appends to the log, and the store reports arrivals while a commit may still be under way.
+appends to the log, and the log writer reports arrivals while it still works on a commit.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class PopHolds(Generic[P]):
             before = self._weights.get(waiting.owner, 0)
             self._weights[waiting.owner] = before + waiting.weight
 
-    def arrived(self, messages: Iterable[Appended]) -> None:
+    def note_arrivals(self, messages: Iterable[Appended]) -> None:
         """Offer messages to waiting pops soon, not now: a commit may be in progress."""
         if not self._total and not self._lookers:
             return

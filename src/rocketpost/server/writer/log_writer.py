@@ -17,15 +17,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from typing import ClassVar, Final, Protocol
 
 from rocketpost.errors import StoreBroken, StoreError, TermEnded
 from rocketpost.model.ids import Position
-from rocketpost.server.writer.acknowledgement_rules import AcknowledgementRule, Written
+from rocketpost.server.writer.acknowledgement_rules import AcknowledgementRule, Flushed, Written
 from rocketpost.server.writer.pending_sends import PendingSend, Submitter, WaitingSends
-from rocketpost.store.draft import Appended, Draft
+from rocketpost.store.draft import Appended, Arrival, Draft
 from rocketpost.store.message_store import MessageStore
 from rocketpost.store.topic_deletion import QueueDeletion
 
@@ -36,6 +37,9 @@ NO_TERM: Final = 0
 
 Stored = asyncio.Future[list[Appended]]
 """Done when the broker's own messages are as safe as an acknowledged send."""
+
+ArrivalListener = Callable[[list[Arrival]], None]
+"""Hears of messages that became visible. It must not use the log writer before it returns."""
 
 _submitter_of = attrgetter("submitter")
 
@@ -107,6 +111,8 @@ class LogWriter:
         """Whether sends wait for more than the write."""
         self.confirmed = Position(0)
         """Every message that ends at or before it is visible and acknowledged."""
+        self.arrival_listeners: Sequence[ArrivalListener] = ()
+        """Called with messages that became visible, before their senders are answered."""
         self._stop_taking("the broker is starting")
 
     @property
@@ -126,6 +132,9 @@ class LogWriter:
         assert term > self._last_term
         assert not self._appended
         assert not len(self._waiting)
+        self._store.report_to(
+            on_durable=partial(self.advance_from_thread, Flushed), on_broken=self.fail_from_thread
+        )
         for rule in self._rules.values():
             rule.start()
         self.confirmed = self._least()
@@ -221,7 +230,7 @@ class LogWriter:
             return
         assert confirmed <= self._written.position
         self.confirmed = confirmed
-        self._store.confirm(confirmed)
+        self._show(confirmed)
         released = self._waiting.release(confirmed)
         if released:
             self._acknowledge(released)
@@ -250,6 +259,7 @@ class LogWriter:
         self.fail("the broker is shutting down")
         self._stop_taking("the broker is shutting down")
         self._waiting.close()
+        self._store.report_to()
         self._is_closed = True
 
     def _call_from_thread(self, method: Callable[..., None], *arguments: object) -> None:
@@ -280,6 +290,12 @@ class LogWriter:
         if sends and sends[-1].end > end:
             raise StoreBroken("messages were taken back behind their senders' backs")
         return end
+
+    def _show(self, confirmed: Position) -> None:
+        arrivals = self._store.confirm(confirmed)
+        if arrivals:
+            for listener in self.arrival_listeners:
+                listener(arrivals)
 
     def _least(self) -> Position:
         return min([rule.position for rule in self._rules.values()])

@@ -19,6 +19,7 @@ from rocketpost.model.ids import Position
 from rocketpost.store.descriptors import is_shortage
 from rocketpost.store.log.commit_log import CommitLog
 from rocketpost.store.log.segmented_log import SegmentedLog
+from rocketpost.store.recovery.extent import ExtentKeeper
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +35,7 @@ class Flusher:
         commit_log: CommitLog,
         segments: SegmentedLog,
         *,
+        extent: ExtentKeeper,
         interval_ms: int,
         on_durable: Callable[[Position], None],
         on_broken: Callable[[str], None],
@@ -42,7 +44,9 @@ class Flusher:
         self._segments = segments
         self.interval_ms = interval_ms
         """Longest wait of written bytes for a sync; may be changed while the thread runs."""
-        self._on_durable = on_durable
+        self._extent = extent
+        self.on_durable = on_durable
+        """Called in the flusher's thread with the durable position; may be replaced at any time."""
         self._on_broken = on_broken
         self._wake = threading.Event()
         self._syncing = threading.Lock()
@@ -123,4 +127,6 @@ class Flusher:
         self._retry_at = 0.0
         self.durable = Position(target)
         self.sync_count += 1
-        self._on_durable(self.durable)
+        # Written first, so that a start after a kill knows the end of all acknowledged messages.
+        self._extent.note_from_thread(self.durable)
+        self.on_durable(self.durable)

@@ -102,11 +102,11 @@ async def test_a_level_sleeps_until_a_message_arrives_in_it(world: World) -> Non
     async with world.running():
         await settle()
         assert sorted(world.service.asked) == [1, 2]
-        world.delivery.arrived([appended("T", 1), appended(queue_id=77)])
+        world.delivery.note_arrivals([appended("T", 1), appended(queue_id=77)])
         await settle()
         assert sorted(world.service.asked) == [1, 2]
         world.service.steps[2] = [Due([DRAFT], [0], 1)]
-        world.delivery.arrived([appended(queue_id=1)])
+        world.delivery.note_arrivals([appended(queue_id=1)])
         await world.until_reached(2, 1)
     assert sorted(world.service.asked) == [1, 2, 2, 2]
 

@@ -54,17 +54,11 @@ class Dedup:
 class World:
     def __init__(self, root: Path) -> None:
         self.clock = FakeClock()
-        self.feature: TransactionFeature | None = None
         config = StoreConfig(
             root=str(root), segment_bytes=64 * 1024, queue_file_bytes=2000, message_bytes_max=8192,
             index_slot_count=64, index_entry_count=4096,
         )  # fmt: skip
-        self.store = MessageStore.open_blocking(
-            config,
-            clock=self.clock,
-            on_durable=lambda position: None,
-            on_arrivals=lambda messages: self.feature.arrived(messages) if self.feature else None,
-        )
+        self.store = MessageStore.open_blocking(config, clock=self.clock)
         self.topics = TopicTable(clock=self.clock, cluster_name="C", broker_name="b")
         self.topics.update(TopicConfig(topic_name="T"))
         self.membership = Membership(clock=self.clock)
@@ -93,10 +87,15 @@ class World:
         if self.full:
             raise StoreFull("no room")
         stored = [self.store.append(draft) for draft in drafts]
-        self.store.confirm(self.store.commit())
+        self.commit()
         future: asyncio.Future[list[Appended]] = asyncio.get_running_loop().create_future()
         future.set_result(stored)
         return future
+
+    def commit(self) -> None:
+        arrivals = self.store.confirm(self.store.commit())
+        for listener in self.feature.arrival_listeners():
+            listener(arrivals)
 
     def send(self, name: str) -> dict[str, str]:
         """Store a half; return the header of its commit."""
@@ -108,7 +107,7 @@ class World:
         half = self.kind.claim(draft, decode_properties(draft.properties))
         assert half is not None
         stored = self.store.append(half)
-        self.store.confirm(self.store.commit())
+        self.commit()
         return {
             "producerGroup": "g",
             "tranStateTableOffset": str(stored.queue_offset),

@@ -119,14 +119,19 @@ class PopWorld:
         storing, self.storing = self.storing, []
         for future, appended in storing:
             future.set_result(appended)
-            self.feature.arrived(appended)  # type: ignore[arg-type]
+            self.tell(appended)
 
     def send(self, queue_id: int = 0, *, tag: str = "A", body: bytes = b"body") -> None:
         properties, code = encode_properties({"TAGS": tag}), string_hash(tag)
         draft = Draft("T", queue_id, 0, 0, 5, HOST, HOST, 0, 0, body, properties, code, ())
         appended = self.store.append(draft)
         self.store.confirm(self.store.commit())
-        self.feature.arrived([appended])  # type: ignore[list-item]
+        self.tell([appended])
+
+    def tell(self, messages: list[Appended]) -> None:
+        """Tell features of messages that became visible."""
+        for listener in self.feature.arrival_listeners():
+            listener(messages)
 
     async def call(self, code: int, **fields: object) -> Command:
         texts = {name: str(value) for name, value in fields.items()}

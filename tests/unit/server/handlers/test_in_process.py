@@ -30,13 +30,10 @@ class InProcessWorld(PopWorld):
         self.pulls = PullFeature(self.context)
         open_now(self.pulls)
         self.client = self.connect("client")
-        true_arrived = self.feature.arrived
 
-        def arrived(messages: list[Appended]) -> None:
-            self.pulls.arrived(messages)
-            true_arrived(messages)
-
-        self.feature.arrived = arrived  # type: ignore[method-assign]
+    def tell(self, messages: list[Appended]) -> None:
+        self.pulls.polls.note_arrivals(messages)
+        super().tell(messages)
 
     def connect(self, name: str) -> InProcessClient:
         return InProcessClient(

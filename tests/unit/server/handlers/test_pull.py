@@ -13,6 +13,7 @@ from rocketpost.codec.command import BINARY, JSON, Command
 from rocketpost.codec.headers.message import PullResponse
 from rocketpost.model import sysflag
 from rocketpost.server.features.pull import PullFeature
+from rocketpost.store.draft import Appended
 
 from ..contexts import open_now
 from .fakes import Caller
@@ -40,7 +41,9 @@ class PullWorld(PopWorld):
         self.pulls = PullFeature(self.context)
         open_now(self.pulls)
         self.caller = Caller(self.pulls)
-        self.feature.arrived = self.pulls.arrived  # type: ignore[method-assign]
+
+    def tell(self, messages: list[Appended]) -> None:
+        self.pulls.polls.note_arrivals(messages)
 
     def pull(self, encoding: int = JSON, **fields: object) -> None:
         self.link.unanswered += 1

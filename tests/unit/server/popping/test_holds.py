@@ -56,7 +56,7 @@ class World:
     async def arrive(self, topic: str, count: int = 1) -> None:
         self.there += count
         message = Appended(Position(0), 1, QueueOffset(0), 0, topic, 0, 0, (), None)
-        self.holds.arrived([message] * count)
+        self.holds.note_arrivals([message] * count)
         await asyncio.sleep(0)
 
 

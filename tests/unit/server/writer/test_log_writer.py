@@ -217,7 +217,7 @@ async def test_a_failed_disk_refuses_what_waits_for_it(store: Store) -> None:
     own, given_up = writer.put([DRAFT]), writer.put([DRAFT])
     writer.commit()
     given_up.cancel()
-    thread = threading.Thread(target=writer.fail_from_thread, args=("EIO",))
+    thread = threading.Thread(target=store.on_broken, args=("EIO",))
     thread.start()
     thread.join()
     with pytest.raises(StoreBroken, match="EIO"):
@@ -327,7 +327,7 @@ async def test_the_flusher_thread_comes_in_by_its_own_door(store: Store) -> None
     senders = Senders(writer)
     senders.send("a")
     writer.commit()
-    thread = threading.Thread(target=writer.advance_from_thread, args=(Flushed, Position(10)))
+    thread = threading.Thread(target=store.on_durable, args=(Position(10),))
     thread.start()
     thread.join()
     assert senders.told() == []
@@ -349,13 +349,42 @@ async def test_a_closed_writer_takes_nothing_and_leaves_the_store_alone(store: S
 
 
 @pytest.mark.parametrize("sync", [False, True])
+async def test_listeners_hear_of_visible_messages_before_senders(store: Store, sync: bool) -> None:
+    writer = log_writer(store, sync=sync)
+    trace: list[str] = []
+    senders = Senders(writer, trace)
+    writer.arrival_listeners = [
+        lambda messages: trace.append(f"first {len(messages)}"),
+        lambda messages: trace.append(f"second {len(messages)}"),
+    ]
+    senders.send("a")
+    senders.send("b")
+    writer.commit()
+    heard = ["first 2", "second 2", "stored a", "stored b"]
+    assert trace == ([] if sync else heard)
+    writer.advance(Flushed, Position(20))
+    assert trace == heard
+    writer.advance(Written, Position(20))
+    assert trace == heard  # no arrival is reported twice
+    writer.close()
+
+
+async def test_a_closed_writer_gets_no_more_reports_of_the_store(store: Store) -> None:
+    writer = log_writer(store, sync=True)
+    assert writer.fail_from_thread == store.on_broken
+    writer.close()
+    assert writer.fail_from_thread != store.on_broken
+    store.on_durable(Position(10))
+
+
+@pytest.mark.parametrize("sync", [False, True])
 def test_a_closed_loop_does_not_hurt_the_flusher(store: Store, sync: bool) -> None:
     async def make() -> LogWriter:
         return log_writer(store, sync=sync)
 
-    writer = asyncio.run(make())
-    writer.advance_from_thread(Flushed, Position(1))
-    writer.fail_from_thread("EIO")
+    asyncio.run(make())
+    store.on_durable(Position(1))
+    store.on_broken("EIO")
     assert store.confirmed == []
 
 
