@@ -15,7 +15,7 @@ from rocketpost.store.checkpointer import Checkpointer
 from rocketpost.store.cleaning import Cleaning
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.deleted_topics import DeletedTopics
-from rocketpost.store.dispatch import Dispatcher
+from rocketpost.store.dispatch.dispatcher import Dispatcher
 from rocketpost.store.files import FileSystem
 from rocketpost.store.index.key_index import KeyIndex
 from rocketpost.store.integrity.damage import DamageRegister

@@ -47,6 +47,7 @@ from rocketpost.model.clock import Clock
 from rocketpost.model.names import CHECK_MAX_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from rocketpost.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from rocketpost.model.topic import TopicConfig
+from rocketpost.store.dispatch.arrival import Arrival
 from rocketpost.store.draft import Appended, Draft
 from rocketpost.store.queue.consume_queue import ConsumeQueue
 from rocketpost.store.queue.files import ENTRY
@@ -154,21 +155,27 @@ class TransactionService:
 
     # From the log.
 
-    def arrived(self, messages: Iterable[Appended]) -> bool:
+    def arrived(self, arrivals: Iterable[Arrival]) -> bool:
         """Process messages that became visible; return whether any concerns transactions."""
         matters = False
-        for message in messages:
-            if message.topic == HALF_TOPIC:
-                record = self._store.record_at(message.position)
-                if record is not None:
-                    self._take(record, is_sure=True)
-                    matters = True
-            elif message.topic == OP_HALF_TOPIC:
-                record = self._store.record_at(message.position)
-                self.table.note_op(
-                    message.queue_offset, done_offsets(record) if record is not None else []
-                )
+        for arrival in arrivals:
+            if arrival.topic == HALF_TOPIC:
+                matters |= self._take_halves(arrival)
+            elif arrival.topic == OP_HALF_TOPIC:
+                self._note_ops(arrival)
         return matters
+
+    def _take_halves(self, arrival: Arrival) -> bool:
+        records = [self._store.record_at(position) for position in arrival.positions]
+        halves = [record for record in records if record is not None]
+        for half in halves:
+            self._take(half, is_sure=True)
+        return bool(halves)
+
+    def _note_ops(self, arrival: Arrival) -> None:
+        for offset, position in enumerate(arrival.positions, start=arrival.first_offset):
+            record = self._store.record_at(position)
+            self.table.note_op(offset, done_offsets(record) if record is not None else [])
 
     def recover(self) -> None:
         """Read both queues again, from the first offsets that are still needed."""

@@ -40,7 +40,8 @@ from rocketpost.server.routes.route import Reply, Route, waiting
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.server.writer.log_writer import ArrivalListener
 from rocketpost.store.config import StoreConfig
-from rocketpost.store.draft import Appended, Arrival
+from rocketpost.store.dispatch.arrival import Arrival
+from rocketpost.store.draft import Appended
 from rocketpost.store.files import FileSystem, RealFiles
 from rocketpost.store.message_store import MessageStore
 from rocketpost.store.timer.checkpoint import CLEAN
@@ -201,10 +202,10 @@ class TimerFeature(Feature):
         """Wake up for new messages of the timer topic."""
         return (self._note_arrivals,)
 
-    def _note_arrivals(self, messages: list[Arrival]) -> None:
+    def _note_arrivals(self, arrivals: list[Arrival]) -> None:
         if not self._loop.is_woken:
-            for message in messages:
-                if message.topic == TIMER_TOPIC:
+            for arrival in arrivals:
+                if arrival.topic == TIMER_TOPIC:
                     self._loop.wake()
                     return
 

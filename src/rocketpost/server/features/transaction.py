@@ -33,7 +33,8 @@ from rocketpost.server.routes.route import Reply, Route, plain, waiting
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.server.writer.log_writer import ArrivalListener
 from rocketpost.store.config import StoreConfig
-from rocketpost.store.draft import Appended, Arrival
+from rocketpost.store.dispatch.arrival import Arrival
+from rocketpost.store.draft import Appended
 from rocketpost.transport.connection import Connection
 from rocketpost.transport.unique_id import unique_id
 
@@ -186,8 +187,8 @@ class TransactionFeature(Feature):
         """Follow new halves and op messages."""
         return (self._note_arrivals,)
 
-    def _note_arrivals(self, messages: list[Arrival]) -> None:
-        if self._service.arrived(messages):
+    def _note_arrivals(self, arrivals: list[Arrival]) -> None:
+        if self._service.arrived(arrivals):
             self._loop.wake()
 
     async def move_messages_before(self, position: int) -> None:

@@ -24,7 +24,7 @@ from rocketpost.kernel.record_scan import (
 from rocketpost.model.ids import Position, QueueOffset
 from rocketpost.store.apply import ApplyRules, Effects, is_possible
 from rocketpost.store.deleted_topics import DeletedTopics
-from rocketpost.store.dispatch import Dispatcher
+from rocketpost.store.dispatch.dispatcher import Dispatcher
 from rocketpost.store.draft import Appended
 from rocketpost.store.integrity.damage import NO_CHECKSUM
 from rocketpost.store.integrity.record_evidence import (
