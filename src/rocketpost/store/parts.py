@@ -229,7 +229,7 @@ class StoreParts:
         self.segments.load_blocking(clean=clean)
         extent = self.extent_file.load_blocking()
         if self._cut is not None:
-            logger.warning("cutting of the commit log is finished position=%s", self._cut)
+            logger.warning("finishing an interrupted cut of the commit log position=%s", self._cut)
             cut_log_blocking(self.segments, self._cut)
             if extent is not None:
                 extent = extent._replace(durable=min(extent.durable, self._cut))

@@ -273,7 +273,7 @@ class TimerFeature(Feature):
             is_sure = is_sure and not service.is_suspect and not service.unsettled
             await self._save(flags=CLEAN if is_sure else 0)
         except OSError as error:
-            raise StoreError(f"what waits could not be saved: {error}") from error
+            raise StoreError(f"the timed messages that wait could not be saved: {error}") from error
         finally:
             await asyncio.to_thread(self._thread.shutdown)
             self._timers.close()

@@ -74,7 +74,9 @@ class Dispatcher:
         counts = self._queues.count_before(position)
         self.mark = Mark(position, index_position, index_end, store_ms, *counts)
         if self._index is not None and not is_indexed:
-            self.why_unindexed = "the key index is behind; restart with room on the disk"
+            self.why_unindexed = (
+                "the key index is behind the commit log; free some disk space and restart"
+            )
 
     def wait_for(self, hidden: list[Appended], end: int) -> None:
         """Hold the records from :attr:`position` to ``end`` until they are confirmed.
@@ -95,8 +97,8 @@ class Dispatcher:
         """
         if position is not None and position < self.position:
             raise StoreError(
-                f"the ceiling {position} lies before {self.position}, up to which messages are"
-                " visible"
+                f"the ceiling {position} is before {self.position}, up to which messages "
+                "are visible already"
             )
         self.ceiling = position
 

@@ -150,7 +150,7 @@ class ConsumeQueue:
         try:
             found = self._files.read(self._directory, offset, from_files)
         except FileNotFoundError:
-            logger.error("queue file is gone directory=%s offset=%s", self._directory, offset)
+            logger.error("queue file is missing directory=%s offset=%s", self._directory, offset)
             return b""
         count = len(found) // ENTRY_BYTES
         if 0 < count < count_max:
