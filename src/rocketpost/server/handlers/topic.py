@@ -12,7 +12,7 @@ from rocketpost.broker.group.offsets import OffsetTable
 from rocketpost.broker.query import ProgressQueries
 from rocketpost.broker.stats import BrokerStats
 from rocketpost.broker.steps import Steps
-from rocketpost.broker.topic import TopicTable, Updated
+from rocketpost.broker.topic import TopicTable, TopicUpdate
 from rocketpost.codec.bodies.group import GroupNames
 from rocketpost.codec.bodies.topic import (
     TopicList,
@@ -144,7 +144,7 @@ class TopicHandlers:
         await self._save()
         return Reply(remark="; ".join(filter(None, warnings)) or None)
 
-    def _judge(self, planned: Updated, *, force: bool) -> str | None:
+    def _judge(self, planned: TopicUpdate, *, force: bool) -> str | None:
         """Return a warning about the messages that a change hides, or None.
 
         Raises:
