@@ -15,6 +15,7 @@ KERNEL = [
     "queue_scan",
     "record_check",
     "record_columns",
+    "record_gather",
     "record_scan",
 ]
 # Views of memory are passed by value, 200 bytes each: small functions have to be inlined.

@@ -12,3 +12,6 @@ memcmp: Any = None
 memmove: Any = None
 NULL: Any = None
 p_uchar: Any = None
+memcpy: Any = None
+PyBytes_AS_STRING: Any = None
+PyBytes_FromStringAndSize: Any = None

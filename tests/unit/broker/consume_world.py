@@ -114,7 +114,11 @@ class World:
             level_max=len(DELAYS_MS),
             put_off=lambda draft, ms: draft,  # no group here has a policy
         )
-        self.pulls = QueueReader(records=self.store, limits=PullLimits(memory_bytes=2**30))
+        self.pulls = QueueReader(
+            records=self.store,
+            gather=self.store.integrity.reader.gather,
+            limits=PullLimits(memory_bytes=2**30),
+        )
 
     def save(self) -> None:
         self.saved_delays = self.progress.to_json()

@@ -1,15 +1,16 @@
 """Reads queues by offset.
 
 The reader filters queue entries by tags code without reading the log, or by a matcher that examines
-the records, and returns views of the records.
+the records. Records that were written or checked lately are returned as one copy; others are
+checked one by one and returned as views of the log.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from struct import Struct
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from rocketpost.broker.filter.matching import WORK_MAX, Matcher
 from rocketpost.codec.codes import ResponseCode
@@ -70,6 +71,26 @@ class Records(Protocol):
         ...
 
 
+class Gather(Protocol):
+    """Returns the records of entries, joined, their number, and the number of entries scanned.
+
+    None if they must be looked at one by one.
+    """
+
+    def __call__(
+        self,
+        queue: Any,
+        offset: int,
+        units: bytes | memoryview,
+        wanted: AbstractSet[int],
+        *,
+        count_max: int,
+        bytes_max: int,
+    ) -> tuple[bytes, int, int] | None:
+        """Gather the records of ``units``, which begin at a queue offset."""
+        ...
+
+
 class PullLimits(NamedTuple):
     """Bounds on the result of one pull; lower for messages that are no longer in memory."""
 
@@ -83,23 +104,28 @@ class PullLimits(NamedTuple):
 
 
 class PullResult(NamedTuple):
-    """The outcome of a read. ``views`` are the records, back to back."""
+    """The outcome of a read. ``views`` are the records, back to back, in one or more pieces."""
 
     code: int
     status: str
     next_offset: int
     first: int
     end: int
-    views: list[memoryview]
+    views: Sequence[bytes | memoryview]
     size: int = 0
     message_count: int = 0
 
 
 class QueueReader:
-    """Reads queues for consumers."""
+    """Reads queues for consumers.
 
-    def __init__(self, *, records: Records, limits: PullLimits) -> None:
+    Args:
+        gather: Joins records that need no check.
+    """
+
+    def __init__(self, *, records: Records, gather: Gather, limits: PullLimits) -> None:
         self._records = records
+        self._gather = gather
         self.limits = limits
         """Current limits; may be replaced while the broker runs."""
 
@@ -181,6 +207,21 @@ class QueueReader:
         if bytes_wanted is not None and 0 < bytes_wanted < bytes_max:
             bytes_max = bytes_wanted
         if matcher is None:
+            gathered = self._gather(
+                queue, offset, units, tags, count_max=count_max, bytes_max=bytes_max
+            )
+            if gathered is not None and gathered[1]:
+                joined, count, passed = gathered
+                return PullResult(
+                    ResponseCode.SUCCESS,
+                    "FOUND",
+                    offset + passed,
+                    first,
+                    end,
+                    (joined,),
+                    len(joined),
+                    count,
+                )
             chosen, passed = scan_units(units, tags, count_max=count_max, bytes_max=bytes_max)
         else:
             chosen, passed = choose(

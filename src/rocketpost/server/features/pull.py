@@ -32,7 +32,9 @@ class PullFeature(Feature):
     def __init__(self, context: BrokerContext, *, corrects_offsets: bool = True) -> None:
         self._corrects_offsets = corrects_offsets
         config, store, tables = context.broker_config, context.store, context.tables
-        self._reader = QueueReader(records=store, limits=pull_limits(config))
+        self._reader = QueueReader(
+            records=store, gather=store.integrity.reader.gather, limits=pull_limits(config)
+        )
         self._take(config)
         self.service = PullService(
             reader=self._reader,

@@ -125,6 +125,21 @@ class ReadCheck:
             queue.checked = (begin, end, now_ms)
         return units
 
+    def trusts(self, queue: ConsumeQueue, begin: int, end: int, position: int) -> bool:
+        """Tell whether the records of a range of queue offsets may be served without a check.
+
+        Args:
+            queue: The queue.
+            begin: The first queue offset.
+            end: The queue offset after the last.
+            position: The position of the first record.
+        """
+        if self.is_fresh(position):
+            return True
+        checked_from, checked_end, checked_ms = queue.checked
+        is_recent = 0 <= self._clock.now_ms() - checked_ms < self.interval_ms
+        return is_recent and checked_from <= begin and end <= checked_end
+
     def is_fresh(self, position: int) -> bool:
         """Tell whether the record at ``position`` was written recently."""
         now_ms = self._clock.now_ms()

@@ -1,14 +1,18 @@
-"""Reads of single records, for the broker itself and for queries by position."""
+"""Reads of records: those of a pull together, or one for the broker itself or for a query."""
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
+
 from rocketpost.codec.record import Record, decode_record
 from rocketpost.errors import CorruptRecord
+from rocketpost.kernel.record_gather import gather_records
 from rocketpost.kernel.record_scan import CHECKSUM_FAILS, NO_CHECKSUM, judge_checksum
 from rocketpost.store.dispatch.dispatcher import Dispatcher
 from rocketpost.store.integrity.read_check import ReadCheck
 from rocketpost.store.log.commit_log import CommitLog
 from rocketpost.store.queue.consume_queue import ConsumeQueue
+from rocketpost.store.queue.files import ENTRY_BYTES
 
 
 class RecordReader:
@@ -34,6 +38,37 @@ class RecordReader:
         self._dispatcher = dispatcher
         self._check = check
         self._require_checksum = require_checksum
+
+    def gather(
+        self,
+        queue: ConsumeQueue,
+        offset: int,
+        units: bytes | memoryview,
+        wanted: AbstractSet[int],
+        *,
+        count_max: int,
+        bytes_max: int,
+    ) -> tuple[bytes, int, int] | None:
+        """Return the records of queue entries, joined, if none of them needs a check.
+
+        Args:
+            queue: The queue.
+            offset: The queue offset of the first entry.
+            units: Its entries from there on; at least one.
+            wanted: Tags codes to keep; empty means every entry.
+            count_max: Maximum number of records.
+            bytes_max: Maximum number of bytes; the first record may exceed it.
+
+        Returns:
+            The records, their number, and the number of entries scanned. None if a record must be
+            checked, is in another file than the first one, or is not there.
+        """
+        position = int.from_bytes(units[:8], "big")
+        part = self._log.part_at(position)
+        end = offset + len(units) // ENTRY_BYTES
+        if part is None or not self._check.trusts(queue, offset, end, position):
+            return None
+        return gather_records(units, wanted, count_max, bytes_max, *part)
 
     def record_at(self, position: int) -> Record | None:
         """Return the visible record at ``position``; None if none starts there or it is damaged."""

@@ -257,6 +257,13 @@ class CommitLog:
         found = (segment._view or segment.view())[at : at + size]
         return found if len(found) == size else None
 
+    def part_at(self, position: int) -> tuple[memoryview, int, int] | None:
+        """Return the file with ``position``: its bytes, its start, and where its records end."""
+        segment = self._segments.find(position)
+        if segment is None:
+            return None
+        return segment._view or segment.view(), segment.start, min(segment.end, self.written)
+
     def is_readable(self, position: int, size: int) -> bool:
         """Tell whether a view of these bytes can be used (``Segment.is_readable``)."""
         segment = self._segments.find(position)

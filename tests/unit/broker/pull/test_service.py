@@ -48,7 +48,11 @@ class PullWorld(World):
         self.stats = BrokerStats(clock=self.clock)
         filters = Filters(table=FilterTable(clock=self.clock), unpack=decompress)
         self.service = PullService(
-            reader=QueueReader(records=self.store, limits=PullLimits(memory_bytes=2**30)),
+            reader=QueueReader(
+                records=self.store,
+                gather=self.store.integrity.reader.gather,
+                limits=PullLimits(memory_bytes=2**30),
+            ),
             topics=self.topics,
             groups=self.groups,
             subscriptions=PullSubscriptions(
