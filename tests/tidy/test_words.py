@@ -12,7 +12,6 @@ import pytest
 SOURCE = Path(__file__).parents[2] / "src" / "rocketpost"
 CHECKED = [
     "admin",
-    "broker",
     "cli.py",
     "client",
     "codec",

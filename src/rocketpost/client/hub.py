@@ -57,8 +57,6 @@ class Hub:
             sign=config.credentials.sign if config.credentials else None,
         )
         self.name_servers = NameServers(config, self.connector)
-        self.heard: dict[str, float] = {}
-        """Time of each server's last answer to any of the clients, on the loop's clock."""
         self._members: list[HubMember] = []
 
     def join(self, member: HubMember) -> None:

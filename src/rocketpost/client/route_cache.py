@@ -37,9 +37,12 @@ class PublishRoute:
         self.queues = queues
         self._at = random.randrange(len(queues))
 
-    def next(self, *, avoid: str | None = None) -> MessageQueue:
+    def next(self, avoid: str | None = None) -> MessageQueue:
         """Return the next queue, preferably of a broker other than ``avoid``."""
         queues = self.queues
+        if avoid is None:
+            at = self._at = (self._at + 1) % len(queues)
+            return queues[at]
         for _ in queues:
             at = self._at = (self._at + 1) % len(queues)
             if queues[at].broker_name != avoid:
@@ -234,6 +237,11 @@ class RouteCache:
         if address is None:
             raise RouteNotFound(f"no master of the broker {broker_name} is known")
         return address
+
+    def peek_master(self, broker_name: str) -> str | None:
+        """Return the address of a broker's master, or None."""
+        known = self._addresses.get(broker_name)
+        return known.get(MASTER_ID) if known is not None else None
 
     def is_master(self, broker_name: str, address: str) -> bool:
         """Tell whether a broker's master is or was at ``address``."""

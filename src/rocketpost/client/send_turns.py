@@ -44,10 +44,12 @@ class SendTurns:
             RouteNotFound: No broker accepts messages of this topic.
             NoNameServer: No name server answers.
         """
-        route = self._peek(topic)
-        if route is None or topic in self._last:
-            return self._wait(topic, seconds, start)
-        return start(route)
+        route = self.peek(topic)
+        return start(route) if route is not None else self._wait(topic, seconds, start)
+
+    def peek(self, topic: str) -> PublishRoute | None:
+        """Return the route of a topic if a send may start at once; None if it has to wait."""
+        return None if topic in self._last else self._peek(topic)
 
     async def _wait(self, topic: str, seconds: float, start: Start) -> asyncio.Future[SendResult]:
         ahead = self._last.get(topic)

@@ -106,7 +106,6 @@ class Session:
         self.heartbeat_sent = 0.0
         """Time of the last heartbeat, on the monotonic clock."""
         self._remarks: dict[str, str | None] = {}
-        self._heard = self._hub.heard
         self._started = False
 
     @property
@@ -243,7 +242,6 @@ class Session:
         except RequestTimeout:
             self.no_answer(address, sent_at)
             raise
-        self.note_answer(address)
         if response.code != ResponseCode.SUCCESS and response.code not in accept:
             raise self.refusal(response)
         return response
@@ -292,17 +290,14 @@ class Session:
             fault.add_note(_UNSIGNED)
         return fault
 
-    def note_answer(self, address: str) -> None:
-        """Record that a broker answered."""
-        self._heard[address] = asyncio.get_running_loop().time()
-
     def no_answer(self, address: str, sent_at: float) -> None:
         """Drop a connection on which nothing has arrived since ``sent_at``.
 
         Otherwise only TCP would notice a vanished peer, after minutes. One slow answer among others
         is no reason to break the connection.
         """
-        if self._heard.get(address, 0.0) < sent_at:
+        connection = self.connector.peek(address)
+        if connection is not None and connection.heard_at < sent_at:
             logger.info("connection dropped: peer=%s reason=silent", address)
             self.connector.drop(address)
 

@@ -25,6 +25,7 @@ from rocketpost.client.producer.sender import Sender
 from rocketpost.client.session import Session
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.recall_handle import decode_recall_handle
+from rocketpost.codec.send_heads import SendHeads
 from rocketpost.codec.trace import (
     EndTransactionTrace,
     MessageKind,
@@ -138,7 +139,7 @@ class Tracer:
         offset_ids = result.offset_id.split(",") if result is not None else []
         if len(offset_ids) != len(messages):
             offset_ids = [result.offset_id if result is not None else ""] * len(messages)
-        ids, is_half = out.message_id.split(","), _HALF in out.fields["i"]
+        ids, is_half = out.message_id.split(","), _HALF in out.properties
         store_host = self._address_of(queue.broker_name)
         for message, message_id, offset_id in zip(messages, ids, offset_ids, strict=True):
             self.add(
@@ -265,21 +266,15 @@ class Tracer:
 
     def _outgoing(self, message: Message) -> OutgoingSend:
         message_id = unique_id()
-        fields = {
-            "a": _GROUP.format(group=self._group),
-            "b": self.topic,
-            "c": AUTO_CREATE_TOPIC,
-            "d": "4",
-            "f": "0",
-            "g": str(_now_ms()),
-            "h": "0",
-            "i": message.property_text(message_id),
-            "j": "0",
-            "k": "false",
-            "m": "false",
-        }
-        code = RequestCode.SEND_MESSAGE_V2
-        return OutgoingSend(code, self.topic, message_id, fields, message.body)
+        heads = SendHeads(
+            RequestCode.SEND_MESSAGE_V2,
+            group=_GROUP.format(group=self._group),
+            topic=self.topic,
+            default_topic=AUTO_CREATE_TOPIC,
+            default_queues=4,
+        )
+        text = message.property_text(message_id)
+        return OutgoingSend(heads, message_id, text, message.body, _now_ms())
 
     def _address_of(self, broker: str) -> str:
         try:

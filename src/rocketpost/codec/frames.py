@@ -107,10 +107,19 @@ def encode_frame(encoding: int, header: bytes, body_bytes: int) -> bytes:
     Raises:
         LocalProtocolError: The peer would drop a frame of this size.
     """
-    length = 4 + len(header) + body_bytes
-    if length + 4 > FRAME_BYTES_MAX or len(header) > 0xFF_FFFF:
+    return encode_prefix(encoding, len(header), body_bytes) + header
+
+
+def encode_prefix(encoding: int, header_bytes: int, body_bytes: int) -> bytes:
+    """Return the prefix of a frame.
+
+    Raises:
+        LocalProtocolError: The peer would drop a frame of this size.
+    """
+    length = 4 + header_bytes + body_bytes
+    if length + 4 > FRAME_BYTES_MAX or header_bytes > 0xFF_FFFF:
         raise LocalProtocolError(f"a frame of {length + 4} bytes is over {FRAME_BYTES_MAX}")
-    return _PREFIX.pack(length, encoding << 24 | len(header)) + header
+    return _PREFIX.pack(length, encoding << 24 | header_bytes)
 
 
 def encode_json_frame(header: bytes) -> bytes:

@@ -30,10 +30,10 @@ from typing import Final, cast
 from rocketpost.codec.command import ONEWAY, RESPONSE, Command, decode_commands
 from rocketpost.codec.frames import FrameDecoder
 from rocketpost.codec.record import pack_host
-from rocketpost.errors import RemoteProtocolError
+from rocketpost.errors import NotConnected, RemoteProtocolError
 from rocketpost.transport.host import parse_address
 from rocketpost.transport.leftover import read_leftover
-from rocketpost.transport.requesting import Buffer, Requesting, Sign
+from rocketpost.transport.requesting import Buffer, Receive, Requesting, Sign
 from rocketpost.transport.room import UNWRITTEN_BYTES_FREE, Room
 from rocketpost.transport.turns import BUDGET_SECONDS, Steps, advance
 
@@ -103,7 +103,8 @@ class Connection(Requesting):
         self._writable = True
         self._paused = False
         self._closed = self._loop.create_future()
-        self.last_active = self._loop.time()
+        self.last_active = self.heard_at = self._loop.time()
+        """Times of the last bytes in either direction, and of the last bytes from the peer."""
         self.local: tuple[str, int] = ("", 0)
         self.peer_host = b""
         """The peer's address in the form of a record."""
@@ -138,7 +139,7 @@ class Connection(Requesting):
 
     def data_received(self, data: bytes) -> None:
         """Split bytes into frames and serve them; bytes that are not frames end the connection."""
-        self.last_active = self._loop.time()
+        self.last_active = self.heard_at = self._loop.time()
         try:
             frames = self._decoder.feed(data)
         except RemoteProtocolError as error:
@@ -312,6 +313,21 @@ class Connection(Requesting):
         """
         self._out += buffers
         self._out_bytes += sum(map(len, buffers))
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def send_encoded(self, opaque: int, receive: Receive, head: bytes, body: Buffer) -> None:
+        """Send a request that its sender has encoded; the response goes to ``receive``.
+
+        Raises:
+            NotConnected: The connection is closed.
+        """
+        if not self.is_open:
+            raise NotConnected(f"connection to {self.peer_text} is closed")
+        self._waiting[opaque] = receive
+        self._out += (head, body)
+        self._out_bytes += len(head) + len(body)
         if not self._flush_scheduled:
             self._flush_scheduled = True
             self._loop.call_soon(self._flush)

@@ -42,7 +42,8 @@ class Connector:
         self._on_lost = on_lost
         self._connect_seconds = connect_seconds
         self._sign = sign
-        self._open: dict[str, Connection] = {}
+        self.connections: dict[str, Connection] = {}
+        """Connections by address; one may just be closing."""
         self._making: dict[str, asyncio.Task[Connection]] = {}
         self._transports: dict[Connection, asyncio.Transport] = {}
         self._closed = False
@@ -58,7 +59,7 @@ class Connector:
 
     def peek(self, address: str) -> Connection | None:
         """Return the open connection to ``address``, if there is one."""
-        connection = self._open.get(address)
+        connection = self.connections.get(address)
         return connection if connection is not None and connection.is_open else None
 
     async def connect(self, address: str) -> Connection:
@@ -87,7 +88,7 @@ class Connector:
 
     def drop(self, address: str) -> None:
         """Close the connection to ``address``, if there is one."""
-        connection = self._open.pop(address, None)
+        connection = self.connections.pop(address, None)
         if connection is not None:
             connection.close()
 
@@ -98,7 +99,7 @@ class Connector:
             task.cancel()
         if self._making:
             await asyncio.gather(*self._making.values(), return_exceptions=True)
-        connections = list(self._open.values())
+        connections = list(self.connections.values())
         for connection in connections:
             connection.close()
         if connections:
@@ -129,7 +130,7 @@ class Connector:
             ) from None
         except OSError as error:
             raise NotConnected(f"cannot connect to {address}: {error}") from error
-        self._open[address] = connection
+        self.connections[address] = connection
         self._transports[connection] = transport
         if self._on_made is not None:
             self._on_made(address, connection)
@@ -142,8 +143,8 @@ class Connector:
             logger.debug("no connection: address=%s reason=%s", address, error)
 
     def _on_lost_connection(self, address: str, connection: Connection) -> None:
-        if self._open.get(address) is connection:
-            del self._open[address]
+        if self.connections.get(address) is connection:
+            del self.connections[address]
         self._transports.pop(connection, None)
         if self._on_lost is not None:
             self._on_lost(address, connection)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 from rocketpost.codec.command import BINARY, JSON, ONEWAY, Command, encode_command
 from rocketpost.errors import ConnectionLost, NotConnected, RequestTimeout
@@ -13,6 +14,8 @@ logger = logging.getLogger(__name__)
 
 Buffer = bytes | bytearray | memoryview
 Sign = Callable[[Mapping[str, str] | None, Sequence[Buffer]], Mapping[str, str]]
+Receive = Callable[[Command | ConnectionLost], None]
+"""Gets the response to a request, or the error if the connection is lost first; never raises."""
 
 
 class Requesting(asyncio.Protocol):
@@ -24,7 +27,7 @@ class Requesting(asyncio.Protocol):
 
     def __init__(self, sign: Sign | None) -> None:
         self._sign = sign
-        self._waiting: dict[int, asyncio.Future[Command]] = {}
+        self._waiting: dict[int, Receive] = {}
         self._opaque = 0
         self._loop = asyncio.get_running_loop()
         self.peer: tuple[str, int] = ("", 0)
@@ -90,11 +93,44 @@ class Requesting(asyncio.Protocol):
             NotConnected: The connection is closed.
             LocalProtocolError: The request does not fit a frame.
         """
-        opaque = self._send_request(code, 0, fields, body, encoding)
         future: asyncio.Future[Command] = self._loop.create_future()
-        self._waiting[opaque] = future
-        future.add_done_callback(lambda _: self._waiting.pop(opaque, None))
+        opaque = self.send_request(code, partial(_settle, future), fields=fields, body=body,
+                                   encoding=encoding)  # fmt: skip
+        future.add_done_callback(lambda _: self.forget(opaque))
         return future
+
+    def send_request(
+        self,
+        code: int,
+        receive: Receive,
+        *,
+        fields: Mapping[str, str] | None = None,
+        body: Iterable[Buffer] | Buffer = b"",
+        encoding: int | None = None,
+    ) -> int:
+        """Send a request whose response goes to ``receive``; return its opaque number.
+
+        Raises:
+            NotConnected: The connection is closed.
+            LocalProtocolError: The request does not fit a frame.
+        """
+        opaque = self._send_request(code, 0, fields, body, encoding)
+        self._waiting[opaque] = receive
+        return opaque
+
+    @property
+    def takes_encoded(self) -> bool:
+        """Whether requests may be encoded by their sender: in JSON, and without a signature."""
+        return self._sign is None and self.encoding == JSON
+
+    def next_opaque(self) -> int:
+        """Return the opaque number for a request that its sender encodes."""
+        opaque = self._opaque = (self._opaque + 1) & 0x7FFF_FFFF
+        return opaque
+
+    def forget(self, opaque: int) -> None:
+        """Stop waiting for the response to a request; it is dropped when it comes."""
+        self._waiting.pop(opaque, None)
 
     def send_oneway(
         self,
@@ -122,7 +158,7 @@ class Requesting(asyncio.Protocol):
     ) -> int:
         if not self.is_open:
             raise NotConnected(f"connection to {self.peer_text} is closed")
-        opaque = self._opaque = (self._opaque + 1) & 0x7FFF_FFFF
+        opaque = self.next_opaque()
         buffers, size = _body_buffers(body)
         if self._sign is not None:
             fields = self._sign(fields, buffers)
@@ -138,22 +174,30 @@ class Requesting(asyncio.Protocol):
         return opaque
 
     def _response_received(self, command: Command) -> None:
-        future = self._waiting.pop(command.opaque, None)
-        if future is None or future.done():
+        receive = self._waiting.pop(command.opaque, None)
+        if receive is None:
             logger.debug("late response dropped: peer=%s code=%s", self.peer_text, command.code)
         else:
-            future.set_result(command)
+            receive(command)
 
     def _fail_requests(self) -> None:
         waiting, self._waiting = self._waiting, {}
-        for future in waiting.values():
-            if not future.done():
-                future.set_exception(ConnectionLost(f"connection to {self.peer_text} was lost"))
+        for receive in waiting.values():
+            receive(ConnectionLost(f"connection to {self.peer_text} was lost"))
 
     def _encoding_for(self, code: int, wanted: int | None) -> int:
         encoding = self.encoding if wanted is None else wanted
         # POP's codes do not fit the binary header.
         return JSON if encoding == BINARY and code > 0x7FFF else encoding
+
+
+def _settle(future: asyncio.Future[Command], outcome: Command | ConnectionLost) -> None:
+    if future.done():
+        return
+    if isinstance(outcome, Command):
+        future.set_result(outcome)
+    else:
+        future.set_exception(outcome)
 
 
 def _body_buffers(body: Iterable[Buffer] | Buffer) -> tuple[list[Buffer], int]:

@@ -29,6 +29,6 @@ _draw()
 os.register_at_fork(after_in_child=_draw)
 
 
-def unique_id() -> str:
-    """Return an id that no other message has."""
-    return _ids.next(time.time_ns() // 1_000_000)
+def unique_id(now_ms: int | None = None) -> str:
+    """Return an id that no other message has, made now. Thread-safe."""
+    return _ids.next(time.time_ns() // 1_000_000 if now_ms is None else now_ms)

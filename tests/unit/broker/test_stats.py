@@ -9,8 +9,7 @@ from rocketpost.testing.clock import FakeClock
 
 class Message(NamedTuple):
     topic: str
-    record_bytes: int
-    message_count: int = 1
+    size: int
 
 
 def pass_seconds(stats: BrokerStats, clock: FakeClock, seconds: int) -> None:

@@ -153,7 +153,7 @@ class FakeConnector(Connector):
             sign=self._sign,
         )
         self._network.pipe(address, connection)
-        self._open[address] = connection
+        self.connections[address] = connection
         if self._on_made is not None:
             self._on_made(address, connection)
         return connection

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from rocketpost.codec.command import BINARY, Command, encode_command, encode_response
-from rocketpost.errors import ConnectionLost, RequestTimeout
+from rocketpost.errors import ConnectionLost, NotConnected, RequestTimeout
 from rocketpost.testing.waiting import settle, until
 from rocketpost.transport.connection import Connection
 from rocketpost.transport.connector import Connector, split_address
@@ -102,6 +102,45 @@ async def test_a_server_asks_its_client_in_the_clients_encoding(
     # POP's codes do not fit the binary header.
     response = await server_side.request(200050, timeout=5)
     assert response.encoding == 0
+
+
+async def test_a_sender_encodes_requests_itself(
+    listener: Listener, connector: Connector, echo: Echo
+) -> None:
+    connection = await connect(listener, connector)
+    outcomes: list[Command | ConnectionLost] = []
+    for body in (b"a", b"b", b"c"):
+        opaque = connection.next_opaque()
+        head = encode_command(7, opaque=opaque, body_bytes=len(body))
+        connection.send_encoded(opaque, outcomes.append, head, body)
+    assert connection.unanswered_count == 3
+    connection.forget(opaque - 1)
+    await connection.request(7, timeout=5)
+    assert [outcome.body for outcome in outcomes if isinstance(outcome, Command)] == [b"a", b"c"]
+    echo.quiet = True
+    opaque = connection.next_opaque()
+    head = encode_command(7, opaque=opaque)
+    connection.send_encoded(opaque, outcomes.append, head, b"")
+    connection.abort()
+    await connection.wait_closed()
+    assert isinstance(outcomes[-1], ConnectionLost)
+    with pytest.raises(NotConnected):
+        connection.send_encoded(opaque + 1, outcomes.append, head, b"")
+    assert not connection.unanswered_count
+
+
+def sign(fields: object, body: object) -> dict[str, str]:
+    return {}
+
+
+async def test_only_unsigned_json_requests_may_be_encoded_by_their_sender() -> None:
+    def ignore(connection: Connection, command: Command) -> None:
+        return
+
+    plain, signed = Connection(on_request=ignore), Connection(on_request=ignore, sign=sign)
+    assert (plain.takes_encoded, signed.takes_encoded) == (True, False)
+    plain.encoding = BINARY
+    assert not plain.takes_encoded
 
 
 async def test_oneway_gets_no_answer(listener: Listener, connector: Connector, echo: Echo) -> None:

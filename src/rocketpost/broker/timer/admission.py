@@ -59,7 +59,7 @@ class TimerRules(NamedTuple):
     stop_dequeue: bool = False
 
 
-class TimedMessages:
+class Timers:
     """The kind of message that has its own due time.
 
     Args:
@@ -83,8 +83,8 @@ class TimedMessages:
         self._count_in = count_in
         self._random_below = random_below
 
-    def prepare(self, draft: Draft, properties: dict[str, str]) -> Draft | None:
-        """Return the message to store if it is due later; None if it is plain or already due.
+    def claim(self, draft: Draft, properties: dict[str, str]) -> Draft | None:
+        """Claim a message that is due later; one that is already due is a plain message.
 
         Raises:
             MessageIllegal: The time is invalid or too far ahead, or there is no room for more
@@ -129,15 +129,15 @@ class TimedMessages:
         The delay is at most ``timerMaxDelaySec``.
 
         Raises:
-            MessageIllegal: As :meth:`prepare`.
-            ServerError: As :meth:`prepare`.
+            MessageIllegal: As :meth:`claim`.
+            ServerError: As :meth:`claim`.
         """
         properties = decode_properties(draft.properties)
         for name in _OF_WAITING:
             properties.pop(name, None)
         delay_ms = min(delay_ms, self._rules().delay_ms_max)
         properties[names.TIMER_DELIVER_MS] = str(self._clock.now_ms() + delay_ms)
-        waiting = self.prepare(draft, properties)
+        waiting = self.claim(draft, properties)
         return draft if waiting is None else waiting
 
     def _check_crowd(self, count: int, most: int) -> None:

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 from rocketpost.client.config import ProducerConfig
 from rocketpost.client.lifecycle import Lifecycle
@@ -52,10 +53,42 @@ class ProducerBase(Lifecycle):
         self._envelopes = Envelopes(group, config)
         self._session: Session | None = None
         self._sender: Sender | None = None
+        self._plain: Sender | None = None
+        """The sender of a running producer without numbers, traces and automatic batches."""
         self._requests: Requests | None = None
         self._tracer: Tracer | None = None
         self._batcher: AutoBatcher | None = None
         self._idempotent: IdempotentSends | None = None
+
+    def _start_plain(
+        self, message: Message, queue: MessageQueue | None, timeout: float | None
+    ) -> asyncio.Future[SendResult] | Coroutine[Any, Any, asyncio.Future[SendResult]] | None:
+        """Start a send whose route is known, usually without a coroutine.
+
+        Returns:
+            The future of the result; a coroutine that returns the future if the send has to wait
+            for room or a connection; None, and nothing is done, if the send is not of this kind.
+
+        Raises:
+            MessageRefused: The message breaks a rule.
+            ConfigError: Another argument is invalid.
+        """
+        sender = self._plain
+        if sender is None:
+            return None
+        check_send(message, queue, None, timeout)
+        route = self._turns.peek(message.topic)
+        if route is None:
+            return None
+        out = self._envelopes.one(message)
+        if queue is None and not message.sharding_key:
+            target, fixed = sender.choose(route), False
+        else:
+            target, fixed = target_queue(message, route, sender, queue)
+        seconds = timeout or self.config.send_timeout
+        return sender.start(out, target, fixed, seconds) or sender.send(
+            out, target, fixed=fixed, timeout=seconds
+        )
 
     async def _send_batch_once(
         self,

@@ -1,11 +1,12 @@
-"""Header fields and body of the request that sends a message or a batch.
+"""The request that sends a message or a batch: its properties, its body and the head of its frame.
 
-The fields have the one-letter names of SEND_MESSAGE_V2. The sender adds the queue.
+The sender adds the queue.
 """
 
 from __future__ import annotations
 
-import time
+from time import time_ns
+from typing import Final
 
 from rocketpost.client.compression import compress
 from rocketpost.client.config import ProducerConfig
@@ -14,7 +15,12 @@ from rocketpost.client.producer.batching import PackedBatch
 from rocketpost.client.producer.flight import OutgoingSend
 from rocketpost.codec.batch import encode_batch
 from rocketpost.codec.codes import RequestCode
+from rocketpost.codec.send_heads import SendHeads
 from rocketpost.transport.unique_id import unique_id
+
+_TOPICS_MAX: Final = 1024
+"""Number of topics whose encoded parts are kept."""
+_SEND: Final = int(RequestCode.SEND_MESSAGE_V2)
 
 
 class Envelopes:
@@ -23,9 +29,15 @@ class Envelopes:
     def __init__(self, group: str, config: ProducerConfig) -> None:
         self._group = group
         self._config = config
+        self._heads: dict[tuple[str, int, int], SendHeads] = {}
 
     def one(
-        self, message: Message, more_properties: str = "", *, message_id: str | None = None
+        self,
+        message: Message,
+        more_properties: str = "",
+        *,
+        message_id: str | None = None,
+        code: int = _SEND,
     ) -> OutgoingSend:
         """Return the send of a message; compress its body if that is worthwhile.
 
@@ -34,43 +46,47 @@ class Envelopes:
         """
         config = self._config
         check_message(message, body_bytes_max=config.message_bytes_max)
+        born_ms = time_ns() // 1_000_000
         if message_id is None:
-            message_id = unique_id()
+            message_id = unique_id(born_ms)
         body, sys_flag = message.body, 0
         if len(body) >= config.compress_bytes_min > 0:
             small, bits = compress(bytes(body), config.compression, config.compression_level)
             if len(small) < len(body):
                 body, sys_flag = small, bits
-        fields = self._fields(message.topic, message.property_text(message_id) + more_properties)
-        fields["f"] = str(sys_flag)
-        fields["h"] = str(message.flag)
-        return OutgoingSend(RequestCode.SEND_MESSAGE_V2, message.topic, message_id, fields, body)
+        properties = message.property_text(message_id)
+        if more_properties:
+            properties += more_properties
+        heads = self._heads.get((message.topic, sys_flag, code))
+        if heads is None:
+            heads = self._heads_of(message.topic, sys_flag, code)
+        return OutgoingSend(heads, message_id, properties, body, born_ms, message.flag)
 
     def batch(self, packed: PackedBatch) -> OutgoingSend:
         """Return the send of a batch."""
-        first = packed.messages[0]
+        first, items = packed.messages[0], packed.items
         wait = "true" if first.wait_store else "false"
         # Apache's broker appends these to the properties of each entry, and the last of equal names
         # counts: a unique key here would become the id of every message.
-        fields = self._fields(first.topic, f"WAIT\x01{wait}\x02")
-        fields["m"] = "true"
-        code, body = RequestCode.SEND_BATCH_MESSAGE, encode_batch(packed.items)
-        return OutgoingSend(
-            code, first.topic, ",".join(packed.ids), fields, body, len(packed.items)
-        )
+        properties = f"WAIT\x01{wait}\x02"
+        heads = self._heads_of(first.topic, 0, RequestCode.SEND_BATCH_MESSAGE)
+        ids, body = ",".join(packed.ids), encode_batch(items)
+        born_ms = time_ns() // 1_000_000
+        return OutgoingSend(heads, ids, properties, body, born_ms, count=len(items))
 
-    def _fields(self, topic: str, properties: str) -> dict[str, str]:
-        config = self._config
-        return {
-            "a": self._group,
-            "b": topic,
-            "c": config.auto_create_topic,
-            "d": str(config.auto_create_queues),
-            "f": "0",
-            "g": str(time.time_ns() // 1_000_000),
-            "h": "0",
-            "i": properties,
-            "j": "0",
-            "k": "false",
-            "m": "false",
-        }
+    def _heads_of(self, topic: str, sys_flag: int, code: int) -> SendHeads:
+        found = self._heads.get((topic, sys_flag, code))
+        if found is None:
+            found = SendHeads(
+                code,
+                group=self._group,
+                topic=topic,
+                default_topic=self._config.auto_create_topic,
+                default_queues=self._config.auto_create_queues,
+                sys_flag=sys_flag,
+                is_batch=code == RequestCode.SEND_BATCH_MESSAGE,
+            )
+            if len(self._heads) >= _TOPICS_MAX:
+                self._heads.clear()
+            self._heads[topic, sys_flag, code] = found
+        return found

@@ -8,46 +8,65 @@ from collections.abc import Callable
 from rocketpost.client.message import SendResult, SendStatus
 from rocketpost.codec.command import Command
 from rocketpost.codec.headers.message import SendResponse
+from rocketpost.codec.send_heads import SendHeads
 from rocketpost.errors import RocketpostError
 from rocketpost.model.route import MessageQueue
+from rocketpost.transport.connection import Connection
 
+_new = tuple.__new__  # half the cost of a NamedTuple's own constructor
 OnEnd = Callable[[MessageQueue, bool, bool], None]
 """Called with the queue, whether the message is stored there, and whether that is known."""
 
 
 class OutgoingSend:
-    """The encoded request of a message or a batch, without its queue."""
+    """The request of a message or a batch, without its queue.
 
-    __slots__ = ("body", "code", "count", "duplicates", "fields", "message_id", "queue_offsets",
-                 "topic")  # fmt: skip
+    Args:
+        heads: Encodes the heads of its frames.
+        message_id: The unique id, or those of a batch with commas.
+        properties: The property string.
+        body: The body of the request.
+        born_ms: Time of the send.
+        flag: The sender's number.
+        count: Number of messages.
+    """
+
+    __slots__ = ("body", "born_ms", "count", "duplicates", "flag", "heads", "message_id",
+                 "properties", "queue_offsets", "sequence", "topic")  # fmt: skip
 
     def __init__(
         self,
-        code: int,
-        topic: str,
+        heads: SendHeads,
         message_id: str,
-        fields: dict[str, str],
+        properties: str,
         body: bytes,
+        born_ms: int,
+        flag: int = 0,
         count: int = 1,
     ) -> None:
-        self.code = code
-        self.topic = topic
+        self.heads = heads
+        self.topic = heads.topic
         self.message_id = message_id
-        self.fields = fields
-        """All header fields but ``e`` (queue id) and ``n`` (broker name)."""
+        self.properties = properties
         self.body = body
+        self.born_ms = born_ms
+        self.flag = flag
         self.count = count
-        """Number of messages."""
+        self.sequence: str | None = None
+        """The stamp of an idempotent producer."""
         self.duplicates: str | None = None
         self.queue_offsets: str | None = None
         """The broker's offsets of each message, if it sent them."""
 
+    @property
+    def code(self) -> int:
+        """The request code."""
+        return self.heads.code
+
     def fields_for(self, queue: MessageQueue) -> dict[str, str]:
-        """Return the header fields of a send to ``queue``; the same dictionary each time."""
-        fields = self.fields
-        fields["e"] = str(queue.queue_id)
-        fields["n"] = queue.broker_name
-        return fields
+        """Return the header fields of a send to ``queue``."""
+        fields = self.heads.fields(self.born_ms, self.flag, self.properties, self.sequence)
+        return fields | {"e": str(queue.queue_id), "n": queue.broker_name}
 
 
 class InFlightSend:
@@ -58,44 +77,50 @@ class InFlightSend:
         "attempt_seconds",
         "attempts_left",
         "brokers",
+        "connection",
         "deadline",
+        "due",
         "error",
         "fixed",
         "future",
         "on_end",
+        "opaque",
         "out",
         "outcome",
         "pauses",
         "queue",
-        "request",
         "round_start",
         "sent_at",
         "sticky",
         "unresolved",
-    )  # fmt: skip
+    )
 
     def __init__(
         self,
         out: OutgoingSend,
         queue: MessageQueue,
         future: asyncio.Future[SendResult],
-        *,
         attempts: int,
         deadline: float,
+        fixed: bool,
     ) -> None:
         self.out = out
         self.queue = queue
         self.future = future
         self.attempts_left = attempts
         self.deadline = deadline
-        self.brokers: list[str] = []
+        self.fixed = fixed
+        self.brokers: tuple[str, ...] = ()
+        """The brokers of the attempts so far."""
         self.outcome: SendResult | None = None
         self.address = ""
         self.sent_at = 0.0
-        self.request: asyncio.Future[Command] | None = None
-        """The current attempt; the outcomes of older ones are ignored."""
+        self.due = 0.0
+        """Time at which the current attempt is given up."""
+        self.connection: Connection | None = None
+        self.opaque = 0
+        """Connection and number of the current attempt; the answers to older ones are dropped."""
         self.sticky = False
-        self.fixed = False
         self.attempt_seconds = 0.0
         """Time limit of one attempt, if not the configured one."""
         self.unresolved = 0
@@ -116,20 +141,24 @@ def result_of(status: SendStatus, flight: InFlightSend, response: Command) -> Se
         Fault: The answer cannot be read.
     """
     head = response.read(SendResponse)
-    flight.out.duplicates = head.duplicate
-    flight.out.queue_offsets = head.queue_offsets
-    queue = flight.queue
+    out, queue = flight.out, flight.queue
     if head.queue_id != queue.queue_id:
         queue = MessageQueue(queue.broker_name, head.queue_id, queue.topic)
-    return SendResult(
-        status,
-        flight.out.message_id,
-        head.msg_id,
-        queue,
-        head.queue_offset,
-        head.transaction_id,
-        head.region or "DefaultRegion",
-        head.trace_on != "false",
-        head.recall_handle,
-        head.duplicate == "true",
+    duplicate = head.duplicate
+    if duplicate is not None:
+        out.duplicates, out.queue_offsets = duplicate, head.queue_offsets
+    return _new(
+        SendResult,
+        (
+            status,
+            out.message_id,
+            head.msg_id,
+            queue,
+            head.queue_offset,
+            head.transaction_id,
+            head.region or "DefaultRegion",
+            head.trace_on != "false",
+            head.recall_handle,
+            duplicate == "true",
+        ),
     )

@@ -92,7 +92,7 @@ class IdempotentSends:
         after = None
         if wished is not None:
             after = numbers.follow(queue, stamp.sequence + out.count - 1)
-        out.fields["sequence"] = stamp.to_field(after)
+        out.sequence = stamp.to_field(after)
         return queue
 
     async def send(

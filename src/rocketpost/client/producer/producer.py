@@ -122,6 +122,8 @@ class Producer(ProducerBase):
             self._tracer = Tracer(session, group=self.group, topic=self.config.trace_topic)
             self._tracer.start()
         self._batcher = auto_batcher_for(self._send_together, self.config)
+        is_plain = self._numbers is None and self._tracer is None and self._batcher is None
+        self._plain = self._sender if is_plain else None
 
     async def stop(self) -> None:
         """Wait for sends in flight, unregister from the brokers and close the connections."""
@@ -130,7 +132,7 @@ class Producer(ProducerBase):
         if self._batcher is not None:
             await self._batcher.flush()
         session, sender = self._session, self._sender
-        self._session = self._sender = None
+        self._session = self._sender = self._plain = None
         try:
             await sender.in_flight.wait_idle()  # every send ends within its timeout
         finally:
@@ -171,6 +173,11 @@ class Producer(ProducerBase):
             ConnectionLost: No broker could be reached; the message may be stored or not.
             Fault: A broker refused the message.
         """
+        if selector is None and sequence is None:
+            started = self._start_plain(message, queue, timeout)
+            if started is not None:
+                future = started if isinstance(started, asyncio.Future) else await started
+                return await future
         future = await self.send_soon(
             message, queue=queue, selector=selector, timeout=timeout, sequence=sequence
         )
@@ -198,6 +205,10 @@ class Producer(ProducerBase):
             RouteNotFound: No broker accepts messages of this topic.
             NoNameServer: No name server answers.
         """
+        if selector is None and sequence is None and message_id is None:
+            started = self._start_plain(message, queue, timeout)
+            if started is not None:
+                return started if isinstance(started, asyncio.Future) else await started
         _, sender = self._running()
         check_send(message, queue, selector, timeout)
         check_numbers(sequence, message_id, is_idempotent=self._numbers is not None)
@@ -374,8 +385,8 @@ class Producer(ProducerBase):
         session, sender = self._running()
         check_timeout(timeout)
         message = Message(topic_for_reply(request), body, tags=tags, properties=properties)
-        out = self._envelopes.one(message, reply_properties(request))
-        out.code = RequestCode.SEND_REPLY_MESSAGE_V2
+        code = RequestCode.SEND_REPLY_MESSAGE_V2
+        out = self._envelopes.one(message, reply_properties(request), code=code)
         route = await session.routes.publish(message.topic)
         queue = queue_for_reply(request, route) or sender.choose(route)
         seconds = timeout or self.config.send_timeout

@@ -66,7 +66,7 @@ def check_send(
         MessageRefused: It is not a message, or the queue belongs to another topic.
         ConfigError: Another argument is invalid.
     """
-    if not isinstance(message, Message):
+    if type(message) is not Message and not isinstance(message, Message):
         raise MessageRefused(f"only a Message can be sent, not {message!r}")
     if queue is not None:
         check_message_queue("queue", queue)

@@ -22,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from rocketpost.client.config import ProducerConfig
@@ -92,9 +92,15 @@ class Sender:
         self._session = session
         self._config = config
         self._loop = asyncio.get_running_loop()
+        self._routes = session.routes
+        self._connections = session.connector.connections
+        self._attempts = 1 + config.retries
+        self._attempt_seconds = config.attempt_timeout
+        self._avoids_slow = config.avoid_slow_brokers
         self._faults = FaultTable()
         self._flights: dict[InFlightSend, None] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
         self._unread: dict[str, int] = {}
         self._lines = WaitingLines(
             session, depart=self._take_off, fail=self._give_up, refuse=self._handle_refusal
@@ -105,13 +111,43 @@ class Sender:
 
     def choose(self, route: PublishRoute, *, avoid: str | None = None) -> MessageQueue:
         """Return the queue for the next message of a topic."""
-        if not self._config.avoid_slow_brokers:
-            return route.next(avoid=avoid)
+        if not self._avoids_slow:
+            return route.next(avoid)
         now_ms = self._loop.time() * 1000
         found = route.next_of(
             lambda broker: self._faults.is_available(broker, now_ms=now_ms), avoid=avoid
         )
-        return found or route.next(avoid=avoid)
+        return found or route.next(avoid)
+
+    def start(
+        self, out: OutgoingSend, queue: MessageQueue, fixed: bool, timeout: float
+    ) -> asyncio.Future[SendResult] | None:
+        """Start a send at once; return None, and do nothing, if it has to wait: see :meth:`send`.
+
+        Raises:
+            LocalProtocolError: The request does not fit a frame.
+        """
+        broker = queue.broker_name
+        address = self._routes.peek_master(broker)
+        connection = self._connections.get(address) if address is not None else None
+        if (
+            address is None
+            or connection is None
+            or broker in self._lines
+            or not connection.is_open
+            or not self.in_flight.try_enter(len(out.body), out.count)
+        ):
+            return None
+        loop, attempts = self._loop, 1 if fixed else self._attempts
+        now = loop.time()
+        future = loop.create_future()
+        flight = InFlightSend(out, queue, future, attempts, now + timeout, fixed)
+        try:
+            self._take_off(flight, connection, address, now)
+        except LocalProtocolError:
+            self._leave(out)
+            raise
+        return future
 
     async def send(
         self,
@@ -139,14 +175,9 @@ class Sender:
         """
         if not self.in_flight.try_enter(len(out.body), out.count):
             await self.in_flight.enter(len(out.body), out.count)
-        flight = InFlightSend(
-            out,
-            queue,
-            self._loop.create_future(),
-            attempts=1 if fixed else 1 + self._config.retries,
-            deadline=self._loop.time() + timeout,
-        )
-        flight.fixed = fixed
+        attempts, deadline = 1 if fixed else self._attempts, self._loop.time() + timeout
+        future = self._loop.create_future()
+        flight = InFlightSend(out, queue, future, attempts, deadline, fixed)
         if sticky:
             flight.sticky, flight.on_end = True, on_end
             flight.attempt_seconds = self._config.attempt_timeout or timeout / _STICKY_SHARE
@@ -203,49 +234,57 @@ class Sender:
 
     # First attempts.
 
-    def _take_off(self, flight: InFlightSend, connection: Connection, address: str) -> None:
-        out = flight.out
+    def _take_off(
+        self,
+        flight: InFlightSend,
+        connection: Connection,
+        address: str,
+        now: float | None = None,
+    ) -> None:
+        out, queue = flight.out, flight.queue
         flight.address = address
-        flight.sent_at = self._loop.time()
-        request = connection.start_request(
-            out.code, fields=out.fields_for(flight.queue), body=out.body
-        )
+        flight.sent_at = self._loop.time() if now is None else now
+        receive = partial(self._receive, flight)
+        if connection.takes_encoded:
+            body, opaque = out.body, connection.next_opaque()
+            head = out.heads.encode(
+                queue, opaque, out.born_ms, out.flag, out.properties, out.sequence, len(body)
+            )
+            connection.send_encoded(opaque, receive, head, body)
+        else:
+            opaque = connection.send_request(
+                out.code, receive, fields=out.fields_for(queue), body=out.body
+            )
+        flight.connection = connection
+        flight.opaque = opaque
         self._count_attempt(flight)
-        flight.request = request
         flight.unresolved += 1
         self._flights[flight] = None
-        request.add_done_callback(self._answer_to(flight))
-        if self._timer is None:
-            self._timer = self._loop.call_at(self._attempt_deadline(flight), self._sweep)
-        elif self._timer.when() > self._attempt_deadline(flight):
+        due = flight.due = self._attempt_deadline(flight)
+        if self._timer is None or due < self._timer_at:
+            self._sweep_at(due)
+
+    def _sweep_at(self, time: float) -> None:
+        if self._timer is not None:
             self._timer.cancel()
-            self._timer = self._loop.call_at(self._attempt_deadline(flight), self._sweep)
+        self._timer, self._timer_at = self._loop.call_at(time, self._sweep), time
 
-    def _answer_to(self, flight: InFlightSend) -> Callable[[asyncio.Future[Command]], None]:
-        def handle(request: asyncio.Future[Command]) -> None:
-            if request.cancelled():
-                return
-            error = request.exception()
-            if flight.request is not request:
-                return
-            flight.request = None
-            del self._flights[flight]
-            if error is None:
-                self._handle_answer(flight, request.result())
-            elif isinstance(error, RocketpostError):
-                self._handle_failure(flight, error)
-            else:
-                self._land(flight, error)
-
-        return handle
+    def _receive(self, flight: InFlightSend, outcome: Command | ConnectionLost) -> None:
+        """Handle the end of a send's current attempt."""
+        flight.connection = None
+        del self._flights[flight]
+        if isinstance(outcome, Command):
+            self._handle_answer(flight, outcome)
+        else:
+            self._handle_failure(flight, outcome)
 
     def _handle_answer(self, flight: InFlightSend, response: Command) -> None:
-        self._session.note_answer(flight.address)
         status = STATUS.get(response.code)
         if status is None:
             self._handle_failure(flight, self._session.refusal(response))
             return
-        self._report_latency(flight, failed=False)
+        if self._avoids_slow:
+            self._report_latency(flight, failed=False)
         try:
             result = result_of(status, flight, response)
         except Fault as error:
@@ -259,35 +298,35 @@ class Sender:
             flight.outcome = result
             self._retry(flight)
             return
-        self._leave(flight.out)
-        self._end(flight, is_stored=True, is_known=True)
-        if not flight.future.done():
-            flight.future.set_result(result)
+        out, future = flight.out, flight.future
+        self.in_flight.leave(len(out.body), out.count)
+        if flight.on_end is not None:
+            flight.on_end(flight.queue, True, True)
+        if not future.done():
+            future.set_result(result)
 
     def _sweep(self) -> None:
         # Sends are in order of their start; those with their own timeout may come after longer
         # ones, so all are examined. This runs once per timeout, not per message.
         self._timer = None
         now = self._loop.time()
-        due = [flight for flight in self._flights if self._attempt_deadline(flight) <= now]
-        for flight in due:
+        for flight in [flight for flight in self._flights if flight.due <= now]:
             self._abandon(flight)
             self._session.no_answer(flight.address, flight.sent_at)
             self._handle_failure(flight, self._timeout_of(flight))
         if self._flights:
-            first = min(map(self._attempt_deadline, self._flights))
-            self._timer = self._loop.call_at(first, self._sweep)
+            self._sweep_at(min(flight.due for flight in self._flights))
 
     def _abandon(self, flight: InFlightSend) -> None:
         del self._flights[flight]
-        request, flight.request = flight.request, None
-        if request is not None:
-            request.cancel()
+        connection, flight.connection = flight.connection, None
+        if connection is not None:
+            connection.forget(flight.opaque)
 
     def _attempt_deadline(self, flight: InFlightSend) -> float:
         if flight.sticky:
             return min(flight.deadline, flight.sent_at + flight.attempt_seconds)
-        bound = self._config.attempt_timeout
+        bound = self._attempt_seconds
         if not bound or flight.attempts_left <= _NO_ATTEMPT_LEFT:
             return flight.deadline
         return min(flight.deadline, flight.sent_at + bound)
@@ -416,7 +455,7 @@ class Sender:
 
     def _count_attempt(self, flight: InFlightSend) -> None:
         flight.attempts_left -= 1
-        flight.brokers.append(flight.queue.broker_name)
+        flight.brokers += (flight.queue.broker_name,)
 
     def _timeout_of(self, flight: InFlightSend) -> RequestTimeout:
         first, _, more = flight.out.message_id.partition(",")
@@ -437,7 +476,7 @@ class Sender:
             flight.future.set_exception(error)
 
     def _report_latency(self, flight: InFlightSend, *, failed: bool) -> None:
-        if not self._config.avoid_slow_brokers:
+        if not self._avoids_slow:
             return
         broker, now_ms = flight.queue.broker_name, self._loop.time() * 1000
         if failed:

@@ -10,14 +10,10 @@ from rocketpost.broker.query import ProgressQueries
 from rocketpost.server.context import BrokerContext
 from rocketpost.server.feature import Feature, FeatureSet
 from rocketpost.server.features.standstill import standstill_of
-from rocketpost.server.handlers.admin import AdminHandlers, CleaningHandlers, SettingsHandlers
+from rocketpost.server.handlers.admin import AdminHandlers
 from rocketpost.server.handlers.damage import DamageHandlers
 from rocketpost.server.handlers.group import GroupHandlers
-from rocketpost.server.handlers.offset import (
-    OffsetHandlers,
-    ProgressHandlers,
-    QueueOffsetHandlers,
-)
+from rocketpost.server.handlers.offset import OffsetHandlers
 from rocketpost.server.handlers.query import QueryHandlers, QueryLimits
 from rocketpost.server.handlers.reset import ResetHandlers
 from rocketpost.server.handlers.topic import TopicHandlers
@@ -81,25 +77,21 @@ class AdministrationFeature(Feature):
         )
         admin = AdminHandlers(
             clock=context.clock,
+            config=context.settings,
+            topics=context.tables.topics,
             stats=context.stats,
             store=context.store,
             commit_log_path=context.store.layout.commit_log,
-            extra=self._features.runtime_values,
-        )
-        settings = SettingsHandlers(config=context.settings, save=context.persistence.save_urgent)
-        cleaning = CleaningHandlers(
-            topics=context.tables.topics,
-            store=context.store,
             delete_queues=self._deleter.delete_queues,
             clean=self._clean,
+            saved=context.persistence.save_urgent,
+            extra=self._features.runtime_values,
         )
         return [
             *self._table_routes(),
             *self._damage.routes(),
             *messages.routes(),
             *admin.routes(),
-            *settings.routes(),
-            *cleaning.routes(),
         ]
 
     def runtime_values(self) -> dict[str, str]:
@@ -115,7 +107,7 @@ class AdministrationFeature(Feature):
 
     def _table_routes(self) -> list[Route]:
         context, tables = self._context, self._context.tables
-        save = context.persistence.save
+        saved = context.persistence.save
         queries = ProgressQueries(
             clock=context.clock,
             broker_name=context.identity.name,
@@ -132,25 +124,29 @@ class AdministrationFeature(Feature):
             stats=context.stats,
             queries=queries,
             store=self._deleter,
-            save=self._save_and_register,
+            saved=self._save_and_register,
         )
         groups = GroupHandlers(
-            tables=tables,
+            groups=tables.groups,
+            topics=tables.topics,
+            offsets=tables.offsets,
             membership=context.membership,
             stats=context.stats,
             broker_address=context.identity.address,
-            save=save,
+            saved=saved,
         )
         offsets = OffsetHandlers(
-            tables=tables,
+            topics=tables.topics,
+            groups=tables.groups,
+            offsets=tables.offsets,
             membership=context.membership,
+            queries=queries,
             store=context.store,
-            save=save,
+            broker_name=context.identity.name,
+            broker_address=context.identity.address,
+            saved=saved,
             memory_bytes=pull_limits(context.broker_config).memory_bytes,
             on_back=self._features.offset_moved_back,
-        )
-        progress = ProgressHandlers(
-            tables=tables, queries=queries, broker_address=context.identity.address
         )
         resets = ResetHandlers(
             service=ResetService(
@@ -162,18 +158,11 @@ class AdministrationFeature(Feature):
             offsets=tables.offsets,
             membership=context.membership,
             broker_name=context.identity.name,
-            save=save,
+            saved=saved,
             server_side=lambda: context.broker_config.server_side_reset,
             on_reset=self._features.offset_reset,
         )
-        return [
-            *topics.routes(),
-            *groups.routes(),
-            *offsets.routes(),
-            *QueueOffsetHandlers(context.store).routes(),
-            *progress.routes(),
-            *resets.routes(),
-        ]
+        return [*topics.routes(), *groups.routes(), *offsets.routes(), *resets.routes()]
 
     async def _save_and_register(self) -> None:
         await self._context.persistence.save()

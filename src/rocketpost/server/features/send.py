@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from rocketpost.broker.dedup.service import DedupService
 from rocketpost.broker.kinds import DeadLetters, DelayLevels, HalfMessages
 from rocketpost.broker.send import SendService
-from rocketpost.broker.timer.admission import TimedMessages
+from rocketpost.broker.timer.admission import Timers
 from rocketpost.codec.properties import properties_bytes_max
 from rocketpost.model.delay_levels import parse_delay_levels
 from rocketpost.model.topic import PERM_WRITE
@@ -54,7 +54,7 @@ class SendFeature(Feature):
         tables, identity = context.tables, context.identity
         self._timer_rules = timer_rules(store)
         halves = HalfMessages()
-        timed = TimedMessages(
+        timed = Timers(
             clock=context.clock,
             precision_ms=store.timer_precision_ms,
             rules=lambda: self._timer_rules,

@@ -25,7 +25,6 @@ from rocketpost.model.topic import TopicConfig
 from rocketpost.server.features.pop import PopFeature
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.store.config import StoreConfig
-from rocketpost.store.dispatch.arrival import Arrival
 from rocketpost.store.draft import Appended, Draft
 from rocketpost.store.message_store import MessageStore
 from rocketpost.testing.clock import FakeClock
@@ -116,22 +115,23 @@ class PopWorld:
         return future
 
     def commit(self) -> None:
-        arrivals = self.store.confirm(self.store.commit())
+        self.store.confirm(self.store.commit())
         storing, self.storing = self.storing, []
         for future, appended in storing:
             future.set_result(appended)
-        self.tell(arrivals)
+            self.tell(appended)
 
     def send(self, queue_id: int = 0, *, tag: str = "A", body: bytes = b"body") -> None:
         properties, code = encode_properties({"TAGS": tag}), string_hash(tag)
         draft = Draft("T", queue_id, 0, 0, 5, HOST, HOST, 0, 0, body, properties, code, ())
-        self.store.append(draft)
-        self.tell(self.store.confirm(self.store.commit()))
+        appended = self.store.append(draft)
+        self.store.confirm(self.store.commit())
+        self.tell([appended])
 
-    def tell(self, arrivals: list[Arrival]) -> None:
+    def tell(self, messages: list[Appended]) -> None:
         """Tell features of messages that became visible."""
         for listener in self.feature.arrival_listeners():
-            listener(arrivals)
+            listener(messages)
 
     async def call(self, code: int, **fields: object) -> Command:
         texts = {name: str(value) for name, value in fields.items()}

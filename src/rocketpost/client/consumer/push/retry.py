@@ -17,6 +17,7 @@ from rocketpost.client.producer.sender import Sender
 from rocketpost.client.session import Session
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.properties import with_failure, without_failure
+from rocketpost.codec.send_heads import SendHeads
 from rocketpost.errors import ConfigError, ProtocolError, RocketpostError
 from rocketpost.model import properties as names
 from rocketpost.model.failure import ConsumeFailure, failure_of
@@ -162,19 +163,15 @@ class SendBack:
             text = with_failure(properties, why).decode()
         except ProtocolError as error:
             raise RocketpostError(f"its properties cannot be written again: {error}") from None
-        fields = {
-            "a": "CLIENT_INNER_PRODUCER",
-            "b": topic,
-            "c": AUTO_CREATE_TOPIC,
-            "d": "4",
-            "f": str(message.record.sys_flag & (COMPRESSED | COMPRESSION_MASK)),
-            "g": str(time.time_ns() // 1_000_000),
-            "h": str(message.flag),
-            "i": text,
-            "j": str(next_times),
-            "k": "false",
-            "l": str(self._retry_max),
-            "m": "false",
-        }
-        body = bytes(message.record.body)
-        return OutgoingSend(RequestCode.SEND_MESSAGE_V2, topic, message.message_id, fields, body)
+        heads = SendHeads(
+            RequestCode.SEND_MESSAGE_V2,
+            group="CLIENT_INNER_PRODUCER",
+            topic=topic,
+            default_topic=AUTO_CREATE_TOPIC,
+            default_queues=4,
+            sys_flag=message.record.sys_flag & (COMPRESSED | COMPRESSION_MASK),
+            reconsume_times=next_times,
+            reconsume_times_max=self._retry_max,
+        )
+        body, born_ms = bytes(message.record.body), time.time_ns() // 1_000_000
+        return OutgoingSend(heads, message.message_id, text, body, born_ms, message.flag)

@@ -1,1 +1,0 @@
-"""The way of written messages to queues and key index, and the notices of their arrival."""
