@@ -18,9 +18,9 @@ import pytest
 from rocketpost.codec.codes import RequestCode as Code
 from rocketpost.codec.codes import ResponseCode
 from rocketpost.errors import StoreError
-from rocketpost.server import term
 from rocketpost.server.broker import BrokerServer
 from rocketpost.server.feature import Feature
+from rocketpost.server.features import timer
 from rocketpost.server.features.pull import PullFeature
 from rocketpost.server.features.timer import TimerFeature
 from rocketpost.server.namesrv.process import NameServer
@@ -195,7 +195,7 @@ async def test_a_term_that_cannot_open_ends_the_broker(
 
     async with drilled_broker(tmp_path) as peer:
         await peer.server.become_follower(1)
-        monkeypatch.setattr(term, "open_timers_blocking", fail)
+        monkeypatch.setattr(timer, "open_timers_blocking", fail)
         with pytest.raises(StoreError, match="damaged"):
             await peer.server.become_leader()
         assert "the timer's files are damaged" in await peer.server.failed()

@@ -34,6 +34,9 @@ class Feature:
             StoreError: It cannot be read; the term cannot begin.
         """
 
+    def abandon(self) -> None:
+        """Release what :meth:`open` took: another feature could not open, so no term begins."""
+
     def routes(self) -> Sequence[Route]:
         """Return the routes of this feature's requests."""
         return ()
@@ -106,13 +109,16 @@ class FeatureSet:
         return sum(feature.held for feature in self._features)
 
     async def open(self) -> None:
-        """Recover the state of every feature.
+        """Recover the state of every feature; if one fails, abandon those that are open.
 
         Raises:
             StoreError: The state of a feature cannot be read.
         """
-        for feature in self._features:
-            await feature.open()
+        with contextlib.ExitStack() as opened:
+            for feature in self._features:
+                await feature.open()
+                opened.callback(feature.abandon)
+            opened.pop_all()
 
     def routes(self) -> list[Route]:
         """Return the routes of the requests of all features."""

@@ -12,7 +12,6 @@ import contextlib
 import logging
 from typing import Self
 
-from rocketpost.broker.dedup.service import DedupService
 from rocketpost.broker.group.retention_holds import RetentionHolds
 from rocketpost.errors import StoreError
 from rocketpost.model.route import MASTER_ID
@@ -23,7 +22,6 @@ from rocketpost.server.features.assignment import AssignmentFeature
 from rocketpost.server.features.cleaning import CleaningFeature
 from rocketpost.server.features.client import ClientFeature
 from rocketpost.server.features.dedup import DedupFeature
-from rocketpost.server.features.dedup_recovery import Known, recover_blocking
 from rocketpost.server.features.delay import DelayFeature
 from rocketpost.server.features.expiry import ExpiryFeature
 from rocketpost.server.features.filter import FilterFeature
@@ -35,13 +33,12 @@ from rocketpost.server.features.retention_holds import RetentionHoldsFeature
 from rocketpost.server.features.send import SendFeature
 from rocketpost.server.features.standstill import StandstillFeature
 from rocketpost.server.features.statistics import StatisticsFeature
-from rocketpost.server.features.timer import TimerFeature, open_timers_blocking
+from rocketpost.server.features.timer import TimerFeature
 from rocketpost.server.features.transaction import TransactionFeature
 from rocketpost.server.name_servers.announcing import Announcing
 from rocketpost.server.routes.follower_refusals import follower_routes
 from rocketpost.server.routes.route import Route
 from rocketpost.server.writer.log_writer import CommitThenDelete
-from rocketpost.store.timer.store import TimerStore
 from rocketpost.transport.connection import Connection
 
 logger = logging.getLogger(__name__)
@@ -178,9 +175,8 @@ class LeaderTerm(_OfficeTerm):
     Args:
         context: The state of the broker.
         number: The number of the term; later terms have higher ones.
-        known: The knowledge of stored messages, for deduplication.
-        timers: The timer's files, if the broker has a timer.
-        adopts_waiting: Whether topics of timed messages may be missing in the table.
+        is_first: Whether it is the first term since the start of the process.
+        is_foreign: Whether RocketMQ alone has written to the store so far.
     """
 
     def __init__(
@@ -188,19 +184,15 @@ class LeaderTerm(_OfficeTerm):
         context: BrokerContext,
         *,
         number: int,
-        known: Known,
-        timers: TimerStore | None,
-        adopts_waiting: bool = False,
+        is_first: bool = False,
+        is_foreign: bool = False,
     ) -> None:
         super().__init__(context, broker_id=MASTER_ID)
         tables = context.tables
-        self._keys = known.keys
         self._announcing = Announcing(wait_registered=self._save_and_register)
-        dedup = DedupService(producers=known.producers, keys=known.keys, records=context.store)
-        self._sends = SendFeature(
-            context, term=number, dedup=dedup, timers=timers, announcing=self._announcing
-        )
+        self._sends = SendFeature(context, term=number, announcing=self._announcing)
         leader = self._sends.context
+        self._keys = leader.dedup.keys
         holds = RetentionHolds(
             groups=tables.groups, offsets=tables.offsets, queues=context.store.queues
         )
@@ -219,15 +211,16 @@ class LeaderTerm(_OfficeTerm):
             ),
             StandstillFeature.of(context),
             FilterFeature(context),
-            DedupFeature(leader, file=known.producers_file, repair=known.repair),
+            DedupFeature(leader, is_foreign=is_foreign),
             DelayFeature(leader),
             AssignmentFeature(context),
             ReplyFeature(leader),
             TransactionFeature(leader),
             PopFeature(leader),
         )
-        if timers is not None:
-            self.features.add(TimerFeature(leader, timers=timers, adopts_waiting=adopts_waiting))
+        if context.store.config.timer_enabled:
+            adopts_waiting = is_first and bool(context.repairs)
+            self.features.add(TimerFeature(leader, adopts_waiting=adopts_waiting))
         self.features.add(
             ExpiryFeature.of(context),
             cleaning,
@@ -257,34 +250,9 @@ class LeaderTerm(_OfficeTerm):
         Raises:
             StoreError: The files of a feature cannot be read.
         """
-        known = await asyncio.to_thread(
-            recover_blocking,
-            context.store,
-            topics=context.tables.topics,
-            config=context.broker_config,
-            clock=context.clock,
-            is_foreign=is_foreign,
-        )
-        timers = await asyncio.to_thread(
-            open_timers_blocking,
-            context.store,
-            clock=context.clock,
-            topics=list(context.tables.topics.configs),
-        )
-        try:
-            term = cls(
-                context,
-                number=number,
-                known=known,
-                timers=timers,
-                adopts_waiting=is_first and bool(context.repairs),
-            )
-            await term._open()
-            term._sends.writer.arrival_listeners = term.features.arrival_listeners()
-        except BaseException:
-            if timers is not None:
-                timers.close()
-            raise
+        term = cls(context, number=number, is_first=is_first, is_foreign=is_foreign)
+        await term._open()
+        term._sends.writer.arrival_listeners = term.features.arrival_listeners()
         return term
 
     async def _settle(self, reason: str) -> None:

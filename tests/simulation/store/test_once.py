@@ -25,7 +25,7 @@ from rocketpost.codec.record import decode_record
 from rocketpost.errors import StoreError
 from rocketpost.model.ids import Position
 from rocketpost.model.stamp import Stamp
-from rocketpost.server.features.dedup_recovery import Known, recover_blocking
+from rocketpost.server.features.dedup_recovery import DedupState, recover_blocking
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.store.config import FlushMode
 from rocketpost.store.draft import Appended, Draft
@@ -109,7 +109,7 @@ class OnceMachine(RuleBasedStateMachine):
         self.model = Model()
         self.forgets = False
         self.has_expired = False
-        self.known: Known | None = None
+        self.known: DedupState | None = None
 
     @initialize(sync=st.booleans(), forgets=st.sampled_from([False, False, True]))
     def start(self, sync: bool, forgets: bool) -> None:

@@ -142,7 +142,6 @@ class World:
             clock=self.clock,
             precision_ms=self.timers.precision_ms,
             rules=self._rules,
-            count_in=lambda slot_ms: 0,
             random_below=lambda count: 0,
         )
         self.recalls = RecallService(

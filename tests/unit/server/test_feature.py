@@ -75,6 +75,29 @@ async def test_all_are_saved_though_one_fails() -> None:
     assert calls == ["c saved", "bad saved", "a saved"]
 
 
+async def test_features_are_abandoned_if_a_later_one_does_not_open() -> None:
+    calls: list[str] = []
+
+    class Opened(Feature):
+        def __init__(self, name: str) -> None:
+            self._name = name
+
+        async def open(self) -> None:
+            calls.append(f"{self._name} open")
+            if self._name == "bad":
+                raise StoreError("damaged")
+
+        def abandon(self) -> None:
+            calls.append(f"{self._name} abandoned")
+
+    with pytest.raises(StoreError, match="damaged"):
+        await a_set(Opened("a"), Opened("b"), Opened("bad"), Opened("d")).open()
+    assert calls == ["a open", "b open", "bad open", "b abandoned", "a abandoned"]
+    calls.clear()
+    await a_set(Opened("a")).open()
+    assert calls == ["a open"]
+
+
 async def test_work_ends_when_one_fails() -> None:
     class Endless(Feature):
         async def run(self) -> None:

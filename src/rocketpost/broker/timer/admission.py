@@ -64,7 +64,6 @@ class Timers:
 
     Args:
         rules: Returns the settings in force.
-        count_in: Returns the number of messages in a slot.
         random_below: Chooses the messages to refuse while a slot is crowded.
     """
 
@@ -74,13 +73,13 @@ class Timers:
         clock: Clock,
         precision_ms: int,
         rules: Callable[[], TimerRules],
-        count_in: Callable[[int], int],
         random_below: Callable[[int], int],
     ) -> None:
         self._clock = clock
         self._precision_ms = precision_ms
         self._rules = rules
-        self._count_in = count_in
+        self.count_in: Callable[[int], int] = lambda slot_ms: 0
+        """Returns the number of messages in a slot; the owner of the slots sets it."""
         self._random_below = random_below
 
     def claim(self, draft: Draft, properties: dict[str, str]) -> Draft | None:
@@ -109,7 +108,7 @@ class Timers:
             )
         slot_ms = (due_ms - 1) // self._precision_ms * self._precision_ms
         if rules.slot_count_max < CONGESTION_OFF:
-            self._check_crowd(self._count_in(slot_ms), rules.slot_count_max)
+            self._check_crowd(self.count_in(slot_ms), rules.slot_count_max)
         properties[names.TIMER_DELIVER_MS] = str(due_ms)
         properties[names.TIMER_OUT_MS] = str(slot_ms)
         properties[names.REAL_TOPIC] = draft.topic

@@ -15,12 +15,11 @@ from rocketpost.codec.headers.client import GetProducerStates
 from rocketpost.errors import StoreError
 from rocketpost.server.context import LeaderContext
 from rocketpost.server.feature import Feature
-from rocketpost.server.features.dedup_recovery import producer_limits
+from rocketpost.server.features.dedup_recovery import producer_limits, recover_blocking
 from rocketpost.server.handlers.replies import json_reply
 from rocketpost.server.routes.access import GET, of_cluster, strict
 from rocketpost.server.routes.route import Reply, Route, plain
 from rocketpost.server.settings.broker import BrokerConfig
-from rocketpost.server.tables.persistence import File
 from rocketpost.store.config import StoreConfig
 from rocketpost.transport.connection import Connection
 
@@ -38,21 +37,35 @@ class DedupFeature(Feature):
 
     Args:
         context: The state of the broker and its leader.
-        file: The file of the snapshot.
-        repair: Why the state was rebuilt from the log at the start, and what was lost; or empty.
+        is_foreign: Whether RocketMQ alone has written to the store so far.
     """
 
-    def __init__(self, context: LeaderContext, *, file: File, repair: str) -> None:
+    def __init__(self, context: LeaderContext, *, is_foreign: bool = False) -> None:
+        self._context = context
+        self._is_foreign = is_foreign
         self._store = context.store
-        self._producers, self._keys = context.dedup.producers, context.dedup.keys
+        self._keys = context.dedup.keys
         self._clock = context.clock
-        self._file = file
-        self._repair = repair
         self._interval_s = context.broker_config.idempotent_save_ms / 1000
         self._writer = context.writer
         self._saved_revision = -1
-        self._saved_position = self._producers.position
         self._saving = asyncio.Lock()
+
+    async def open(self) -> None:
+        """Recover the state of producers, and the unique keys, from the snapshot and the log."""
+        context = self._context
+        state = await asyncio.to_thread(
+            recover_blocking,
+            context.store,
+            topics=context.tables.topics,
+            config=context.broker_config,
+            clock=context.clock,
+            is_foreign=self._is_foreign,
+            keys=self._keys,
+        )
+        self._producers = context.dedup.producers = state.producers
+        self._file, self._repair = state.producers_file, state.repair
+        self._saved_position = self._producers.position
 
     def routes(self) -> Sequence[Route]:
         """Return the route of requests about producers."""

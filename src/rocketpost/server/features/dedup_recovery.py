@@ -40,8 +40,8 @@ _MARK = names.PRODUCER_SEQUENCE.encode()
 _find_mark = re.compile(re.escape(_MARK)).search
 
 
-class Known(NamedTuple):
-    """A broker's knowledge of duplicates."""
+class DedupState(NamedTuple):
+    """A broker's knowledge of duplicates, and the file of its producers."""
 
     producers: ProducerTable
     producers_file: TableFile[ProducerTable]
@@ -57,9 +57,10 @@ def recover_blocking(
     config: BrokerConfig,
     clock: Clock,
     is_foreign: bool = False,
+    keys: KeyWindow | None = None,
     limits: ProducerLimits | None = None,
     files: FileSystem | None = None,
-) -> Known:
+) -> DedupState:
     """Recover the knowledge of stored messages. Call this before the loop uses the store.
 
     Args:
@@ -68,6 +69,7 @@ def recover_blocking(
         config: The limits, and the default window of unique keys.
         clock: The clock that decides which unique keys are still valid.
         is_foreign: Whether RocketMQ stored all messages (``store.origin``).
+        keys: The window of unique keys to fill, if not a new one.
         limits: The limits of the producer table, if not those in ``config``.
         files: The file system, if not the real one.
 
@@ -77,14 +79,14 @@ def recover_blocking(
     limits = limits or producer_limits(config)
     file = snapshot_file(store, files if files is not None else RealFiles(), limits)
     table, repair = _load_blocking(store, file, limits, is_foreign=is_foreign)
-    keys = KeyWindow(clock=clock)
+    keys = KeyWindow(clock=clock) if keys is None else keys
     keys.configure(default_seconds=config.dedup_seconds, keys_max=config.dedup_keys_max)
     for name, topic in topics.configs.items():
         keys.watch(name, topic)
     if keys.is_on:
         keys.fill(_stored_keys(store, keys, topics, now_ms=clock.now_ms()))
         logger.info("unique keys read back: count=%s", len(keys))
-    return Known(table, file, keys, repair)
+    return DedupState(table, file, keys, repair)
 
 
 def producer_limits(config: BrokerConfig) -> ProducerLimits:

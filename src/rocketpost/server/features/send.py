@@ -8,7 +8,9 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from rocketpost.broker.dedup.producers import ProducerTable
 from rocketpost.broker.dedup.service import DedupService
+from rocketpost.broker.dedup.unique_keys import KeyWindow
 from rocketpost.broker.kinds import DeadLetters, DelayLevels, HalfMessages
 from rocketpost.broker.send import SendService
 from rocketpost.broker.timer.admission import Timers
@@ -17,6 +19,7 @@ from rocketpost.model.delay_levels import parse_delay_levels
 from rocketpost.model.topic import PERM_WRITE
 from rocketpost.server.context import BrokerContext, LeaderContext
 from rocketpost.server.feature import Feature
+from rocketpost.server.features.dedup_recovery import producer_limits
 from rocketpost.server.features.timer import timer_rules
 from rocketpost.server.handlers.send import SendHandler
 from rocketpost.server.name_servers.announcing import Announcing
@@ -25,7 +28,6 @@ from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.server.writer.acknowledgement_rules import rules_for
 from rocketpost.server.writer.log_writer import LogWriter
 from rocketpost.store.config import StoreConfig
-from rocketpost.store.timer.store import TimerStore
 from rocketpost.transport.unique_id import unique_id
 
 
@@ -34,31 +36,25 @@ class SendFeature(Feature):
 
     Args:
         context: The state of the broker.
-        dedup: Knows which messages are duplicates.
         term: The number of the term.
-        timers: The timer's files, if the broker has a timer.
         announcing: Knows which topics have no route yet; the first sends to them wait.
     """
 
-    def __init__(
-        self,
-        context: BrokerContext,
-        *,
-        term: int,
-        dedup: DedupService,
-        timers: TimerStore | None,
-        announcing: Announcing,
-    ) -> None:
+    def __init__(self, context: BrokerContext, *, term: int, announcing: Announcing) -> None:
         broker, store = context.broker_config, context.store_config
         self._term = term
         tables, identity = context.tables, context.identity
         self._timer_rules = timer_rules(store)
+        dedup = DedupService(
+            producers=ProducerTable(producer_limits(broker)),
+            keys=KeyWindow(clock=context.clock),
+            records=context.store,
+        )
         halves = HalfMessages()
         timed = Timers(
             clock=context.clock,
             precision_ms=store.timer_precision_ms,
             rules=lambda: self._timer_rules,
-            count_in=lambda slot_ms: timers.wheel.get(slot_ms).waiting if timers else 0,
             random_below=random.randrange,
         )
         level_max = len(parse_delay_levels(store.delay_levels))

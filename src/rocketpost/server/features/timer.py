@@ -64,15 +64,13 @@ def open_timers_blocking(
     clock: Clock,
     topics: Iterable[str] = (),
     files: FileSystem | None = None,
-) -> TimerStore | None:
-    """Open the timer's files of a store; None if it has no timer.
+) -> TimerStore:
+    """Open the timer's files of a store.
 
     Raises:
         StoreError: The files cannot be read with these settings.
     """
     config = store.config
-    if not config.timer_enabled:
-        return None
 
     def position_of(offset: int) -> int:
         queue = store.queue(TIMER_TOPIC, 0)
@@ -115,20 +113,50 @@ class TimerFeature(Feature):
 
     Args:
         context: The state of the broker and its leader.
-        timers: The timer's files; this feature closes them.
         adopts_waiting: Whether topics with waiting messages may be missing in the table.
     """
 
-    def __init__(
-        self, context: LeaderContext, *, timers: TimerStore, adopts_waiting: bool = False
-    ) -> None:
-        store, topics, clock = context.store, context.tables.topics, context.clock
-        put, store_host, rules = context.writer.put, context.store_host, context.timer_rules
+    def __init__(self, context: LeaderContext, *, adopts_waiting: bool = False) -> None:
+        self._context = context
         self._adopts_waiting = adopts_waiting
-        self._topics = topics
-        self._tables_saved = context.persistence.save_urgent
-        self._store = store
-        self._timers = timers
+        self._topics = context.tables.topics
+        self._save_tables = context.persistence.save_urgent
+        self._store = context.store
+        self._clock = context.clock
+        self._put = context.writer.put
+        self._forget_key = context.dedup.keys.forget
+        self._much_changed = asyncio.Event()
+        self._under_way: asyncio.Future[list[Appended]] | None = None
+        self._interval_s = 1.0
+        self._rates = _Rates()
+        self._saving = asyncio.Lock()
+        self._expiring = asyncio.Lock()
+
+    async def open(self) -> None:
+        """Open the timer's files, and restore topics of waiting messages that may be missing."""
+        context = self._context
+        timers = self._timers = await asyncio.to_thread(
+            open_timers_blocking,
+            context.store,
+            clock=context.clock,
+            topics=list(self._topics.configs),
+        )
+        try:
+            self._build(timers)
+            self._adopt_topics()
+        except BaseException:
+            self.abandon()
+            raise
+        context.timed.count_in = lambda slot_ms: timers.wheel.get(slot_ms).waiting
+
+    def abandon(self) -> None:
+        """Close the files."""
+        self._timers.close()
+
+    def _build(self, timers: TimerStore) -> None:
+        context = self._context
+        store, topics, clock = context.store, context.tables.topics, context.clock
+        store_host, rules = context.store_host, context.timer_rules
         self._service = TimerService(
             store=store,
             timers=timers,
@@ -154,27 +182,17 @@ class TimerFeature(Feature):
         self._moving = Moving(
             service=self._service, store=store, timers=timers, clock=clock, store_host=store_host
         )
-        self._removal = TimerRemoval(moving=self._moving, put=put)
-        self._clock = clock
-        self._put = put
-        self._forget_key = context.dedup.keys.forget
+        self._removal = TimerRemoval(moving=self._moving, put=self._put)
         self._loop = DueLoop(
             self._step,
             failure="timed messages stay",
             on_failure=self._service.failed,
             retry_seconds_max=_RETRY_SECONDS_MAX,
         )
-        self._much_changed = asyncio.Event()
-        self._under_way: asyncio.Future[list[Appended]] | None = None
-        self._interval_s = 1.0
-        self._rates = _Rates()
-        self._saving = asyncio.Lock()
-        self._expiring = asyncio.Lock()
         # Its own thread: a save in progress at a cancellation finishes before the next one.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="timer")
 
-    async def open(self) -> None:
-        """Restore the topics of waiting messages, if they may be missing in the table."""
+    def _adopt_topics(self) -> None:
         topics = self._topics
         if self._adopts_waiting:
             for topic in +self._timers.waiting:
@@ -353,7 +371,7 @@ class TimerFeature(Feature):
             loop = asyncio.get_running_loop()
             try:
                 # A topic that a timed send created must still exist when the message is due.
-                await self._tables_saved()
+                await self._save_tables()
                 await loop.run_in_executor(self._thread, self._save_blocking, save)
             except (OSError, StoreError):
                 self._service.is_changed = True

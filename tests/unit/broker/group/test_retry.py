@@ -61,7 +61,6 @@ class World:
             clock=clock,
             precision_ms=1000,
             rules=lambda: TimerRules(delay_ms_max=DAY_MS),
-            count_in=lambda slot_ms: 0,
             random_below=lambda count: 0,
         )
         self.service = RetryService(

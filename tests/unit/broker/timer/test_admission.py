@@ -22,13 +22,14 @@ HOST = pack_host("127.0.0.1", 10911)
 
 def timers(count: int = 0, chance: int = 0, **rules: Any) -> Timers:
     clock = FakeClock(NOW)
-    return Timers(
+    kind = Timers(
         clock=clock,
         precision_ms=1000,
         rules=lambda: TimerRules(**rules),
-        count_in=lambda slot_ms: count,
         random_below=lambda most: chance,
     )
+    kind.count_in = lambda slot_ms: count
+    return kind
 
 
 def claim(kind: Timers, **properties: str) -> Draft | None:
