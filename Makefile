@@ -80,14 +80,11 @@ fuzz: setup
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'
 	@$(BIN)/python fuzz/run.py
 
-# The kernel is compiled in a copy, so that a checkout stays plain unless `make kernel` is wanted.
-BENCH := build/bench
-
+# The kernel is compiled in a copy, so that a checkout stays plain unless `make kernel` is wanted. BENCH_OPTIONS='--only
+# brokers' compares with Apache's broker alone; --help lists the rest.
 bench: setup
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[kernel]'
-	@rm -rf $(BENCH) && mkdir -p $(BENCH) && cp -r pyproject.toml setup.py README.md LICENSE src $(BENCH)
-	@cd $(BENCH) && $(CURDIR)/$(BIN)/python setup.py --quiet build_ext --inplace
-	@PYTHONPATH=$(CURDIR)/$(BENCH)/src $(BIN)/python benchmarks/run.py $(BENCH_OPTIONS)
+	@PYTHONPATH=$$($(BIN)/python benchmarks/builds.py bench=.) $(BIN)/python benchmarks/run.py $(BENCH_OPTIONS)
 
 kernel: setup
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[kernel]'

@@ -47,7 +47,7 @@ class Bench:
         self.scale = scale
         self.rounds = rounds
         self.figures: list[Figure] = []
-        self.console = Console()
+        self.console = Console() if sys.stdout.isatty() else Console(width=160)
 
     def count(self, messages: int) -> int:
         """Return a number of messages to scale."""

@@ -6,6 +6,7 @@ stays as it is. Compiled kernels are kept by the content of their sources.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -19,6 +20,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 FOLDER: Final = ROOT / "build" / "builds"
+_KERNELS: Final = FOLDER / "kernels"
 _PARTS: Final = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "src")
 _KERNEL: Final = Path("src/rocketpost/kernel")
 _FORMS: Final = ("compiled", "plain")
@@ -38,16 +40,18 @@ class Build:
         return {"PYTHONPATH": str(self.folder / "src")}
 
 
-def make_build(name: str, where: str) -> Build:
-    """Return the build ``where`` describes: a checkout's directory or a git revision.
+def make_build(description: str, folder: Path) -> Build:
+    """Return the build that ``NAME=WHERE`` describes, made in a directory of that name.
 
-    ``where`` may end in ``:plain`` for a kernel that is not compiled.
+    ``WHERE`` is a checkout's directory or a git revision. It may end in ``:plain`` for a kernel
+    that is not compiled.
 
     Raises:
         SystemExit: There is no such directory or revision, or the kernel does not compile.
     """
+    name, _, where = description.partition("=")
     place, _, form = where.rpartition(":") if where.endswith(_FORMS) else (where, "", "compiled")
-    folder = FOLDER / name
+    folder = folder / name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     if Path(place, "src").is_dir():
@@ -84,11 +88,13 @@ def _export(revision: str, folder: Path) -> None:
 
 def _compile(folder: Path, ready: list[Path]) -> None:
     """Compile the kernel, or take it from an earlier build of the same sources."""
-    sources = sorted([*(folder / _KERNEL).glob("*.py"), *(folder / _KERNEL).glob("*.pxd")])
+    sources = sorted(
+        path for path in (folder / _KERNEL).iterdir() if path.suffix in (".py", ".pxd", ".h")
+    )
     digest = hashlib.sha256(sys.version.encode())
     for path in [folder / "setup.py", *sources]:
         digest.update(path.name.encode() + path.read_bytes())
-    kept = FOLDER / "kernels" / digest.hexdigest()[:16]
+    kept = _KERNELS / digest.hexdigest()[:16]
     if not kept.exists():
         if not ready or _newest(sources) > min(path.stat().st_mtime for path in ready):
             _build_extensions(folder)
@@ -98,11 +104,12 @@ def _compile(folder: Path, ready: list[Path]) -> None:
                 "nothing was compiled: pip install -e '.[kernel]' and a C compiler are needed; "
                 "add :plain to measure without a compiled kernel"
             )
-        fresh = Path(tempfile.mkdtemp(dir=FOLDER))
+        _KERNELS.mkdir(parents=True, exist_ok=True)
+        fresh = Path(tempfile.mkdtemp(dir=_KERNELS))
         for path in ready:
             shutil.copy2(path, fresh)
-        kept.parent.mkdir(exist_ok=True)
-        fresh.rename(kept)
+        with contextlib.suppress(OSError):  # another run has kept it meanwhile
+            fresh.rename(kept)
     for path in kept.iterdir():
         shutil.copy2(path, folder / _KERNEL)
 
@@ -118,5 +125,16 @@ def _build_extensions(folder: Path) -> None:
         raise SystemExit(f"the kernel of {folder.name} does not compile:\n{done.stderr[-2000:]}")
 
 
+def main() -> int:
+    """Make the build that the argument NAME=WHERE describes; print the directory to import from."""
+    build = make_build(sys.argv[1], FOLDER)
+    print(build.folder / "src")
+    return 0
+
+
 def _newest(paths: list[Path]) -> float:
     return max(path.stat().st_mtime for path in paths)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -22,17 +22,17 @@ from pathlib import Path
 from builds import make_build
 from rich.console import Console
 from rich.table import Table
-from rounds import Costs, measure
+from rounds import Measurement, measure
 from servers import echo_server, our_broker
-from workloads import WORKLOADS, Workload, prepare
+from workloads import ROW_NAMES, Workload, choose, prepare
 
 
 def main() -> int:
     arguments = parse_arguments()
-    builds = [make_build(*text.split("=", 1)) for text in arguments.builds]
     chosen = choose(arguments.rows)
-    costs: Costs = {}
+    found = Measurement()
     with tempfile.TemporaryDirectory(prefix="rocketpost-compare-") as scratch:
+        builds = [make_build(text, Path(scratch, "builds")) for text in arguments.builds]
         for flush in sorted({row.flush for row in chosen}):
             with contextlib.ExitStack() as stack:
                 targets = [
@@ -42,14 +42,15 @@ def main() -> int:
                     for build in builds
                 ]
                 for target in targets:
-                    prepare(target.port, warm_up=20_000)
+                    prepare(target.port, warm_up=round(20_000 * arguments.scale))
                 echo = [stack.enter_context(echo_server())] if arguments.echo else []
                 rows = [row for row in chosen if row.flush == flush]
-                costs |= measure(
+                measured = measure(
                     [*targets, *echo], rows, rounds=arguments.rounds, scale=arguments.scale
                 )
+                found.costs.update(measured.costs)
     names = [build.name for build in builds] + (["echo"] if arguments.echo else [])
-    Console(width=160).print(table_of(costs, chosen, names))
+    Console(width=160).print(table_of(found, chosen, names))
     return 0
 
 
@@ -60,8 +61,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("builds", nargs="+", metavar="NAME=WHERE", help="the first is the base")
     parser.add_argument("--rounds", type=int, default=9, help="rounds of every row")
     parser.add_argument("--scale", type=float, default=1.0, help="size of every round")
-    rows = ",".join(row.name for row in WORKLOADS)
-    parser.add_argument("--rows", default=rows, help=f"a choice of {rows}")
+    parser.add_argument("--rows", default=ROW_NAMES, help=f"a choice of {ROW_NAMES}")
     parser.add_argument("--echo", action="store_true", help="measure the echo server as well")
     arguments = parser.parse_args()
     names = [text.partition("=")[0] for text in arguments.builds]
@@ -70,34 +70,24 @@ def parse_arguments() -> argparse.Namespace:
     return arguments
 
 
-def choose(names: str) -> list[Workload]:
-    """Return the workloads of these names, in their usual order."""
-    wanted = names.split(",")
-    unknown = set(wanted) - {row.name for row in WORKLOADS}
-    if unknown:
-        raise SystemExit(f"no such rows: {', '.join(sorted(unknown))}")
-    return [row for row in WORKLOADS if row.name in wanted]
-
-
-def table_of(costs: Costs, rows: Sequence[Workload], names: Sequence[str]) -> Table:
+def table_of(found: Measurement, rows: Sequence[Workload], names: Sequence[str]) -> Table:
     """Return the table of costs, and of ratios to the first build."""
     table = Table(title="CPU us per message: min / median; ratio to the first build")
     for column in ("row", "build", "min", "median", "ratio of minima", "median ratio", "quartiles"):
         table.add_column(column, justify="left" if column in ("row", "build") else "right")
     for row in rows:
-        base = costs[row.name, names[0]]
         for name in names:
-            spent = costs.get((row.name, name))
-            if not spent:
+            if (row.name, name) not in found.costs:
                 continue
-            ratios = [mine / theirs for mine, theirs in zip(spent, base, strict=True)]
+            ratios = found.ratios(row.name, name, names[0])
             low, _, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
+            least = found.least(row.name, name)
             table.add_row(
                 row.name if name == names[0] else "",
                 name,
-                f"{min(spent):.2f}",
-                f"{statistics.median(spent):.2f}",
-                f"{min(spent) / min(base):.3f}",
+                f"{least:.2f}",
+                f"{found.median(row.name, name):.2f}",
+                f"{least / found.least(row.name, names[0]):.3f}",
                 f"{statistics.median(ratios):.3f}",
                 f"{low:.3f} - {high:.3f}",
             )

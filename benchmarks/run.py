@@ -3,6 +3,7 @@
 Wall clock says little on a shared machine; CPU per message moves less, and the ratio to an echo
 server on the same event loop, with the same frame sizes, in the same run, moves least. Prints a
 table, writes ``benchmarks/results/latest.json``, and exits with 1 if a figure misses its target.
+The part ``brokers`` has its own table and file, ``benchmarks/results/brokers.json``.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ from bench import (
     echo_server,
     port_of,
 )
+from brokers import add_options, run_brokers
 from load import pipeline, pull_frame, send_frame, send_frames
+from published import NEWEST, verdict
 from rich.table import Table
 from timers import timers
 
@@ -223,20 +226,40 @@ def report(bench: Bench, path: Path) -> bool:
     return all(figure.met is not False for figure in bench.figures)
 
 
-PARTS = ("sends", "filters", "flush", "memory", "push", "backlog", "beside", "timers", "spark")
+PARTS = (
+    "brokers",
+    "sends",
+    "filters",
+    "flush",
+    "memory",
+    "push",
+    "backlog",
+    "beside",
+    "timers",
+    "spark",
+)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--scale", type=float, default=1.0, help="size of every run")
-    parser.add_argument("--rounds", type=int, default=5, help="repetitions of what is compared")
+    parser.add_argument("--rounds", type=int, help="repetitions of what is compared")
     parser.add_argument("--only", choices=PARTS)
     parser.add_argument(
         "--backlog", type=int, default=200_000, help="messages to drain, such as 10000000"
     )
     parser.add_argument("--output", type=Path, default=HERE / "results" / "latest.json")
+    add_options(parser)
     arguments = parser.parse_args()
-    bench = Bench(arguments.scale, arguments.rounds)
+    bench = Bench(arguments.scale, arguments.rounds or 5)
+    are_goals_met = True
+    if arguments.only in (None, "brokers"):
+        result = run_brokers(arguments, bench.console)
+        result.write(NEWEST)
+        bench.console.print(f"Written to {NEWEST}")
+        are_goals_met = all(verdict(row) != "missed" for row in result.rows)
+        if arguments.only:
+            return 0 if are_goals_met else 1
     parts: dict[str, Callable[[Bench, Path], Coroutine[None, None, None]]] = {
         "sends": sends,
         "filters": filters,
@@ -248,13 +271,13 @@ def main() -> int:
         "timers": pending_timers,
         "spark": tables_of_spark,
     }
-    assert tuple(parts) == PARTS
+    assert ("brokers", *parts) == PARTS
     for name, part in parts.items():
         if arguments.only in (None, name):
             bench.console.print(f"[bold]{name}")
             with tempfile.TemporaryDirectory(prefix="rocketpost-bench-") as directory:
                 uvloop.run(part(bench, Path(directory)))
-    return 0 if report(bench, arguments.output) else 1
+    return 0 if report(bench, arguments.output) and are_goals_met else 1
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import subprocess
 import sys
 import time
@@ -36,6 +37,14 @@ class Target:
     name: str
     pid: int
     port: int
+    is_echo: bool = False
+
+    def memory_mb(self) -> float:
+        """Return the anonymous memory of the process."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        found = re.search(r"RssAnon:\s+(\d+) kB", status)
+        assert found
+        return int(found[1]) / 1024
 
 
 def cpu_seconds(pid: int) -> float:
@@ -74,6 +83,6 @@ def echo_server() -> Iterator[Target]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            yield Target("echo", process.pid, int(process.stdout.readline().split()[1]))
+            yield Target("echo", process.pid, int(process.stdout.readline().split()[1]), True)
         finally:
             process.kill()

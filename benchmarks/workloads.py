@@ -206,6 +206,21 @@ WORKLOADS: Final = (
     ),
 )  # fmt: skip
 
+ROW_NAMES: Final = ",".join(row.name for row in WORKLOADS)
+
+
+def choose(names: str) -> list[Workload]:
+    """Return the workloads of these names, in their usual order.
+
+    Raises:
+        SystemExit: There is no workload of such a name.
+    """
+    wanted = names.split(",")
+    unknown = set(wanted) - {row.name for row in WORKLOADS}
+    if unknown:
+        raise SystemExit(f"no such rows: {', '.join(sorted(unknown))}; there are {ROW_NAMES}")
+    return [row for row in WORKLOADS if row.name in wanted]
+
 
 def prepare(port: int, *, warm_up: int) -> None:
     """Create the topics of a broker, fill the one that is pulled from, and send a warm-up."""

@@ -22,7 +22,8 @@ SOURCES: Final = JAVA_HOME_DIR / "src" / "rocketpost" / "interop"
 CLIENT_VERSIONS: Final = ("5.3", "4.9")
 
 _CLASSPATH_GOAL: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:build-classpath"
-_QUICK_START: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+QUICK_START: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+"""Options for a Java program that starts soon and does little."""
 
 
 class JavaMissingError(Exception):
@@ -62,13 +63,19 @@ def client_classpath(version: str) -> str:
 
 
 def java_command(
-    classes: str, main: str, *args: str, heap: str, home: Path, properties: tuple[str, ...] = ()
+    classes: str,
+    main: str,
+    *args: str,
+    heap: str,
+    home: Path,
+    properties: tuple[str, ...] = (),
+    options: tuple[str, ...] = QUICK_START,
 ) -> list[str]:
     """Return the command line of a Java program that keeps its droppings below ``home``."""
     return [
         "java",
         f"-Xmx{heap}",
-        *_QUICK_START,
+        *options,
         f"-Duser.home={home}",
         f"-Drocketmq.home.dir={RESOURCES}",
         "-Drocketmq.client.logLevel=WARN",

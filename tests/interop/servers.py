@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Final, Literal
 
 from interop.capture import take_frames
-from interop.jvm import RESOURCES, classpath, java_command
+from interop.jvm import QUICK_START, RESOURCES, classpath, java_command
 from interop.process import Server
 from rocketpost.testing.process import free_port
 
@@ -40,6 +40,14 @@ SMALL_STORE: Final = {
 }
 
 
+@dataclass(frozen=True)
+class Jvm:
+    """The heap and the options of a Java server."""
+
+    heap: str = "512m"
+    options: tuple[str, ...] = QUICK_START
+
+
 @dataclass
 class Cluster(AbstractContextManager["Cluster"]):
     """One name server and one broker of the given makers, below one directory.
@@ -55,6 +63,7 @@ class Cluster(AbstractContextManager["Cluster"]):
     namesrv_maker: Maker | None = None
     namesrv_port: int = field(default_factory=free_port)
     broker_port: int = field(default_factory=free_port)
+    broker_jvm: Jvm = field(default_factory=Jvm)
 
     def __post_init__(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -103,7 +112,8 @@ class Cluster(AbstractContextManager["Cluster"]):
         self.maker = maker or self.maker
         config = self.directory / f"broker-{self.maker}.properties"
         config.write_text(_properties(self._broker_settings()))
-        self.broker_server = _START[self.maker].broker(config, self.directory, self.namesrv)
+        start = _START[self.maker].broker
+        self.broker_server = start(config, self.directory, self.namesrv, self.broker_jvm)
         self._wait_registered()
 
     def stop_broker(self) -> None:
@@ -156,23 +166,25 @@ def ask_cluster_info(port: int) -> bytes:
 @dataclass(frozen=True)
 class _Starters:
     namesrv: Callable[[Path, Path], Server]
-    broker: Callable[[Path, Path, str], Server]
+    broker: Callable[[Path, Path, str, Jvm], Server]
 
 
 def _apache_namesrv(config: Path, directory: Path) -> Server:
     main = "org.apache.rocketmq.namesrv.NamesrvStartup"
-    return _apache("namesrv", main, config, directory, NAMESRV_READY)
+    return _apache("namesrv", main, config, directory, NAMESRV_READY, Jvm())
 
 
-def _apache_broker(config: Path, directory: Path, namesrv: str) -> Server:
+def _apache_broker(config: Path, directory: Path, namesrv: str, jvm: Jvm) -> Server:
     main = "org.apache.rocketmq.broker.BrokerStartup"
-    return _apache("broker", main, config, directory, BROKER_READY)
+    return _apache("broker", main, config, directory, BROKER_READY, jvm)
 
 
-def _apache(name: str, main: str, config: Path, directory: Path, ready: str) -> Server:
+def _apache(name: str, main: str, config: Path, directory: Path, ready: str, jvm: Jvm) -> Server:
     classes = os.pathsep.join([str(RESOURCES), classpath(SERVER_PROFILE)])
     home = directory / "home"
-    command = java_command(classes, main, "-c", str(config), heap="512m", home=home)
+    command = java_command(
+        classes, main, "-c", str(config), heap=jvm.heap, home=home, options=jvm.options
+    )
     log = directory / f"apache-{name}.log"
     environment = {**os.environ, "ROCKETMQ_HOME": str(RESOURCES)}
     return Server.start(f"apache {name}", command, ready=ready, log=log, environment=environment)
@@ -184,7 +196,7 @@ def _our_namesrv(config: Path, directory: Path) -> Server:
     return Server.start("rocketpost namesrv", command, ready=NAMESRV_READY, log=log)
 
 
-def _our_broker(config: Path, directory: Path, namesrv: str) -> Server:
+def _our_broker(config: Path, directory: Path, namesrv: str, jvm: Jvm) -> Server:
     command = [_script("mqbroker"), "-n", namesrv, "-c", str(config)]
     log = directory / "rocketpost-broker.log"
     return Server.start("rocketpost broker", command, ready=BROKER_READY, log=log)

@@ -1,0 +1,46 @@
+"""The benchmarks run, and their load generator refuses to measure anything but success."""
+
+from __future__ import annotations
+
+import importlib
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rocketpost.codec.command import encode_command
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+SUCCESS, SYSTEM_BUSY = 0, 2
+
+
+@pytest.mark.slow
+def test_a_comparison_of_builds_measures_every_row() -> None:
+    builds = ["base=.:plain"]
+    command = [sys.executable, "benchmarks/compare.py", "--scale", "0.01", "--rounds", "1"]
+    done = subprocess.run(
+        [*command, *builds], cwd=BENCHMARKS.parent, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    for row in ("send", "binary", "keyed", "x16", "64x1", "single", "batch", "pull", "sync"):
+        assert f"│ {row} " in done.stdout
+
+
+@pytest.mark.parametrize("encoding", [0, 1])
+def test_an_answer_that_is_no_success_ends_the_run(
+    encoding: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    closed_loop = importlib.import_module("closed_loop")
+    good = encode_command(SUCCESS, opaque=1, flag=1, fields={"queueId": "0"}, encoding=encoding)
+    bad = encode_command(SYSTEM_BUSY, opaque=2, flag=1, remark="busy", encoding=encoding)
+    server, client = socket.socketpair()
+    with server, client:
+        answers = closed_loop.Answers()
+        server.sendall(good + good + bad[:-1])
+        assert answers.read(client) == 2
+        server.sendall(bad[-1:])
+        with pytest.raises(closed_loop.RequestRefused, match="busy"):
+            answers.read(client)
