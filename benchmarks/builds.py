@@ -58,11 +58,10 @@ def make_build(description: str, folder: Path) -> Build:
         _copy(Path(place), folder)
     else:
         _export(place, folder)
-    ready = list((folder / _KERNEL).glob("*.so"))
     if form == "compiled":
-        _compile(folder, ready)
+        _compile(folder)
     else:
-        for path in ready:
+        for path in _made(folder):
             path.unlink()
     return Build(name, folder, form == "compiled")
 
@@ -86,7 +85,7 @@ def _export(revision: str, folder: Path) -> None:
             members.extractall(folder, filter="data")
 
 
-def _compile(folder: Path, ready: list[Path]) -> None:
+def _compile(folder: Path) -> None:
     """Compile the kernel, or take it from an earlier build of the same sources."""
     sources = sorted(
         path for path in (folder / _KERNEL).iterdir() if path.suffix in (".py", ".pxd", ".h")
@@ -96,17 +95,16 @@ def _compile(folder: Path, ready: list[Path]) -> None:
         digest.update(path.name.encode() + path.read_bytes())
     kept = _KERNELS / digest.hexdigest()[:16]
     if not kept.exists():
-        if not ready or _newest(sources) > min(path.stat().st_mtime for path in ready):
-            _build_extensions(folder)
-        ready = list((folder / _KERNEL).glob("*.so"))
-        if not ready:
+        _build_extensions(folder)
+        made = _made(folder)
+        if not made:
             raise SystemExit(
                 "nothing was compiled: pip install -e '.[kernel]' and a C compiler are needed; "
                 "add :plain to measure without a compiled kernel"
             )
         _KERNELS.mkdir(parents=True, exist_ok=True)
         fresh = Path(tempfile.mkdtemp(dir=_KERNELS))
-        for path in ready:
+        for path in made:
             shutil.copy2(path, fresh)
         with contextlib.suppress(OSError):  # another run has kept it meanwhile
             fresh.rename(kept)
@@ -114,13 +112,18 @@ def _compile(folder: Path, ready: list[Path]) -> None:
         shutil.copy2(path, folder / _KERNEL)
 
 
+def _made(folder: Path) -> list[Path]:
+    """Return the compiled modules and the record of their build."""
+    kernel = folder / _KERNEL
+    return [*kernel.glob("*.so"), *kernel.glob("build.*.properties")]
+
+
 def _build_extensions(folder: Path) -> None:
-    for path in (folder / _KERNEL).glob("*.so"):
-        path.unlink()
     command = [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"]
     command += ["-j", str(os.cpu_count() or 1)]
     print(f"compiling the kernel of {folder.name} ...", file=sys.stderr, flush=True)
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    environment = {**os.environ, "ROCKETPOST_KERNEL": "compiled"}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"the kernel of {folder.name} does not compile:\n{done.stderr[-2000:]}")
 
@@ -130,10 +133,6 @@ def main() -> int:
     build = make_build(sys.argv[1], FOLDER)
     print(build.folder / "src")
     return 0
-
-
-def _newest(paths: list[Path]) -> float:
-    return max(path.stat().st_mtime for path in paths)
 
 
 if __name__ == "__main__":

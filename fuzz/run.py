@@ -3,11 +3,15 @@
 The saved inputs are replayed first. Every target then runs in a process of its own. What breaks a
 promise is written to ``fuzz/finds/TARGET/``, printed, and makes the exit code 1. To keep a find,
 move the file to ``fuzz/corpus/TARGET/``, where a unit test replays it.
+
+``--checked DIR`` runs the package in ``DIR``, whose kernel is compiled with checks of bounds and
+memory (``make checked-kernel``). A wrong access to memory then ends the process: a find too.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import subprocess
 import sys
@@ -20,12 +24,35 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from fuzz.targets import NAMES, load  # noqa: E402 - the path comes first
+from rocketpost.kernel import FORM  # noqa: E402
+from rocketpost.kernel.form import read_record  # noqa: E402
 
 CORPUS = ROOT / "fuzz" / "corpus"
 FINDS = ROOT / "fuzz" / "finds"
 INPUT_SECONDS_MAX = 30
 INPUT_BYTES_MAX = 4096
 MEMORY_MB_MAX = 2048
+
+
+CHECKED = "ROCKETPOST_FUZZ_CHECKED"
+"""Set in processes that run a checked kernel: the checks that it was compiled with."""
+
+
+def checked_environment(package: Path) -> dict[str, str]:
+    """Return the environment of a process that imports ``package`` with all checks."""
+    record = read_record(str(package / "rocketpost" / "kernel"))
+    paths = filter(None, (str(package.resolve()), os.environ.get("PYTHONPATH")))
+    added = {"PYTHONPATH": os.pathsep.join(paths), CHECKED: record.get("sanitizers", "")}
+    if "preload" in record:
+        # Python has no memory checks itself, so their library has to be loaded before it. Objects
+        # are allocated one by one: reading beyond one would else only reach its neighbour.
+        added |= {
+            "LD_PRELOAD": record["preload"],
+            "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:handle_segv=1",
+            "UBSAN_OPTIONS": "print_stacktrace=1",
+            "PYTHONMALLOC": "malloc",
+        }
+    return {**os.environ, **added}
 
 
 class Outcome(NamedTuple):
@@ -91,7 +118,13 @@ def main() -> int:
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=", ".join(NAMES))
     parser.add_argument("--seconds", type=int, default=35, help="for each target (default 35)")
     parser.add_argument("--replay", action="store_true", help="only run the saved inputs")
+    parser.add_argument("--checked", metavar="DIR", type=Path, help="package with a checked kernel")
     given = parser.parse_args()
+    if given.checked is not None and os.environ.get(CHECKED) is None:
+        os.execve(sys.executable, [sys.executable, *sys.argv], checked_environment(given.checked))
+    print(
+        f"kernel {FORM.word} {FORM.reason}; checks: {os.environ.get(CHECKED) or 'none'}", flush=True
+    )
     found = False
     for name in given.targets or NAMES:
         (CORPUS / name).mkdir(parents=True, exist_ok=True)

@@ -1,13 +1,17 @@
-"""The ``rocketpost`` command: a server for a laptop, and a guided tour."""
+"""The ``rocketpost`` command: a server for a laptop, a guided tour, and a check of the machine."""
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
 import click
 
 from rocketpost import VERSION
+from rocketpost.kernel import FORM
+
+VERSION_TEXT = f"%(prog)s, version %(version)s, kernel {FORM.word}"
 
 
 class _Pipelines(click.Group):
@@ -33,7 +37,7 @@ def _load_pipelines() -> click.Group:
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(VERSION, "-V", "--version")
+@click.version_option(VERSION, "-V", "--version", message=VERSION_TEXT)
 def rocketpost() -> None:
     """RocketMQ in Python: name server, durable broker, client and tools."""
 
@@ -113,6 +117,35 @@ def tour(messages: int, data: Path | None, seed: int | None, with_spark: bool) -
     from rocketpost.tour import run_tour
 
     sys.exit(run_tour(messages=messages, data=data, seed=seed, with_spark=with_spark))
+
+
+@rocketpost.command()
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("data"),
+    show_default=True,
+    help="Where a broker is to keep its store; it need not exist.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+def doctor(data: Path, as_json: bool) -> None:
+    """Check this machine: compiled kernel, libraries, limits, disk, Java and Spark.
+
+    Each line says what to do if something is not well. The exit code is 0 if everything works, 1 if
+    there are warnings, 2 if a broker or a client cannot work.
+    """
+    from rocketpost.doctor import examine, exit_code
+
+    findings = examine(data)
+    if as_json:
+        lines = [{**each._asdict(), "level": each.level.name.lower()} for each in findings]
+        click.echo(json.dumps(lines, indent=2))
+    else:
+        for each in findings:
+            click.echo(f"{each.level.name.lower():8} {each.name:11} {each.text}")
+            if each.advice:
+                click.echo(f"{'':8} {'':11} -> {each.advice}")
+    sys.exit(exit_code(findings))
 
 
 @rocketpost.group(cls=_Pipelines)

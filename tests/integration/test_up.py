@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from rocketpost.client import Message, Producer
 from rocketpost.errors import StoreError
+from rocketpost.kernel import FORM
 from rocketpost.server.up import SingleNode
 
 MB = 1024**2
@@ -33,8 +35,12 @@ async def use(data: Path, **settings: str) -> int:
     return taken(data)
 
 
-async def test_the_first_message_takes_little_disk(tmp_path: Path) -> None:
+async def test_the_first_message_takes_little_disk(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     assert await use(tmp_path) < 180 * MB
+    assert f"broker starts: kernel={FORM.word} reason={FORM.reason}" in caplog.messages
     assert await use(tmp_path) < 180 * MB
 
 

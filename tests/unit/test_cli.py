@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from rocketpost import VERSION
 from rocketpost.cli import rocketpost
+from rocketpost.kernel import FORM
 
 HEAVY = ("pyspark", "pyarrow", "numpy", "asyncio", "msgspec")
 
@@ -31,4 +32,5 @@ def test_pipelines_are_found() -> None:
 
 
 def test_the_version_is_told() -> None:
-    assert VERSION in CliRunner().invoke(rocketpost, ["--version"]).output
+    shown = CliRunner().invoke(rocketpost, ["--version"]).output
+    assert shown == f"rocketpost, version {VERSION}, kernel {FORM.word}\n"

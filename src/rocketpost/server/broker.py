@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from rocketpost.errors import ConfigError, StoreError
+from rocketpost.kernel import FORM
 from rocketpost.model.names import topic_problem
 from rocketpost.server.clock import BrokerClock
 from rocketpost.server.context import BrokerContext
@@ -146,6 +147,8 @@ class BrokerServer:
             ConfigError: An address is invalid or cannot be bound.
             StoreError: The store cannot be opened.
         """
+        level = logging.WARNING if FORM.is_unusable else logging.INFO
+        logger.log(level, "broker starts: kernel=%s reason=%s", FORM.word, FORM.reason)
         live, overrides_file = await self._load_settings()
         self._ip = await asyncio.to_thread(_public_ip, self._broker.public_ip)
         address_server = self._address_server()

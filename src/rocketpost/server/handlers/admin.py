@@ -18,6 +18,7 @@ from rocketpost.codec.faults import InvalidParameter, ServerError
 from rocketpost.codec.headers.admin import ConfigResponse, StatsRequest
 from rocketpost.codec.lenient_json import encode
 from rocketpost.errors import ConfigError
+from rocketpost.kernel import FORM
 from rocketpost.model.clock import Clock
 from rocketpost.model.ids import Position
 from rocketpost.server.handlers.replies import json_reply
@@ -221,6 +222,7 @@ class AdminHandlers:
             "brokerVersion": str(VERSION),
             "brokerVersionDesc": "V5_3_3-Rocketpost",
             "rocketpostVersion": OUR_VERSION,
+            "kernel": FORM.word,
             "bootTimestamp": str(stats.started_ms),
             "runtime": f"[ {days} days, {hours} hours, {minutes} minutes, {up_s % 60} seconds ]",
             **_day_values("msgPutTotal", stats.put_today),

@@ -6,6 +6,7 @@ import pytest
 from rocketpost.codec.bodies.stats import decode_key_values
 from rocketpost.codec.codes import RequestCode as Code
 from rocketpost.codec.codes import ResponseCode
+from rocketpost.kernel import FORM
 from rocketpost.server.handlers import admin as admin_module
 from rocketpost.settings import parse_properties
 
@@ -65,6 +66,7 @@ async def test_runtime_information_is_all_numbers_that_tools_parse(world: World)
     assert values["remainHowManyDataToFlush"] == "1000 B"
     assert values["earliestMessageTimeStamp"] == "77"
     assert values["heldPulls"] == "3"
+    assert values["kernel"] == FORM.word
     assert 0 <= float(values["commitLogDiskRatio"]) <= 1
     for key in ("putTps", "getTransferredTps", "getTotalTps", "getFoundTps", "getMissTps"):
         assert len([float(rate) for rate in values[key].split(" ")]) == 3
