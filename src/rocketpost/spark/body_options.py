@@ -28,7 +28,7 @@ class BodyOptions:
         if self.body_schema and self.body_schema_file:
             raise ConfigError("only one of bodySchema and bodySchemaFile can be given")
         if (self.body_schema or self.body_schema_file) and not self.has_fields:
-            raise ConfigError(f"bodyFormat={self.body_format} has no use for a schema of bodies")
+            raise ConfigError(f"bodyFormat={self.body_format} does not take a schema for bodies")
         if self.body_schema and self.body_format == "protobuf":
             raise ConfigError("bodyFormat=protobuf takes its schema from bodySchemaFile")
         if self.body_message and self.body_format != "protobuf":
@@ -50,7 +50,9 @@ class BodyOptions:
         try:
             return str(self.schema_bytes(), "utf-8")
         except UnicodeDecodeError:
-            raise ConfigError(f"bodySchemaFile={self.body_schema_file} is no text") from None
+            raise ConfigError(
+                f"bodySchemaFile={self.body_schema_file} is not a text file"
+            ) from None
 
     def schema_bytes(self) -> bytes:
         """Return the content of the file with the schema of bodies; empty without a file.
@@ -73,4 +75,4 @@ def check_choice(key: str, value: str, *allowed: str) -> None:
         ConfigError: The option has another value.
     """
     if value not in allowed:
-        raise ConfigError(f"{key}={value!r} is none of {', '.join(allowed)}")
+        raise ConfigError(f"{key}={value!r} must be one of {', '.join(allowed)}")

@@ -174,7 +174,7 @@ class BrokerSession(ClientGroup):
             table = (await self._admin.cluster.info()).broker_addr_table
             asked = table.keys() if brokers is None else brokers
             if away := asked - table.keys():
-                raise TemporarilyMissing(f"the broker {min(away)} is gone")
+                raise TemporarilyMissing(f"the broker {min(away)} is unavailable")
             # The lowest id, because a slave also has the groups of its master.
             found = [min(table[broker].broker_addrs.items())[1] for broker in sorted(asked)]
             tables = await asyncio.gather(*map(self._admin.groups.table, found))
@@ -210,7 +210,7 @@ class BrokerSession(ClientGroup):
             except RouteNotFound as error:
                 if (await self._admin.cluster.info()).broker_addr_table:
                     raise
-                raise TemporarilyMissing(f"{error}; no broker is there at all") from error
+                raise TemporarilyMissing(f"{error}; no broker is available") from error
 
         return await self._retry(ask, unknown_max=self._options.retries)
 
@@ -224,7 +224,7 @@ class BrokerSession(ClientGroup):
             nonlocal found
             found = await self._list_queues(known)
             if missing := awaited - set(found):
-                raise TemporarilyMissing(f"{min(missing)} is gone")
+                raise TemporarilyMissing(f"{min(missing)} is unavailable")
 
         with contextlib.suppress(TemporarilyMissing):
             await self._retry(ask)
@@ -251,8 +251,8 @@ class BrokerSession(ClientGroup):
             assigned = set(options.assigned)
             if missing := assigned - found - known:
                 raise ClientError(
-                    f"assign names what does not exist: {describe_queues(missing)}; "
-                    f"there are {describe_queues(found) or 'no queues'}"
+                    f"assign names queues that do not exist: {describe_queues(missing)}; "
+                    f"existing are {describe_queues(found) or 'no queues'}"
                 )
             found &= assigned
         return sorted(found)
@@ -347,9 +347,9 @@ class BrokerSession(ClientGroup):
         if pulled.status is PullStatus.OFFSET_ILLEGAL:
             if self._options.fail_on_data_loss:
                 raise ClientError(
-                    f"{wanted.queue} has offsets {pulled.min_offset} to {pulled.max_offset}, but "
-                    f"{at} was wanted: it was deleted while it was read. "
-                    f"Set failOnDataLoss=false to go on without it"
+                    f"{wanted.queue} has offsets {pulled.min_offset} to "
+                    f"{pulled.max_offset}, but {at} was requested: it was deleted during "
+                    "the read. Set failOnDataLoss=false to continue without it"
                 )
             after = pulled.next_offset if pulled.next_offset > at else wanted.end
             return b"", min(after, wanted.end)
@@ -372,8 +372,9 @@ class BrokerSession(ClientGroup):
         if pulled.next_offset <= at and not is_lost:
             # Not the end of the range, which is known beforehand.
             raise TemporarilyMissing(
-                f"{wanted.queue} returns nothing at offset {at} ({pulled.status.name}), though "
-                f"messages up to {wanted.end} were there; it now ends at {pulled.max_offset}"
+                f"{wanted.queue} returns nothing at offset {at} ({pulled.status.name}), "
+                f"although it had messages up to {wanted.end}; it now ends at "
+                f"{pulled.max_offset}"
             )
         return pulled
 

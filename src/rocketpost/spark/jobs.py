@@ -160,7 +160,7 @@ def _list_sent_columns(
     names = frame.columns if is_whole else routing
     unused = set(frame.columns) - set(names) - set(order_by)
     if unused:
-        raise ConfigError(f"the sink has no use for the column {min(unused)}")
+        raise ConfigError(f"the sink cannot use the column {min(unused)}")
     sent = StructType([field for field in frame.schema if field.name in names])
     check_columns(SinkBodies(sent, options).columns, options)
     return names
@@ -189,5 +189,5 @@ def _sort_key(column: Column, kind: DataType) -> Column:
 
 def _sink_id(checkpoint: str) -> str:
     if not checkpoint:
-        raise ConfigError("a checkpoint is required: by it a second run is known")
+        raise ConfigError("a checkpoint is required: it identifies a repeated run")
     return derive_sink_name(checkpoint)

@@ -33,7 +33,7 @@ def check_name_servers(text: str) -> None:
     for address in addresses:
         if re.search(r"[\s,]", address):
             raise ConfigError(
-                f"nameServer={text!r}: several are parted by semicolons, host:port;host:port"
+                f"nameServer={text!r}: separate several with semicolons, as in host:port;host:port"
             )
         try:
             split_address(address)
@@ -56,7 +56,7 @@ def check_expression(kind: str, text: str) -> None:
     try:
         check_filter(text)
     except FilterError as error:
-        raise ConfigError(f"subExpression={text!r} is no SQL92 expression: {error}") from None
+        raise ConfigError(f"subExpression={text!r} is not an SQL92 expression: {error}") from None
 
 
 def check_order(start_text: str, end_text: str) -> None:
@@ -71,7 +71,7 @@ def check_order(start_text: str, end_text: str) -> None:
     for queue, end in parse_offsets("endingOffsets", end_text).items():
         if 0 <= end < start.get(queue, end):
             raise ConfigError(
-                f"endingOffsets={end} lies before startingOffsets={start[queue]} for {queue}"
+                f"endingOffsets={end} is before startingOffsets={start[queue]} for {queue}"
             )
 
 
@@ -84,7 +84,9 @@ def parse_offsets(key: str, text: str) -> dict[QueueKey, int]:
     offsets = flatten_offsets(parse_json(key, text), what=key)
     for queue, offset in offsets.items():
         if offset < EARLIEST:
-            raise ConfigError(f"{key}: {offset} for {queue} is no offset; -2 earliest, -1 latest")
+            raise ConfigError(
+                f"{key}: {offset} for {queue} is not an offset; -2 means earliest, -1 means latest"
+            )
     return offsets
 
 
@@ -98,8 +100,8 @@ def parse_times(key: str, text: str) -> dict[QueueKey, int]:
     for queue, ms in times.items():
         if ms < 0:
             raise ConfigError(
-                f"{key}: {ms} for {queue} is no time; times are milliseconds since 1970, and "
-                "earliest and latest are said by offsets alone"
+                f"{key}: {ms} for {queue} is not a time; times are milliseconds since "
+                "1970, and earliest and latest exist only for offsets"
             )
     return times
 
@@ -112,7 +114,7 @@ def parse_duration(key: str, text: str) -> float:
     """
     found = _DURATION.fullmatch(text.strip().lower())
     if found is None:
-        raise ConfigError(f"{key}={text!r} is no duration such as 500ms, 30s, 15m, 1h")
+        raise ConfigError(f"{key}={text!r} is not a duration such as 500ms, 30s, 15m or 1h")
     return int(found[1]) * _SECONDS[found[2]]
 
 
@@ -125,7 +127,7 @@ def parse_json(key: str, text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise ConfigError(f"{key} is no JSON: {error}") from None
+        raise ConfigError(f"{key} is not JSON: {error}") from None
 
 
 def compile_pattern(pattern: str) -> re.Pattern[str]:
@@ -137,4 +139,6 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
     try:
         return re.compile(pattern)
     except re.error as error:
-        raise ConfigError(f"topicPattern={pattern!r} is no regular expression: {error}") from None
+        raise ConfigError(
+            f"topicPattern={pattern!r} is not a regular expression: {error}"
+        ) from None

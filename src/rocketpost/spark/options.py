@@ -170,11 +170,14 @@ class SourceOptions(RowOptions):
         if self.starting_offsets not in ("", "earliest", "latest", "group"):
             parse_offsets("startingOffsets", self.starting_offsets)
         if self.ending_offsets == "earliest":
-            raise ConfigError("endingOffsets=earliest is no end; latest is one, or JSON by queue")
+            raise ConfigError(
+                "endingOffsets=earliest cannot be an end; use latest, or JSON with an offset "
+                "for each queue"
+            )
         if self.ending_offsets != "latest":
             ends = parse_offsets("endingOffsets", self.ending_offsets)
             if EARLIEST in ends.values():
-                raise ConfigError("endingOffsets: -2, the earliest, is no end")
+                raise ConfigError("endingOffsets: -2, the earliest offset, cannot be an end")
         check_order(self.starting_offsets, self.ending_offsets)
         if self.starting_by_timestamp:
             parse_times("startingOffsetsByTimestamp", self.starting_by_timestamp)
@@ -195,14 +198,16 @@ class SourceOptions(RowOptions):
             raise ConfigError("minOffsetsPerTrigger is more than maxOffsetsPerTrigger")
         parse_duration("maxTriggerDelay", self.trigger_delay)
         if "maxTriggerDelay" in given and self.offsets_min is None:
-            raise ConfigError("maxTriggerDelay needs minOffsetsPerTrigger: else no batch waits")
+            raise ConfigError(
+                "maxTriggerDelay needs minOffsetsPerTrigger: otherwise no batch waits"
+            )
         if "startingOffsetsByTimestampStrategy" in given and not set(_BEGINNINGS[1:]) & set(given):
             raise ConfigError(
                 "startingOffsetsByTimestampStrategy needs startingTimestamp or "
                 "startingOffsetsByTimestamp"
             )
         if "maxClockStepMs" in given and not self.takes_filters:
-            raise ConfigError("maxClockStepMs needs filterPushdown=once: nothing else goes by it")
+            raise ConfigError("maxClockStepMs needs filterPushdown=once: nothing else uses it")
 
     def check_batch(self) -> None:
         """Check the options of a batch query, which reads once and to the end.
@@ -212,7 +217,7 @@ class SourceOptions(RowOptions):
         """
         for key in self.given_values():
             if key in _FOR_STREAMS:
-                raise ConfigError(f"{key} is for streams: a batch reads all there is at once")
+                raise ConfigError(f"{key} is for streams: a batch reads everything at once")
         if self.starting_offsets == "latest":
             raise ConfigError("startingOffsets=latest reads nothing in a batch")
 

@@ -82,7 +82,7 @@ async def retry_during_outage(
             if unknown_max is not None and unknown > unknown_max:
                 raise
             if loop.time() + pause > until:
-                error.add_note(f"asked again for {seconds:g} s")
+                error.add_note(f"retried for {seconds:g} s")
                 raise
         await between()
         await asyncio.sleep(pause)

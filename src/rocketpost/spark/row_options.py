@@ -31,16 +31,17 @@ class RowOptions(BodyOptions):
         """
         if self.filter_pushdown == "true":
             raise ConfigError(
-                "filterPushdown=true is not safe: Spark 4.3 keeps what one query of a frame has "
-                "ruled out, and a second query of that frame misses it. filterPushdown=once says "
-                "that every query loads a frame of its own"
+                "filterPushdown=true is not safe: Spark 4.3 keeps the filters of the "
+                "first query of a frame, and a second query of that frame misses the rows "
+                "that they excluded. With filterPushdown=once you promise that every "
+                "query loads its own frame"
             )
         check_choice("filterPushdown", self.filter_pushdown, "false", "once")
         check_choice("propertiesFormat", self.properties_format, "map", "string", "none")
         self.check_bodies()
         check_choice("bodyErrors", self.body_errors, "fail", "null", "keep")
         if self.body_errors != "fail" and self.body_format == "bytes":
-            raise ConfigError("bodyErrors needs a bodyFormat: bytes are never wrong")
+            raise ConfigError("bodyErrors needs a bodyFormat: plain bytes are always valid")
         if self.body_format != "bytes" and not self.read_decoded:
             raise ConfigError(f"bodyFormat={self.body_format} needs readDecoded=true")
 

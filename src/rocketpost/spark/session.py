@@ -130,7 +130,7 @@ def ignore_sigterm_in_jvm(session: SparkSession) -> None:
     try:
         signals.Signal.handle(signals.Signal("TERM"), signals.SignalHandler.SIG_IGN)
     except Py4JJavaError as error:  # for example with -Xrs
-        logger.warning("Spark's JVM ends by itself at SIGTERM: %s", error.java_exception)
+        logger.warning("Spark's JVM exits by itself at SIGTERM: %s", error.java_exception)
 
 
 def find_java() -> str | None:

@@ -289,7 +289,7 @@ def test_the_command_says_what_it_would_do(topics: Topics, tmp_path: Path) -> No
     assert not (tmp_path / "lake").exists()
     for only in ("--verify", "--compact"):
         result = run(rocketpost, [*asked, only])
-        assert (result.exit_code, "nothing archived in" in result.stderr) == (2, True)
+        assert (result.exit_code, "nothing is archived in" in result.stderr) == (2, True)
     file.write_text("topics: Asked\n")
     result = run(rocketpost, [*asked, "--dry-run"])
     assert result.exit_code == 2
@@ -320,7 +320,7 @@ def test_the_command_archives_verifies_and_compacts(topics: Topics, tmp_path: Pa
     assert "of the format delta, not parquet" in result.stderr
     result = run(rocketpost, [*to, "--verify", "--every", "5"])
     assert result.exit_code == 2
-    assert "--verify and --every do not go together" in result.stderr
+    assert "--verify and --every cannot be combined" in result.stderr
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -369,5 +369,5 @@ def test_a_hold_stands_where_the_lake_ends(topics: Topics, tmp_path: Path) -> No
         env={"NAMESRV_ADDR": topics.cluster.addresses},
     )
     assert '"retention.hold": "true"' in status.output
-    with pytest.raises(ConfigError, match="cannot hold"):
+    with pytest.raises(ConfigError, match="cannot be used to hold"):
         ArchiveConfig(source=source, lake=str(tmp_path), hold="a b")

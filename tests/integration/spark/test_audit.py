@@ -344,7 +344,7 @@ def test_a_group_that_no_broker_knows_is_refused_and_not_made(topics: Topics) ->
         result = CliRunner().invoke(rocketpost, [*asked, "groupd-one", *more])
         assert result.exit_code == 2, result.output
         said = " ".join(result.stderr.split())
-        assert "no broker knows the group groupd-one; those that consume Grouped are" in said
+        assert "no broker knows the group groupd-one; the groups that consume Grouped are" in said
         assert "are grouped-one" in said
     assert "groupd-one" not in asyncio.run(groups("not-yet"))
     report = audit(topics.spark, config(topics, "Grouped", group="not-yet"))
@@ -381,5 +381,5 @@ def test_options_that_make_no_sense_are_refused(topics: Topics, tmp_path: Path) 
         AuditConfig(topics=("T",), lake="a", store="b")
     (tmp_path / "p.csv").write_text("a,b\n1,2\n")
     topics.send("Columns", [b"x"])
-    with pytest.raises(ConfigError, match="no column uniqKey; there are a, b"):
+    with pytest.raises(ConfigError, match="no column uniqKey; its columns are a, b"):
         audit(topics.spark, config(topics, "Columns", produced=str(tmp_path / "p.csv")))

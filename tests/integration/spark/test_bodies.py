@@ -52,7 +52,7 @@ def test_json_in_a_table_and_by_a_schema_of_the_users(topics: Topics) -> None:
 def test_what_is_not_of_its_schema(topics: Topics) -> None:
     topics.send("JsonErrors", [b'{"n": 1}', b"\x00 no json"])
     options = {"bodyFormat": "json", "bodySchema": "n bigint"}
-    with pytest.raises(PySparkException, match="of JsonErrors is not of its schema"):
+    with pytest.raises(PySparkException, match="of JsonErrors does not match its schema"):
         topics.read("JsonErrors", **options).collect()
     frame = topics.read("JsonErrors", bodyErrors="keep", **options)
     rows = frame.select("body.n", "corruptBody").collect()
@@ -132,7 +132,7 @@ def test_what_cannot_be_written_is_told_with_its_column_or_row(topics: Topics) -
         writer.options(bodyFormat="avro", bodySchema=json.dumps(AVRO)).save()
 
     frame = topics.spark.range(2).selectExpr("id AS customer", "map('n', 1) AS lines")
-    with pytest.raises(PySparkException, match="the column customer is bigint, and its schema"):
+    with pytest.raises(PySparkException, match="the column customer is bigint, but its schema"):
         write(frame)
     nulls = frame.selectExpr("IF(customer = 1, NULL, 'c') AS customer", "lines").coalesce(1)
     with pytest.raises(PySparkException, match=r"row 1 of the task .* customer is null"):

@@ -177,7 +177,7 @@ def test_copies_are_neither_delayed_nor_retried_nor_answered_again(topics: Topic
     assert rows[b"x" * 5000].properties["__SHARDINGKEY"] == "k"
     system = {"DELAY", "REAL_TOPIC", "REAL_QID", "TIMER_OUT_MS"}
     assert not system & set(rows[b"delayed"].properties)
-    with pytest.raises(ConfigError, match="name a topic for them"):
+    with pytest.raises(ConfigError, match="name another topic for them"):
         replay(topics.spark, what(topics, "%RETRY%g"), how(topics, "odd"))
 
 

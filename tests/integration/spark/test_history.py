@@ -228,7 +228,7 @@ def test_the_lake_is_chosen_from_as_brokers_do(topics: Topics, tmp_path: Path) -
     ):
         with pytest.raises(ConfigError, match=said):
             history(topics.spark, source(topics, "TagsKept", **options), str(tmp_path))
-    with pytest.raises(ConfigError, match="nothing archived"):
+    with pytest.raises(ConfigError, match="nothing is archived"):
         history(topics.spark, source(topics, "TagsKept"), str(tmp_path / "none"))
 
 

@@ -245,7 +245,7 @@ def test_what_makes_no_sense_is_refused_before_anything_runs(
     address = topics.cluster.addresses
     stream(topics.spark, address, "Refused", startingTimestamp=5)  # and not from the first one
     frame = stream(topics.spark, address, "Refused")
-    with pytest.raises(ConfigError, match="no use for the column bodyCrc"):
+    with pytest.raises(ConfigError, match="cannot use the column bodyCrc"):
         to_topic(frame, name_servers=address, topic="Out", checkpoint=str(tmp_path))
     rows = frame.select("body")
     with pytest.raises(ConfigError, match="topic is required"):

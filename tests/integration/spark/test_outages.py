@@ -268,7 +268,7 @@ async def test_a_broker_that_does_not_come_back_stops_the_sink(
     brokers = await asyncio.to_thread(update_known_brokers_blocking, sink)
     assert brokers == {"broker-0", "broker-1", "broker-9"}
     sending = Sender(sink, partition=0, batch_id=1, brokers=brokers)
-    with pytest.raises(ClientError, match=f"broker-9 is away.*remove it from .*{FILE}"):
+    with pytest.raises(ClientError, match=f"broker-9 is unavailable.*remove it from .*{FILE}"):
         await sending.send(rows(0, 1, keyed=True))
     await sending.close()
     assert await stored(pair, "Stopped") == {}

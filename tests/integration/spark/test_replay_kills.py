@@ -69,12 +69,12 @@ def test_a_replay_that_is_stopped_says_how_many_are_stored(topics: Topics, tmp_p
         out, errors = run.communicate()
         assert run.returncode == 1, errors
         assert b"ConnectionRefusedError" not in errors, errors.decode()
-        assert errors.splitlines()[-1].startswith(b"Error: stopped before all was done")
+        assert errors.splitlines()[-1].startswith(b"Error: stopped before everything was done")
         if stop is os.kill:  # else Spark's JVM and its workers have words of their own
             assert b" ERROR " not in errors
             assert b"Traceback" not in errors
         report = json.loads(out)
-        assert report["error"].startswith("stopped before all was done; start it again")
+        assert report["error"].startswith("stopped before everything was done; start it again")
         assert report["messages"] == 2000
         copies = topics.read("StoppedCopy").filter("properties['COPY_OF'] IS NOT NULL").count()
         assert goal <= report["stored"] + 1 <= copies + 1 < 2000, errors

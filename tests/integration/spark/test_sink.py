@@ -78,7 +78,7 @@ def test_a_task_that_runs_twice(topics: Topics, delivery: str, is_once: bool) ->
     write(topics, frame, topic=topic, delivery=delivery, sinkId=f"job-{delivery}")
     found = numbers(topics, topic)
     assert sorted(set(found)) == list(range(13_000))
-    # Without numbers the rows before the failure are there twice: the test can tell.
+    # Without numbers the rows before the failure exist twice: the test can tell.
     assert (len(found) == 13_000) is is_once
 
 

@@ -114,7 +114,7 @@ def test_a_schema_of_the_users_may_say_what_is_never_null(topics: Topics, tmp_pa
     stream = topics.spark.readStream.format("rocketmq").schema(words).options(**options)
     assert sum(topics.drain(stream.option("startingOffsets", "earliest").load(), tmp_path)) == 10
     reader = topics.spark.read.format("rocketmq").schema("keys string NOT NULL").options(**options)
-    with pytest.raises(PySparkException, match="keys may be null; leave NOT NULL out"):
+    with pytest.raises(PySparkException, match="keys may be null; remove NOT NULL"):
         reader.load().collect()
 
 
@@ -301,11 +301,11 @@ def test_lost_messages_stop_a_query_unless_it_may_go_on(topics: Topics) -> None:
         ({"nameServer": "localhost"}, "'localhost' is not host:port"),
         ({"nameServer": "127.0.0.1:1"}, "no name server answers: cannot connect to 127.0.0.1:1"),
         ({"commitOffsetsToBroker": "true", "group": "g"}, "is for streams"),
-        ({"bodyFormat": "json", "bodySchema": "a wat"}, "at character 3: wat is no type"),
+        ({"bodyFormat": "json", "bodySchema": "a wat"}, "at character 3: wat is not a type"),
         (
             {"startingOffsetsByTimestamp": '{"Rows": {"broker-9": {"0": 5}}}'},
-            "names what does not exist: queue 0 of Rows on broker-9; "
-            "there are queues 0-3 of Rows on broker-0",
+            "names queues that do not exist: queue 0 of Rows on broker-9; "
+            "existing are queues 0-3 of Rows on broker-0",
         ),
     ],
 )

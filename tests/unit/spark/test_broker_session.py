@@ -111,6 +111,6 @@ def test_trap_gaps_inside_a_range_are_no_loss(queue: type[FakeConsumer]) -> None
 
 def test_what_was_deleted_while_it_was_read(queue: type[FakeConsumer]) -> None:
     queue.first = 30
-    with pytest.raises(ClientError, match="has offsets 30 to 100, but 5 was wanted"):
+    with pytest.raises(ClientError, match="has offsets 30 to 100, but 5 was requested"):
         pulled(5, 60)
     assert pulled(5, 60, failOnDataLoss="false") == list(range(30, 60))

@@ -16,8 +16,8 @@ WRONG_SERVERS = [
     ("a:9876;b", "'b' is not host:port"),
     ("a:port", "'a:port' is not host:port"),
     ("a:70000", "'a:70000' is not host:port"),
-    ("a:9876,b:9876", "parted by semicolons"),
-    ("a:9876 b:9876", "parted by semicolons"),
+    ("a:9876,b:9876", "with semicolons"),
+    ("a:9876 b:9876", "with semicolons"),
 ]
 
 
@@ -38,7 +38,9 @@ def test_what_clients_understand_is_taken(text: str) -> None:
 def test_expressions_are_checked_by_their_kind() -> None:
     check_expression("TAG", "A || B")
     check_expression("SQL92", "a > 5 AND b IS NOT NULL")
-    with pytest.raises(ConfigError, match=r"subExpression='a >< 1' is no SQL92 .*at character 4"):
+    with pytest.raises(
+        ConfigError, match=r"subExpression='a >< 1' is not an SQL92 .*at character 4"
+    ):
         check_expression("SQL92", "a >< 1")
     for nothing in ("*", ""):
         with pytest.raises(ConfigError, match="SQL92 needs subExpression, such as a > 5"):

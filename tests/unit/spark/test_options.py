@@ -71,19 +71,19 @@ def test_earliest_and_latest_are_taken_in_any_case() -> None:
         (BASE | {"kafka.bootstrap.servers": "T"}, "did you mean nameServer"),
         (BASE | {"tags": "A"}, "no option 'tags'; did you mean subExpression"),
         (BASE | {"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger=0 is too small"),
-        (BASE | {"propertiesFormat": "json"}, "none of map, string, none"),
-        (BASE | {"readFrom": "replica"}, "none of master, slave, any"),
+        (BASE | {"propertiesFormat": "json"}, "one of map, string, none"),
+        (BASE | {"readFrom": "replica"}, "one of master, slave, any"),
         (BASE | {"metadataCacheTtlMs": "-1"}, "metadataCacheTtlMs=-1 is too small"),
-        (BASE | {"startingOffsets": "{"}, "startingOffsets is no JSON"),
-        (BASE | {"startingOffsets": '{"T":{"a":{"0":-3}}}'}, "-2 earliest, -1 latest"),
+        (BASE | {"startingOffsets": "{"}, "startingOffsets is not JSON"),
+        (BASE | {"startingOffsets": '{"T":{"a":{"0":-3}}}'}, "-2 means earliest, -1 means latest"),
         (BASE | {"startingOffsets": "group"}, "needs the option group"),
         (BASE | {"commitOffsetsToBroker": "true"}, "needs the option group"),
-        (BASE | {"maxTriggerDelay": "soon"}, "maxTriggerDelay='soon' is no duration"),
+        (BASE | {"maxTriggerDelay": "soon"}, "maxTriggerDelay='soon' is not a duration"),
         (BASE | {"maxTriggerDelay": "1m"}, "needs minOffsetsPerTrigger"),
         (BASE | {"maxClockStepMs": "1"}, "needs filterPushdown=once"),
         (BASE | {"startingOffsetsByTimestampStrategy": "error"}, "needs startingTimestamp or"),
-        (BASE | {"endingOffsets": "earliest"}, "endingOffsets=earliest is no end"),
-        (BASE | {"endingOffsets": '{"T":{"a":{"0":-2}}}'}, "is no end"),
+        (BASE | {"endingOffsets": "earliest"}, "endingOffsets=earliest cannot be an end"),
+        (BASE | {"endingOffsets": '{"T":{"a":{"0":-2}}}'}, "cannot be an end"),
         (
             BASE | {"startingOffsets": "earliest", "startingTimestamp": "5"},
             "only one of startingOffsets and startingTimestamp",
@@ -99,10 +99,10 @@ def test_earliest_and_latest_are_taken_in_any_case() -> None:
                 "startingOffsets": '{"T":{"a":{"0":7}}}',
                 "endingOffsets": '{"T":{"a":{"0":6}}}',
             },
-            "endingOffsets=6 lies before startingOffsets=7 for queue 0 of T on a",
+            "endingOffsets=6 is before startingOffsets=7 for queue 0 of T on a",
         ),
         (BASE | {"minOffsetsPerTrigger": "2", "maxOffsetsPerTrigger": "1"}, "is more than"),
-        ({"nameServer": "x:1", "topicPattern": "("}, "no regular expression"),
+        ({"nameServer": "x:1", "topicPattern": "("}, "not a regular expression"),
         ({"nameServer": "x:1", "assign": '{"T": [0]}'}, "assign must look like"),
         ({"nameServer": "x:1", "assign": "{}"}, "names no queue"),
         ({"nameServer": "x:1", "topic": ", "}, "names no topic"),
@@ -117,7 +117,7 @@ def test_what_makes_no_sense_is_refused(values: dict[str, str], said: str) -> No
 @pytest.mark.parametrize("ms", [-1, -2])
 def test_trap_a_time_is_no_offset(key: str, ms: int) -> None:
     # With offsets, these mean latest and earliest.
-    with pytest.raises(ConfigError, match=f"{key}: {ms} for queue 0 of T on a is no time"):
+    with pytest.raises(ConfigError, match=f"{key}: {ms} for queue 0 of T on a is not a time"):
         parse_options(SourceOptions, BASE | {key: f'{{"T":{{"a":{{"0":{ms}}}}}}}'})
 
 
@@ -135,7 +135,7 @@ def test_what_is_for_streams_is_refused_in_batches(key: str, value: str) -> None
     options = parse_options(SourceOptions, BASE | {key: value, "group": "g"})
     options.check_stream()
     said = key.replace("Messages", "Offsets")
-    with pytest.raises(ConfigError, match=f"{said} is for streams: a batch reads all"):
+    with pytest.raises(ConfigError, match=f"{said} is for streams: a batch reads everything"):
         options.check_batch()
 
 
@@ -176,7 +176,7 @@ def test_options_in_words_hold_no_defaults() -> None:
     ("values", "said"),
     [
         ({}, "path is required"),
-        ({"path": "/x", "view": "all"}, "view='all' is none of consumer, log"),
+        ({"path": "/x", "view": "all"}, "view='all' must be one of consumer, log"),
         ({"path": "/x", "onCorrupt": "pass"}, "onCorrupt"),
         ({"path": "/x", "splitBytes": "5"}, "too small"),
         ({"path": "/x", "maxClockStepMs": "5"}, "maxClockStepMs needs startingTimestamp, "),

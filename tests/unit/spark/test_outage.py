@@ -52,7 +52,7 @@ async def test_time_runs_out() -> None:
     with pytest.raises(ConnectionLost) as raised:
         await retry_during_outage(server.ask, seconds=10, pause=0.1)
     assert 8 < server.asked[-1] <= 10
-    assert raised.value.__notes__ == ["asked again for 10 s"]
+    assert raised.value.__notes__ == ["retried for 10 s"]
 
 
 @in_virtual_time

@@ -85,7 +85,7 @@ class AvroCodec(TypedCodec):
             stream = io.BytesIO(body)
             value = fastavro.schemaless_reader(stream, schema)
             if stream.tell() != len(body):
-                raise ValueError(f"{len(body) - stream.tell()} bytes are left over")
+                raise ValueError(f"{len(body) - stream.tell()} bytes follow the end of the record")
             return value
 
         return parse
@@ -125,10 +125,10 @@ class _AvroTypes:
             return self._union(schema, where)
         if isinstance(schema, str):
             if schema in self._open:
-                raise ConfigError(f"{where} holds itself, and Spark has no such types")
+                raise ConfigError(f"{where} contains itself, and Spark has no recursive types")
             found = _PLAIN.get(schema) or self._named.get(schema)
             if found is None:
-                raise ConfigError(f"{where} is {schema}, which is no type of Spark")
+                raise ConfigError(f"{where} is {schema}, which has no equivalent type in Spark")
             return found
         kind = schema["type"]
         if kind == "record":
@@ -148,7 +148,9 @@ class _AvroTypes:
             return _LOGICAL.get(name)
         precision = schema["precision"]
         if precision > _PRECISION_MAX:
-            raise ConfigError(f"{where} has {precision} digits; Spark has {_PRECISION_MAX}")
+            raise ConfigError(
+                f"{where} has {precision} digits; Spark's decimals have at most {_PRECISION_MAX}"
+            )
         return DecimalType(precision, schema.get("scale", 0))
 
     def _record(self, schema: dict[str, Any], where: str) -> DataType:
@@ -173,7 +175,10 @@ class _AvroTypes:
         for names in _WIDER:
             if rest and all(isinstance(each, str) and each in names for each in rest):
                 return _PLAIN[max(names, key=("int", "long", "float", "double").index)]
-        raise ConfigError(f"{where} is a union of {len(rest)} types; one beside null is understood")
+        raise ConfigError(
+            f"{where} is a union of {len(rest)} types; only a union of null and one other "
+            "type is supported"
+        )
 
 
 class _AvroWriter:
@@ -204,7 +209,7 @@ class _AvroWriter:
         for name in fields.keys() - set(given.names):
             if "default" not in fields[name] and not _may_be_null(fields[name]["type"]):
                 raise ConfigError(
-                    f"there is no column {column_path(where, name)}, which bodySchema asks for"
+                    f"there is no column {column_path(where, name)}, which bodySchema requires"
                 )
         parts = [
             self.of(fields[each.name]["type"], each.dataType, column_path(where, each.name))
@@ -276,11 +281,11 @@ def _parse_schema(schema: str) -> Any:
     try:
         value = json.loads(schema)
     except ValueError as error:
-        raise ConfigError(f"bodySchema is no JSON: {error}") from None
+        raise ConfigError(f"bodySchema is not JSON: {error}") from None
     try:
         return fastavro.parse_schema(_drop_unknown_logical_types(value))
     except (ValueError, LookupError, TypeError) as error:
-        raise ConfigError(f"bodySchema is no Avro schema: {error!r}") from None
+        raise ConfigError(f"bodySchema is not an Avro schema: {error!r}") from None
 
 
 def _drop_unknown_logical_types(schema: Any) -> Any:

@@ -143,7 +143,7 @@ def check_nullable(kind: DataType, where: str = "body") -> None:
             inside = []
     for name, is_nullable, child in inside:
         if not is_nullable:
-            raise ConfigError(f"{name} may be null; leave NOT NULL out of the schema")
+            raise ConfigError(f"{name} may be null; remove NOT NULL from the schema")
         check_nullable(child, name)
 
 
@@ -159,7 +159,7 @@ def check_subset(wanted: DataType, whole: DataType, where: str = "body") -> None
             for field in wanted.fields:
                 if field.name not in known:
                     raise ConfigError(
-                        f"{where} has no field {field.name!r}; there are {', '.join(known)}"
+                        f"{where} has no field {field.name!r}; its fields are {', '.join(known)}"
                     )
                 check_subset(field.dataType, known[field.name].dataType, f"{where}.{field.name}")
         case ArrayType(), ArrayType():

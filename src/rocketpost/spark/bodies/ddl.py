@@ -106,7 +106,7 @@ class _Parser:
         kind = self._nested(word) or self._decimal(word) or _PLAIN.get(word)
         if kind is None:
             known = ", ".join([*_PLAIN, "decimal, array<>, map<> or struct<>"])
-            self._refuse(f"{self._token or 'its end'} is no type; there are {known}")
+            self._refuse(f"{self._token or 'the end'} is not a type; the types are {known}")
         if word in _PLAIN:
             self._next()
         self._depth -= 1
@@ -115,14 +115,14 @@ class _Parser:
     def end(self) -> None:
         """Check that nothing is left."""
         if self._token:
-            self._refuse(f"{self._token} is too much")
+            self._refuse(f"{self._token} is one word too many")
 
     def _field(self) -> StructField:
         name = self._token
         if name.startswith("`"):
             name = name[1:-1].replace("``", "`")
         elif not re.fullmatch(r"\w+", name, re.ASCII):
-            self._refuse(f"a name is wanted, not {name or 'its end'}")
+            self._refuse(f"expected a name, not {name or 'the end'}")
         self._next()
         self._accept(":")
         kind = self.type()
@@ -162,13 +162,16 @@ class _Parser:
             scale = self._number()
         self._expect(")")
         if not scale <= precision <= _PRECISION_MAX:
-            self._refuse(f"decimal({precision}, {scale}) has no such digits")
+            self._refuse(
+                f"decimal({precision}, {scale}) is invalid: the precision must be at most "
+                f"{_PRECISION_MAX}, and the scale at most the precision"
+            )
         return DecimalType(precision, scale)
 
     def _number(self) -> int:
         token = self._token
         if not token.isdecimal():
-            self._refuse(f"a number is wanted, not {token or 'its end'}")
+            self._refuse(f"expected a number, not {token or 'the end'}")
         self._next()
         return int(token)
 
@@ -180,7 +183,7 @@ class _Parser:
 
     def _expect(self, word: str) -> None:
         if not self._accept(word):
-            self._refuse(f"{word} is wanted, not {self._token or 'its end'}")
+            self._refuse(f"expected {word}, not {self._token or 'the end'}")
 
     def _next(self) -> None:
         found = _TOKEN.match(self._text, self._at)
@@ -188,11 +191,11 @@ class _Parser:
             self._token = self._text[self._at :].strip()[:1]
             if self._token:
                 self._at = self._text.index(self._token, self._at) + 1
-                self._refuse(f"{self._token} is no part of a schema")
+                self._refuse(f"{self._token} cannot be part of a schema")
             return
         self._token = found[1]
         self._at = found.end()
 
     def _refuse(self, why: str) -> NoReturn:
         place = self._at - len(self._token) + 1
-        raise ConfigError(f"bodySchema={self._text!r} is no schema: at character {place}: {why}")
+        raise ConfigError(f"bodySchema={self._text!r} is not a schema: at character {place}: {why}")

@@ -102,7 +102,7 @@ class JsonCodec(StructCodec):
             ConfigError: A type has no form in JSON.
         """
         if not isinstance(wanted, StructType):
-            raise ConfigError(f"a body of JSON is a struct, not {wanted.simpleString()}")
+            raise ConfigError(f"a JSON body must be a struct, not {wanted.simpleString()}")
         check_nullable(wanted)
         _annotation(wanted, "body")
 
@@ -131,7 +131,7 @@ def _parse_schema(schema: str) -> StructType:
     try:
         return StructType.fromJson(json.loads(schema))
     except (ValueError, LookupError, TypeError) as error:
-        raise ConfigError(f"bodySchema is no schema of Spark as JSON: {error}") from None
+        raise ConfigError(f"bodySchema is not a Spark schema in JSON: {error}") from None
 
 
 def _annotation(kind: DataType, where: str) -> Any:
@@ -149,7 +149,7 @@ def _annotation(kind: DataType, where: str) -> Any:
             return dict[str, _annotation(kind.valueType, where) | None]  # type: ignore[misc]
     found = _PLAIN.get(type(kind))
     if found is None:
-        raise ConfigError(f"{where}: JSON has no {kind.simpleString()}")
+        raise ConfigError(f"{where}: JSON cannot hold the type {kind.simpleString()}")
     return found
 
 
@@ -191,15 +191,16 @@ def _check_writable(kind: StructType, where: str) -> None:
     for name in kind.names:
         if json.dumps(name, ensure_ascii=False) != f'"{name}"':
             raise ConfigError(
-                f"the name of the column {column_path(where, name)!r} has a quote, a backslash or "
-                "a control character in it, which is not written as JSON; rename it"
+                f"the name of the column {column_path(where, name)!r} contains a quote, a "
+                "backslash or a control character, which cannot be written as JSON; "
+                "rename it"
             )
 
 
 def _list_finite(where: str) -> Lister:
     def list_slots(array: pa.Array) -> list[Any]:
         if pc.all(pc.is_finite(array)).as_py() is False:
-            raise ValueError(f"{where} is infinite or no number, which JSON cannot say")
+            raise ValueError(f"{where} is infinite or NaN, which JSON cannot represent")
         return listers.list_values(array)
 
     return list_slots
@@ -211,7 +212,7 @@ def _list_times(where: str, unit: str, zone: str) -> Lister:
     def list_slots(array: pa.Array) -> list[Any]:
         times = listers.list_stored_numbers(array).view(f"M8[{unit}]")
         if len(times) and not (low <= times.min() and times.max() < end):
-            raise ValueError(f"{where} lies outside the years 1 to 9999")
+            raise ValueError(f"{where} is outside the years 1 to 9999")
         return [text + zone for text in np.datetime_as_string(times).tolist()]
 
     return list_slots

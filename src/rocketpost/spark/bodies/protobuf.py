@@ -94,12 +94,12 @@ class ProtobufCodec(TypedCodec):
                 pool.Add(file)
             return pool.FindMessageTypeByName(self._message)
         except DecodeError:
-            raise ConfigError("bodySchemaFile is no descriptor set of protoc") from None
+            raise ConfigError("bodySchemaFile is not a descriptor set of protoc") from None
         except KeyError:
             raise ConfigError(f"bodySchemaFile has no message {self._message}") from None
         except TypeError as error:
             raise ConfigError(
-                f"bodySchemaFile lacks something; use protoc with --include_imports: {error}"
+                f"bodySchemaFile is incomplete; run protoc with --include_imports: {error}"
             ) from None
 
 
@@ -158,5 +158,5 @@ def _keep(value: Any) -> object:
 
 def _convert_timestamp(value: Any) -> object:
     if not TIME_MIN_MS <= value.seconds * 1000 <= TIME_MAX_MS:
-        raise ValueError("a Timestamp lies outside the years 1 to 9999")
+        raise ValueError("a Timestamp is outside the years 1 to 9999")
     return value.seconds * 1_000_000 + value.nanos // 1000

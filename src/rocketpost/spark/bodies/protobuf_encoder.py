@@ -87,7 +87,7 @@ def _find_oneofs(descriptor: Any, names: list[str]) -> list[list[int]]:
 def _check_oneof(names: list[str], where: str) -> None:
     if len(names) > 1:
         columns = " and ".join(column_path(where, name) for name in names)
-        raise ValueError(f"{columns} are set, and only one of them can be")
+        raise ValueError(f"{columns} are set, but only one of them can be")
 
 
 def _make_lister(field: Any, given: DataType, where: str) -> Lister:
@@ -151,7 +151,7 @@ def _check_years(micros: Any, where: str) -> None:
     if len(micros) and not (
         micros.min() >= TIME_MIN_MS * 1000 and micros.max() < (TIME_MAX_MS + 1) * 1000
     ):
-        raise ValueError(f"{where} lies outside the years 1 to 9999")
+        raise ValueError(f"{where} is outside the years 1 to 9999")
 
 
 def _make_enum_lister(kind: Any, where: str) -> Lister:

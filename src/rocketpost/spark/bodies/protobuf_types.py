@@ -61,7 +61,7 @@ def message_type(descriptor: Any, where: str, outer: tuple[str, ...]) -> DataTyp
         ConfigError: The message has no fields, or contains itself.
     """
     if descriptor.full_name in outer:
-        raise ConfigError(f"{where} holds itself, and Spark has no such types")
+        raise ConfigError(f"{where} contains itself, and Spark has no recursive types")
     if not descriptor.fields:
         raise ConfigError(f"{where} is the message {descriptor.full_name}, which has no fields")
     inner = (*outer, descriptor.full_name)

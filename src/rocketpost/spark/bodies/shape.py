@@ -87,7 +87,7 @@ class Shape:
     def _column(self, field: StructField) -> Column:
         known = self._known(field)
         if known.nullable and not field.nullable:
-            raise ConfigError(f"the column {field.name} may be null; leave NOT NULL out")
+            raise ConfigError(f"the column {field.name} may be null; remove NOT NULL")
         return known._replace(nullable=field.nullable)
 
     def _known(self, field: StructField) -> Column:
@@ -140,10 +140,10 @@ class Shape:
         names = {name.lower(): name for name in batch.schema.names}
         topic, queue, offset = (batch.column(names[name])[at] for name in _PLACE_NAMES)
         return (
-            f"the body at offset {offset} of queue {queue} of {topic} is not of its schema "
-            f"(bodyFormat={self._codec.name}): {str(error) or type(error).__name__}. "
-            "Set bodyErrors=null to read such bodies as null, or bodyErrors=keep to have their "
-            "bytes in corruptBody"
+            f"the body at offset {offset} of queue {queue} of {topic} does not match its "
+            f"schema (bodyFormat={self._codec.name}): "
+            f"{str(error) or type(error).__name__}. Set bodyErrors=null to read such "
+            "bodies as null, or bodyErrors=keep to get their bytes in corruptBody"
         )
 
 
@@ -155,4 +155,4 @@ def _body_type(schema: StructType) -> DataType:
     for field in schema.fields:
         if field.name.lower() == "body":
             return field.dataType
-    raise ConfigError("corruptBody is known only with body beside it; name both")
+    raise ConfigError("corruptBody can only be read together with body; select both")

@@ -78,8 +78,9 @@ class SinkBodies:
         else:
             stray = next(each.name for each in rest if each.name.lower() != "body")
             raise ConfigError(
-                f"the sink has no use for the column {stray} beside body; put it into body, or "
-                "leave body out: then all columns that route no message become the body"
+                f"the sink cannot use the column {stray} beside body; put it into body, "
+                "or leave out body: then all columns that do not route messages become "
+                "the body"
             )
         self.columns = [*routing, ("body", "binary")]
 

@@ -49,7 +49,7 @@ def check_fits(given: DataType, wanted: DataType, where: str) -> None:
     """
     if not _fits(given, wanted):
         raise ConfigError(
-            f"the column {where} is {given.simpleString()}, and its schema wants "
+            f"the column {where} is {given.simpleString()}, but its schema requires "
             f"{wanted.simpleString()}; cast it"
         )
 

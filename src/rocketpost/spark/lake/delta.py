@@ -74,11 +74,13 @@ class DeltaLake(Lake):
         table = self._table() or self._create_table()
         if _next_number(table) != batch.number:
             raise BatchExists(
-                f"batch {batch.number} of {self.uri} exists: another run writes to it"
+                f"batch {batch.number} of {self.uri} exists already: another run is writing to it"
             )
         known = {_data_file(row).path: row for row in _adds(table)} if base is not None else {}
         if base is not None and set(known) != {file.path for file in base.files}:
-            raise StoreError(f"the files of {self.uri} changed meanwhile; nothing was compacted")
+            raise StoreError(
+                f"the files of {self.uri} changed in the meantime; nothing was compacted"
+            )
         fresh = [file for file in batch.files if file.path not in known]
         gone = set(known) - {file.path for file in batch.files}
         footers = self._read_footers([file.path for file in fresh])
@@ -98,8 +100,8 @@ class DeltaLake(Lake):
             )
         except CommitFailedError as error:
             raise BatchExists(
-                f"batch {batch.number} of {self.uri} was not committed: another run writes to it "
-                f"({error})"
+                f"batch {batch.number} of {self.uri} was not committed: another run is "
+                f"writing to it ({error})"
             ) from error
         before = table.version()  # of the version that was read; the commit has not changed it
         table.update_incremental()
@@ -121,8 +123,8 @@ class DeltaLake(Lake):
         unknown = _UNKNOWN_FEATURES & set(table.protocol().reader_features or ())
         if unknown:
             raise StoreError(
-                f"the Delta table {self.uri} uses {', '.join(sorted(unknown))}, "
-                "and so its files do not say what it holds"
+                f"the Delta table {self.uri} uses {', '.join(sorted(unknown))}, so its "
+                "files alone do not show its contents"
             )
         return table
 
@@ -173,8 +175,8 @@ def _manifests(table: DeltaTable, where: str) -> list[Batch]:
     missing = sorted(set(range(end, wanted + 1)) - set(numbers))
     if missing:
         raise StoreError(
-            f"the log of the Delta table {where} has no manifest of batch {missing[0]}, though "
-            f"{wanted + 1} were committed: was it cleaned up?"
+            f"the log of the Delta table {where} has no manifest of batch {missing[0]}, "
+            f"although {wanted + 1} were committed; the log may have been cleaned up"
         )
     return found
 

@@ -52,9 +52,13 @@ def _take_lock(descriptor: int, path: str, is_over: Callable[[], bool]) -> None:
         except BlockingIOError:
             holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
         if not told:
-            logger.warning("waiting for another run that writes: lock=%s holder=%s", path, holder)
+            logger.warning(
+                "waiting for another run that is writing: lock=%s holder=%s", path, holder
+            )
             told = True
         if is_over():
-            raise ClientError(f"stopped while waiting for {holder}, which writes to the same lake")
+            raise ClientError(
+                f"stopped while waiting for {holder}, which is writing to the same lake"
+            )
         # While it waits in flock itself, the process could not react to a signal.
         time.sleep(_LOOK_SECONDS)

@@ -346,10 +346,10 @@ def open_lake(uri: str, kind: str = "") -> Lake:
         ConfigError: The lake is of another kind, the kind needs a package, or the URI is a file.
     """
     if kind and kind not in FORMATS:
-        raise ConfigError(f"the format {kind!r} is none of {', '.join(FORMATS)}")
+        raise ConfigError(f"the format {kind!r} must be one of {', '.join(FORMATS)}")
     files, root = _open_file_system(uri.rstrip("/"))
     if files.get_file_info(root).type is fs.FileType.File:
-        raise ConfigError(f"{uri} is a file, and a lake is a directory")
+        raise ConfigError(f"{uri} is a file, but a lake is a directory")
     folders = {DELTA: f"{root}/_delta_log", PARQUET: f"{root}/manifest"}
     present = [
         known
@@ -392,7 +392,7 @@ def coverage_flaws(batches: list[Batch]) -> list[Flaw]:
             if each.start > end:
                 flaws.append(Flaw(f"{each.queue}: offsets {end} to {each.start} are missing"))
             elif each.start < end:
-                flaws.append(Flaw(f"{each.queue}: offsets {each.start} to {end} are there twice"))
+                flaws.append(Flaw(f"{each.queue}: offsets {each.start} to {end} exist twice"))
             ends[each.queue] = max(end, each.end)
     return flaws
 

@@ -85,7 +85,7 @@ class ParquetLake(Lake):
             self._publish(fresh, path)
         except FileExistsError:
             raise BatchExists(
-                f"batch {batch.number} of {self.uri} exists: another run writes to it"
+                f"batch {batch.number} of {self.uri} exists already: another run is writing to it"
             ) from None
         self._sync([path])
 
@@ -118,7 +118,7 @@ class ParquetLake(Lake):
             # Manifests that a compaction deletes meanwhile are not valid, but their replacement is.
             with contextlib.suppress(FileNotFoundError):
                 return names, valid_batches([self._read(name) for name in names])
-        raise StoreError(f"the manifests of {self.uri} vanish while they are read")
+        raise StoreError(f"the manifests of {self.uri} disappear while they are read")
 
     def _read_manifests(self) -> list[str]:
         selector = fs.FileSelector(f"{self._root}/{_MANIFESTS}", allow_not_found=True)

@@ -58,12 +58,12 @@ def find_layout(path: str) -> Layout:
     except OSError as error:
         raise StoreError(f"{path} cannot be read: {error.strerror}") from None
     if any(name.startswith("dledger-") for name in names):
-        raise StoreError(f"{path} is the store of a DLedger broker, which is not read here")
+        raise StoreError(f"{path} is the store of a DLedger broker, which is not supported")
     if os.path.isdir(f"{root}/commitlog"):
         return Layout(root)
     if os.path.basename(root) == "commitlog":
         return Layout(os.path.dirname(root))
-    raise StoreError(f"{path} is no store directory: it has no commitlog")
+    raise StoreError(f"{path} is not a store directory: it has no commitlog")
 
 
 def list_segments(layout: Layout, newest: int = -1) -> list[Segment]:

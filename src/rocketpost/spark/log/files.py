@@ -135,7 +135,7 @@ def handle_missing_segment(segment: Segment, on_corrupt: OnCorrupt) -> None:
     """
     starts = map(parse_file_name, os.listdir(os.path.dirname(segment.path)))
     if any(start is not None and start < segment.start for start in starts):
-        handle_damage(f"{segment.path} is missing, though older segments are there", on_corrupt)
+        handle_damage(f"{segment.path} is missing, although older segments exist", on_corrupt)
 
 
 def _choose_step(left: int) -> int:
@@ -153,7 +153,7 @@ def handle_damage(what: str, on_corrupt: OnCorrupt) -> None:
     if on_corrupt is OnCorrupt.STOP:
         raise Stopped
     if on_corrupt is OnCorrupt.FAIL:
-        raise CorruptRecord(f"{what}; onCorrupt=skip goes on behind it, onCorrupt=stop ends there")
+        raise CorruptRecord(f"{what}; onCorrupt=skip continues after it, onCorrupt=stop ends there")
 
 
 def find_sound_records(data: bytes, position: int, *, bytes_max: int = _ALL) -> tuple[Chunk, int]:

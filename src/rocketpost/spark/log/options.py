@@ -40,7 +40,9 @@ class LogOptions(RowOptions):
 
     def __post_init__(self) -> None:
         if not self.paths:
-            raise ConfigError("path is required: the root of a store, or several parted by commas")
+            raise ConfigError(
+                "path is required: the root of a store, or several separated by commas"
+            )
         self.check_rows()
         check_choice("view", self.view, "consumer", "log")
         check_choice("onCorrupt", self.on_corrupt, "fail", "stop", "skip")
@@ -54,7 +56,7 @@ class LogOptions(RowOptions):
             ("uniqKey", self.unique_key),
         ):
             if value and not value.strip(" ,"):
-                raise ConfigError(f"{key}={value!r} names nothing; leave it out to read all")
+                raise ConfigError(f"{key}={value!r} names nothing; leave it out to read everything")
         self._check_times()
 
     def _check_times(self) -> None:

@@ -311,6 +311,8 @@ def _check_sizes(
     for position in positions[~is_there].tolist():
         segment = max((s for s in segments if s.start <= position), key=lambda s: s.start)
         where = f"position {position} ({segment.path} byte {position - segment.start})"
-        handle_damage(f"a queue or the key index points at {where}: no such record", on_corrupt)
+        handle_damage(
+            f"a queue or the key index points to {where}, where there is no such record", on_corrupt
+        )
     if is_there.any():
         yield Chunk(data, starts[is_there])

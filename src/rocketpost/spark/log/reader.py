@@ -286,7 +286,7 @@ def _drop_unreadable_topics(chunk: Chunk, on_corrupt: OnCorrupt) -> Chunk:
         return chunk
     is_wrong = np.array(wrong, np.bool_)[queues.numbers]
     for position in chunk.fields.long("position")[is_wrong].tolist():
-        handle_damage(f"the topic of the record at position {position} is no text", on_corrupt)
+        handle_damage(f"the topic of the record at position {position} is not text", on_corrupt)
     return chunk.only(~is_wrong)
 
 

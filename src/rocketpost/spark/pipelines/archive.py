@@ -71,16 +71,16 @@ class ArchiveConfig:
 
     def __post_init__(self) -> None:
         if not self.lake:
-            raise ConfigError("the lake is required: where archived messages go")
+            raise ConfigError("a lake is required, to which messages are archived")
         if self.format and self.format not in FORMATS:
-            raise ConfigError(f"the format {self.format!r} is none of {', '.join(FORMATS)}")
+            raise ConfigError(f"the format {self.format!r} must be one of {', '.join(FORMATS)}")
         if self.source.properties_format != "map":
             raise ConfigError("propertiesFormat must be map for an archive")
         if self.source.body_format != "bytes" or not self.source.read_decoded:
             raise ConfigError("bodyFormat must be bytes and readDecoded true for an archive")
-        refuse_bounds(self.source, "an archive begins where its lake ends")
+        refuse_bounds(self.source, "an archive always begins where its lake ends")
         if self.hold and (problem := group_problem(self.hold)):
-            raise ConfigError(f"the group {self.hold!r} cannot hold: {problem}")
+            raise ConfigError(f"the group {self.hold!r} cannot be used to hold messages: {problem}")
 
     def open(self) -> Lake:
         """Open the lake.
@@ -214,7 +214,7 @@ def archive(
             batch = archive_once(spark, config, is_over=is_over)
         except BatchExists as error:
             # Another run made progress, so this one has less to do.
-            logger.warning("another run archives too, continuing after it: %s", error)
+            logger.warning("another run is archiving too, continuing after it: %s", error)
             continue
         if batch is None:
             break
@@ -257,7 +257,7 @@ def open_archive(lake_uri: str, topics: Sequence[str] = ()) -> tuple[Lake, Snaps
     lake = open_lake(lake_uri)
     held = lake.snapshot()
     if not held.files:
-        raise ConfigError(f"there is nothing archived in {lake_uri}")
+        raise ConfigError(f"nothing is archived in {lake_uri}")
     check_topics(topics, held.topics, where=f"lake {lake_uri}")
     return lake, held
 
@@ -305,16 +305,17 @@ def _plan_batch(config: ArchiveConfig, before: Snapshot) -> _Plan:
     for queue, bound in bounds.items():
         if bound.end < start[queue]:
             raise ClientError(
-                f"{queue} ends at offset {bound.end}, but {start[queue]} are archived: the topic "
-                "was deleted and made anew, or the broker lost messages. Archive it to a new lake"
+                f"{queue} ends at offset {bound.end}, but {start[queue]} are archived: "
+                "the topic was deleted and created again, or the broker lost messages. "
+                "Archive it to a new lake"
             )
     pieces, losses = plan.plan_ranges(start, end, bounds)
     lost = [loss.text for loss in losses]
     if lost and not config.allow_loss:
         raise ClientError(
             f"messages were deleted before they were archived: {lost[0]}"
-            + (f" (and {len(lost) - 1} queues more)" if len(lost) > 1 else "")
-            + "; --allow-loss archives the rest and notes it in the manifest"
+            + (f" (and {len(lost) - 1} more queues)" if len(lost) > 1 else "")
+            + "; --allow-loss archives the rest and records the loss in the manifest"
         )
     covered = [
         Range(queue, start[queue], at) for queue, at in sorted(end.items()) if at > start[queue]
@@ -360,9 +361,7 @@ def _count_checked(files: list[DataFile], pieces: list[Range], source: SourceOpt
     rows = sum(file.rows or 0 for file in files)
     covered = sum(piece.length for piece in pieces)
     if rows != covered and not source.is_filtered:
-        raise ClientError(
-            f"{rows} messages were read where {covered} offsets were wanted; nothing was archived"
-        )
+        raise ClientError(f"{rows} messages were read for {covered} offsets; nothing was archived")
     return rows
 
 
@@ -372,7 +371,7 @@ def discard_if_unused(lake: Lake, folder: str) -> None:
         if not any(file.path.startswith(f"{folder}/") for file in lake.snapshot().files):
             lake.discard(folder)
     except (OSError, StoreError) as error:  # they are not valid, and a later sweep deletes them
-        logger.warning("files of a failed batch are left: folder=%s reason=%s", folder, error)
+        logger.warning("files of a failed batch remain: folder=%s reason=%s", folder, error)
 
 
 def _list_starts(watermark: Offsets, bounds: dict[QueueKey, Bounds]) -> Offsets:

@@ -30,25 +30,40 @@ _OF_ARCHIVES = frozenset(
 
 @click.command()
 @pipeline_command("archive")
-@click.option("--name-server", "-n", metavar="HOST:PORT", help="Name servers, parted by ;")
-@click.option("--topic", "-t", help="Topics, parted by commas.")
-@click.option("--topic-pattern", help="A regular expression of topics instead.")
+@click.option(
+    "--name-server", "-n", metavar="HOST:PORT", help="Name servers, separated by semicolons."
+)
+@click.option("--topic", "-t", help="Topics, separated by commas.")
+@click.option("--topic-pattern", help="A regular expression for topics instead.")
 @click.option("--lake", required=True, help="A directory, or a URI that Spark and Arrow can open.")
 @click.option(
-    "--format", "kind", type=click.Choice(FORMATS), help="Of a new lake: parquet if not given."
+    "--format",
+    "kind",
+    type=click.Choice(FORMATS),
+    help="Format of a new lake; parquet if not given.",
 )
 @click.option(
     "--max-offsets",
     type=click.IntRange(1),
     default=BATCH_OFFSETS,
     show_default=True,
-    help="About how many messages a batch has.",
+    help="Approximate number of messages per batch.",
 )
-@click.option("--every", type=click.FloatRange(min=0.1), help="Go on, and look again so often (s).")
-@click.option("--continuous", is_flag=True, help="Go on, as soon as there is something new.")
-@click.option("--hold", metavar="GROUP", help="Let brokers keep what is not archived yet.")
-@click.option("--allow-loss", is_flag=True, help="Go on if messages were deleted unarchived.")
-@click.option("--verify", "is_verify", is_flag=True, help="Only check what is archived.")
+@click.option(
+    "--every",
+    type=click.FloatRange(min=0.1),
+    help="Keep running, and look for new messages at this interval (s).",
+)
+@click.option(
+    "--continuous", is_flag=True, help="Keep running, and archive new messages as they arrive."
+)
+@click.option("--hold", metavar="GROUP", help="Make brokers keep messages until they are archived.")
+@click.option(
+    "--allow-loss",
+    is_flag=True,
+    help="Continue if messages were deleted before they were archived.",
+)
+@click.option("--verify", "is_verify", is_flag=True, help="Only check the archived messages.")
 @click.option("--compact", "is_compact", is_flag=True, help="Only merge small files.")
 def archive(
     run: Run,
@@ -137,7 +152,7 @@ def _run(run: Run, config: ArchiveConfig, every: float | None, total: ArchiveRep
 
 def _check_only_one(name: str, value: object, other: str, other_value: object) -> None:
     if value and other_value:
-        raise ConfigError(f"{name} and {other} do not go together")
+        raise ConfigError(f"{name} and {other} cannot be combined")
 
 
 def _refuse_unused_options(mode: str) -> None:
@@ -154,7 +169,7 @@ def _refuse_unused_options(mode: str) -> None:
         and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE
     ]
     if needless:
-        raise ConfigError(f"{mode} takes the whole lake, and no {', '.join(needless)}")
+        raise ConfigError(f"{mode} works on the whole lake; leave out {', '.join(needless)}")
 
 
 def _summarize(run: Run, config: ArchiveConfig, total: ArchiveReport) -> None:
@@ -184,7 +199,7 @@ def _open_lake(lake: str) -> Snapshot:
     """
     held = open_lake(lake).snapshot()
     if not held.batches:
-        raise ConfigError(f"there is nothing archived in {lake}")
+        raise ConfigError(f"nothing is archived in {lake}")
     return held
 
 

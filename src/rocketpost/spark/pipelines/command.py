@@ -38,9 +38,9 @@ logger = logging.getLogger(__name__)
 
 FAILURES: Final = (RocketpostError, PySparkException, Py4JError, OSError)
 """Errors of the work. A ConnectionError is about Spark's JVM; those of brokers are our own."""
-_STOPPED: Final = "stopped before all was done"
-_GOES_ON: Final = "; start it again and it goes on from there"
-_ENDED: Final = "Spark ended before all was done: its Java process is gone"
+_STOPPED: Final = "stopped before everything was done"
+_GOES_ON: Final = "; start it again to continue from there"
+_ENDED: Final = "Spark ended before everything was done: its Java process has exited"
 _NO_ANSWER: Final = "An error occurred while calling"
 _STDOUT: Final = "-"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -230,23 +230,26 @@ html_option = click.option(
     "html_file",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
     callback=_check_writable,
-    help="Write a page here.",
+    help="Write the report as an HTML page to this file.",
 )
 
 
 _SHARED: Final = (
     click.option(
-        "--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark's; may be repeated."
+        "--conf",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="A setting of Spark, as KEY=VALUE; may be repeated.",
     ),
-    click.option("--master", default=LOCAL_MASTER, show_default=True, help="Where Spark runs."),
+    click.option("--master", default=LOCAL_MASTER, show_default=True, help="Master URL of Spark."),
     click.option(
         "--json",
         "json_file",
         type=click.Path(dir_okay=False, writable=True, allow_dash=True),
         callback=_check_writable,
-        help="Write the report here, for programs; - is standard output.",
+        help="Write the report as JSON to this file; - is standard output.",
     ),
-    click.option("--dry-run", is_flag=True, help="Only say what would be done."),
+    click.option("--dry-run", is_flag=True, help="Only show what would be done."),
     config_option,
 )
 
@@ -274,7 +277,7 @@ class _Time(click.ParamType[int]):
 
 
 since_option = click.option(
-    "--since", type=_Time(), help="Stored then or later: ms, or a UTC time."
+    "--since", type=_Time(), help="Stored at this time or later: ms, or a UTC time."
 )
 until_option = click.option("--until", type=_Time(), help="Stored before.")
 

@@ -32,22 +32,30 @@ _EXAMPLE: Final = 60
 _NO_NAME: Final = "dry-run"
 
 _name_server = click.option(
-    "--name-server", "-n", required=True, metavar="HOST:PORT", help="Name servers, parted by ;"
+    "--name-server",
+    "-n",
+    required=True,
+    metavar="HOST:PORT",
+    help="Name servers, separated by semicolons.",
 )
-_rate = click.option("--rate", type=click.IntRange(1), help="Messages a second at most, in all.")
+_rate = click.option(
+    "--rate", type=click.IntRange(1), help="Maximum number of messages per second in total."
+)
 _name = click.option(
     "--name",
-    help="What this run is called, such as monday; needed to send. "
-    "The same name and selection again continue it.",
+    help=(
+        "Name of this run, such as monday; required to send. The same name and selection "
+        "continue it."
+    ),
 )
 
 
 @click.command()
 @pipeline_command("replay")
 @_name_server
-@click.option("--topic", "-t", required=True, help="Whose messages; several parted by commas.")
-@click.option("--to", help="The topic for all copies; where they came from if not given.")
-@click.option("--lake", help="Read what was archived here; from the brokers if not given.")
+@click.option("--topic", "-t", required=True, help="Topics, separated by commas.")
+@click.option("--to", help="Topic for all copies; each message's own topic if not given.")
+@click.option("--lake", help="Read messages from this lake; from the brokers if not given.")
 @since_option
 @until_option
 @click.option("--tags", metavar="A||B", help="Only messages with one of these tags.")
@@ -115,19 +123,19 @@ def replay(
 @click.command("dead-letters")
 @pipeline_command("dead-letters")
 @_name_server
-@click.option("--group", "-g", required=True, help="Whose dead letters.")
-@click.option("--cause", help="A part of the exception that killed them, or of its text.")
-@click.option("--topic", "-t", help="Where they came from.")
+@click.option("--group", "-g", required=True, help="Consumer group of the dead letters.")
+@click.option("--cause", help="Part of the exception that caused them, or of its text.")
+@click.option("--topic", "-t", help="Topic that they came from.")
 @click.option("--key", help="One of their keys.")
 @since_option
 @until_option
 @html_option
-@click.option("--redrive", is_flag=True, help="Send them to where they came from.")
+@click.option("--redrive", is_flag=True, help="Send them to the topics that they came from.")
 @click.option("--to", help="Send them to this topic instead.")
 @click.option(
     "--max-redrives",
     type=click.IntRange(1),
-    help=f"Leave alone what was sent again so often.  [default: {REDRIVES_MAX}]",
+    help=f"Skip messages that were sent again this often.  [default: {REDRIVES_MAX}]",
 )
 @_name
 @_rate
@@ -154,7 +162,7 @@ def dead_letters(
     given = {"--to": to, "--max-redrives": max_redrives, "--name": name, "--rate": rate}
     needless = [option for option, value in given.items() if value is not None]
     if needless and not redrive:
-        raise ConfigError(f"only --redrive has a use for {', '.join(needless)}")
+        raise ConfigError(f"only --redrive takes {', '.join(needless)}")
     if redrive:
         named = _check_name(name, run.dry_run)
         config = CopyConfig(name_servers=name_server, name=named, topic=to, rate=rate)
@@ -184,7 +192,7 @@ def dead_letters(
 
 def _check_name(name: str | None, dry_run: bool) -> str:
     if not name and not dry_run:
-        raise ConfigError("--name is required: a run that is started again continues under it")
+        raise ConfigError("--name is required: a run that is started again under it continues")
     return name or _NO_NAME
 
 
@@ -230,11 +238,11 @@ def _say_letters(run: Run, report: LetterReport) -> None:
     if report.texts:
         run.say(_texts(report))
     if report.without_origin:
-        run.say(f"{report.without_origin:,} do not say where they came from")
+        run.say(f"{report.without_origin:,} do not name the topic that they came from")
     if report.worn_out:
         run.say(
             f"{report.worn_out:,} were sent again {report.redrives_max} times or more, "
-            "and are left alone"
+            "and are skipped"
         )
 
 

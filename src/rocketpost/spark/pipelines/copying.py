@@ -68,7 +68,7 @@ class CopyConfig:
         if not self.name_servers:
             raise ConfigError("the name servers are required, such as 127.0.0.1:9876")
         if not self.name or "/" in self.name:
-            raise ConfigError("the copying needs a name without /, by which it can be continued")
+            raise ConfigError("a copy needs a name without /, under which it can be continued")
         if problem := producer_id_problem(self.name):
             raise ConfigError(f"the name {self.name!r} cannot be used: {problem}")
         if len(self.name) > _NAME_MAX:

@@ -30,7 +30,7 @@ def _summary(report: LetterReport) -> str:
     if report.first_ms is not None and report.last_ms is not None:
         said.append(f"died {utc(report.first_ms)} to {utc(report.last_ms)} UTC")
     if report.without_origin:
-        said.append(f"{report.without_origin:,} do not say where they came from")
+        said.append(f"{report.without_origin:,} do not name the topic that they came from")
     if report.worn_out:
         said.append(f"{report.worn_out:,} were sent again {report.redrives_max} times or more")
     return "; ".join(said) or "nothing matches"

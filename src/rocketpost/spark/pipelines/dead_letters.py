@@ -99,7 +99,7 @@ class DeadLetters:
         if problem := group_problem(group):
             raise ConfigError(problem)
         if redrives_max < 1:
-            raise ConfigError("at most how many redrives must be at least 1")
+            raise ConfigError("the maximum number of redrives must be at least 1")
         self.group = group
         self.choice = choice or Choice()
         self.redrives_max = redrives_max
@@ -243,16 +243,14 @@ def _check_known(name_servers: str, group: str) -> None:
         try:
             known = broker_session.known_groups()
         except Fault as fault:  # for example a broker that restricts this to administrators
-            logger.debug("a broker does not tell its groups: fault=%s", fault)
+            logger.debug("a broker does not list its groups: fault=%s", fault)
             return
         except ClientError as error:  # a broker that is down may know the group
-            logger.warning("nobody knows whether there is the group: group=%s %s", group, error)
+            logger.warning("cannot check whether the group exists: group=%s %s", group, error)
             return
     if group not in known:
         users = [name for name in known if not is_system_group(name)]
-        hint = (
-            f"those that there are: {list_similar(group, users)}" if users else "there is none yet"
-        )
+        hint = f"existing groups: {list_similar(group, users)}" if users else "there is none yet"
         raise ConfigError(f"no broker knows the group {group}; {hint}")
 
 

@@ -43,7 +43,7 @@ def history(
     lake = open_lake(lake_uri)
     held = lake.snapshot()  # before the bounds: messages archived later count as live
     if not held.files:
-        raise ConfigError(f"there is nothing archived in {lake_uri}")
+        raise ConfigError(f"nothing is archived in {lake_uri}")
     mine = {queue: at for queue, at in held.watermark.items() if source.selects(queue)}
     with BrokerSession(source) as broker_session:
         bounds = broker_session.bounds(broker_session.queues(known=mine))
@@ -82,14 +82,14 @@ def _find_live_starts(held: Snapshot, bounds: dict[QueueKey, Bounds]) -> Offsets
 
 
 def _check(source: SourceOptions) -> None:
-    refuse_bounds(source, "a history has all of its topics; filter it, or give it a time")
+    refuse_bounds(source, "a history contains whole topics; filter it, or give it a time range")
     source.check_batch()
     if source.body_format != "bytes" or not source.read_decoded:
         raise ConfigError("bodyFormat and readDecoded cannot be used here: a lake has plain bodies")
     if source.properties_format == "string":
         raise ConfigError("propertiesFormat=string cannot be used here: a lake has maps")
     if source.expression_type != "TAG":
-        raise ConfigError("subExpressionType=SQL92 cannot be used here: lakes know no such filter")
+        raise ConfigError("subExpressionType=SQL92 cannot be used here: lakes do not support it")
 
 
 def _select_archived(cold: DataFrame, source: SourceOptions, held: Snapshot) -> DataFrame:
@@ -111,7 +111,9 @@ def _find_missing_queues(archived: Offsets, there: Collection[QueueKey]) -> list
     """Return archived queues that no broker shows; their newer messages are unknown."""
     return [
         DataLoss(
-            queue, f"{queue} is archived up to offset {at} and not there any more to tell of more"
+            queue,
+            f"{queue} is archived up to offset {at}; it no longer exists, so later "
+            "messages are unknown",
         )
         for queue, at in sorted(archived.items())
         if queue not in there
@@ -135,10 +137,10 @@ def _drop_later_losses(
 
 def _log_losses(losses: list[DataLoss], source: SourceOptions) -> None:
     if losses and source.fail_on_data_loss:
-        more = f" (and {len(losses) - 1} queues more)" if len(losses) > 1 else ""
+        more = f" (and {len(losses) - 1} more queues)" if len(losses) > 1 else ""
         raise ClientError(
-            f"messages are neither archived nor live: {losses[0].text}{more}. "
-            "Set failOnDataLoss=false to go on without them"
+            f"messages are neither archived nor live: {losses[0].text}{more}. Set "
+            "failOnDataLoss=false to continue without them"
         )
     for loss in losses:
         logger.warning("messages are neither archived nor live: %s", loss.text)

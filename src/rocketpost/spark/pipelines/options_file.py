@@ -47,7 +47,7 @@ def _from_file(context: click.Context, option: click.Parameter, path: Path | Non
     except yaml.YAMLError as error:
         raise click.UsageError(f"{path} cannot be read: {_problem(error)}") from None
     if not isinstance(values, dict):
-        raise click.UsageError(f"{path} must hold options, such as topic: Orders")
+        raise click.UsageError(f"{path} must contain options, such as topic: Orders")
     known = {
         name.removeprefix("--"): each
         for each in context.command.params
@@ -59,7 +59,7 @@ def _from_file(context: click.Context, option: click.Parameter, path: Path | Non
     for name, value in values.items():
         if name not in known:
             near = difflib.get_close_matches(str(name), known, 1)
-            hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(known)}"
+            hint = f"; did you mean {near[0]}?" if near else f"; the options are {', '.join(known)}"
             raise click.UsageError(f"{path}: there is no option {name!r}{hint}")
         if value is not None:
             defaults[str(known[name].name)] = _as_given(path, known[name], value)
@@ -70,7 +70,7 @@ def _from_file(context: click.Context, option: click.Parameter, path: Path | Non
 def _problem(error: yaml.YAMLError) -> str:
     """Return a description of the problem without the text, which may be a secret."""
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
-        return "it is no YAML"
+        return "it is not YAML"
     return f"line {error.problem_mark.line + 1}: {error.problem}"
 
 

@@ -120,7 +120,8 @@ def _check_return(topics: Sequence[str]) -> None:
     for topic in topics:
         if is_retry_or_dlq(topic) or is_system_topic(topic):
             raise ConfigError(
-                f"messages of {topic} cannot be sent to where they are; name a topic for them"
+                f"messages of {topic} cannot be copied to the same topic; name another "
+                "topic for them"
             )
 
 

@@ -63,16 +63,18 @@ class Selection:
 
     def __post_init__(self) -> None:
         if not self.topics:
-            raise ConfigError("a topic is required: whose messages to take")
+            raise ConfigError("a topic is required, whose messages are selected")
         if not self.lake and not self.name_servers:
-            raise ConfigError("a lake or name servers are required: where the messages are")
+            raise ConfigError("a lake or name servers are required, from which messages are read")
         if self.start_ms is not None and self.end_ms is not None and self.start_ms >= self.end_ms:
             raise ConfigError("the time range is empty: its end is not after its beginning")
         for queue, span in (self.offsets or {}).items():
             if queue.topic not in self.topics:
                 raise ConfigError(f"the offsets name {queue}, but that topic is not selected")
             if not 0 <= span.start < span.end:
-                raise ConfigError(f"the offsets {span.start} to {span.end} of {queue} are none")
+                raise ConfigError(
+                    f"the offsets {span.start} to {span.end} of {queue} are an empty range"
+                )
 
     @property
     def words(self) -> str:
@@ -158,8 +160,8 @@ def parse_offsets(text: str) -> dict[QueueKey, OffsetSpan]:
                     found[QueueKey(topic, broker, int(queue_id))] = OffsetSpan(start, end)
     except (AttributeError, TypeError, ValueError):
         raise ConfigError(
-            'offsets must look like {"Orders": {"broker-a": {"0": [100, 200]}}}, where 100 is '
-            f"taken and 200 is not, not {text}"
+            'offsets must look like {"Orders": {"broker-a": {"0": [100, 200]}}}, where '
+            f"100 is included and 200 is not; got {text}"
         ) from None
     return found
 
@@ -176,8 +178,9 @@ def _narrow_ranges(
             raise ConfigError(f"the offsets name a queue that does not exist: {queue}")
         if span.start < bounds[queue].first:
             raise ClientError(
-                f"messages are gone: offset {span.start} of {queue} was wanted, and "
-                f"{bounds[queue].first} is the first that is left. Begin there, or take a lake"
+                f"messages were deleted: offset {span.start} of {queue} was requested, "
+                f"but {bounds[queue].first} is the first that is left. Begin there, or "
+                "read from a lake"
             )
     low = {queue: max(at, offsets[queue].start) for queue, at in start.items() if queue in offsets}
     high = {queue: min(at, offsets[queue].end) for queue, at in end.items() if queue in offsets}
@@ -199,8 +202,8 @@ def check_lake(selection: Selection) -> None:
             raise ConfigError(f"the offsets name a queue that was not archived: {queue}")
         if span.start < held[queue].start:
             raise ClientError(
-                f"offset {span.start} of {queue} was wanted, and {held[queue].start} is the first "
-                f"that was archived in {selection.lake}"
+                f"offset {span.start} of {queue} was requested, but {held[queue].start} "
+                f"is the first that was archived in {selection.lake}"
             )
 
 

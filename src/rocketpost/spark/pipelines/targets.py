@@ -138,5 +138,5 @@ class Targets(ClientGroup):
             return sum(await asyncio.gather(*asked))
         except RequestCodeNotSupported:
             raise ClientError(
-                "copies are stored once by brokers of Rocketpost only; these are others"
+                "only brokers of Rocketpost can store each copy once; these are not"
             ) from None

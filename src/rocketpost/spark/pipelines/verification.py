@@ -47,9 +47,9 @@ def verify(
         queue = QueueKey(row.topic, row.brokerName, row.queueId)
         covered = ranges.get(queue, Range(queue, 0, 0))
         if row.rows != row.offsets:
-            flaws.append(Flaw(f"{queue}: {row.rows - row.offsets} messages are there twice"))
+            flaws.append(Flaw(f"{queue}: {row.rows - row.offsets} messages exist twice"))
         if row.first < covered.start or row.last >= covered.end:
-            flaws.append(Flaw(f"{queue}: more offsets than its manifests cover"))
+            flaws.append(Flaw(f"{queue}: it has more offsets than its manifests cover"))
     found = sum(row.rows for row in counted)
     if found != snapshot.rows:
         flaws.append(Flaw(f"the manifests count {snapshot.rows} messages, the files have {found}"))

@@ -98,7 +98,9 @@ def select_columns(wanted: list[tuple[str, str]]) -> tuple[Column, ...]:
         column = _BY_LOWER.get(name.lower())
         if column is None:
             near = difflib.get_close_matches(name, _BY_NAME, 1)
-            hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(_BY_NAME)}"
+            hint = (
+                f"; did you mean {near[0]}?" if near else f"; the columns are {', '.join(_BY_NAME)}"
+            )
             raise ConfigError(f"there is no column {name!r}{hint}")
         if column.name == "properties" and kind == "string":
             column = _TEXT_PROPERTIES

@@ -72,7 +72,7 @@ def _read(checkpoint: str) -> frozenset[str]:
         with files.open_input_stream(root) as stream:
             return frozenset(json.loads(stream.read()))
     except pa.ArrowInvalid:
-        logger.warning("brokers are not noted: Arrow cannot open %s", path)
+        logger.warning("brokers are not recorded: Arrow cannot open %s", path)
         return frozenset()
     except (OSError, ValueError, TypeError) as error:
         raise StoreError(f"{path} cannot be read: {error}") from error

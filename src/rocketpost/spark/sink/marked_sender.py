@@ -197,9 +197,9 @@ class MarkedSender:
             hidden -= set(marks)
             if marks and hidden:
                 raise ConfigError(
-                    f"{min(hidden)} can be written to but not read, and so nobody can tell what "
-                    "an earlier attempt stored there; let the topic have as many read queues as "
-                    "write queues"
+                    f"{min(hidden)} can be written to but not read, so it cannot be "
+                    "checked what an earlier attempt stored there; give the topic as many "
+                    "read queues as write queues"
                 )
         is_bounded = self._options.scan_since is not None
         self._found |= self._marks.find_ids(

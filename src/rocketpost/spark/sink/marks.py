@@ -245,8 +245,9 @@ def plan_search(marks: MarksByQueue, batch_id: int, *, is_bounded: bool = False)
     if unmarked > UNMARKED_MAX and not is_bounded:
         topic = next(iter(marks)).topic
         raise ConfigError(
-            f"this sink has no mark in {topic}, which has {unmarked} messages: each task would "
-            "look through all of them for what an earlier run stored. Say since when the sink "
-            "may have sent something, such as scanSince=1795000000000 (ms; 1 means all)"
+            f"this sink has no mark in {topic}, which has {unmarked} messages: each task "
+            "would search all of them for rows that an earlier run stored. Set the time "
+            "from which on the sink may have sent rows, such as scanSince=1795000000000 "
+            "(ms; 1 means all)"
         )
     return ranges

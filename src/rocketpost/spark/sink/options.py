@@ -88,11 +88,15 @@ class SinkOptions(BodyOptions):
             if value < 1:
                 raise ConfigError(f"{key}={value} is too small")
         if self.epoch is not None and self.epoch < 0:
-            raise ConfigError(f"epoch={self.epoch} is no number of a batch")
+            raise ConfigError(f"epoch={self.epoch} is not the number of a batch")
         if self.scan_since is not None and not self.is_marked:
-            raise ConfigError("scanSince needs delivery=effectivelyOnce: nothing else searches")
+            raise ConfigError(
+                "scanSince needs delivery=effectivelyOnce: no other delivery searches for rows"
+            )
         if self.on_forgotten != "error" and not self.is_exactly_once:
-            raise ConfigError("onForgotten needs delivery=exactlyOnce: nothing else is remembered")
+            raise ConfigError(
+                "onForgotten needs delivery=exactlyOnce: brokers remember no other rows"
+            )
 
     @property
     def is_exactly_once(self) -> bool:
@@ -127,9 +131,9 @@ class SinkOptions(BodyOptions):
         """
         if not self.is_named:
             raise ConfigError(
-                f"delivery={self.delivery} needs sinkId, or checkpointLocation given by .option()"
-                f"{'' if self.is_marked else ', or the columns producerId and sequence'}: "
-                "by these a second run is known"
+                f"delivery={self.delivery} needs sinkId, or checkpointLocation given by "
+                f".option(){'' if self.is_marked else ', or the columns producerId and sequence'}: "
+                "they identify a repeated run"
             )
 
 
@@ -150,7 +154,7 @@ def check_columns(columns: list[tuple[str, str]], options: SinkOptions) -> None:
         wanted = COLUMNS.get(known.get(name.lower(), ""))
         if wanted is None:
             raise ConfigError(
-                f"the sink has no use for the column {name}; it takes {', '.join(COLUMNS)}"
+                f"the sink cannot use the column {name}; its columns are {', '.join(COLUMNS)}"
             )
         if options.body_format == "string" and name.lower() == "body":
             wanted = ("string",)
@@ -162,13 +166,13 @@ def check_columns(columns: list[tuple[str, str]], options: SinkOptions) -> None:
     if "topic" not in names and not options.topic:
         raise ConfigError("a topic is required, as an option or as a column")
     if ("brokername" in names) != ("queueid" in names):
-        raise ConfigError("brokerName and queueId name a queue together")
+        raise ConfigError("brokerName and queueId must be given together: they name a queue")
     if ("producerid" in names) != ("sequence" in names):
-        raise ConfigError("producerId and sequence number a message together")
+        raise ConfigError("producerId and sequence must be given together: they number a message")
     if "sequence" in names and not (options.is_exactly_once or options.is_marked):
         raise ConfigError("producerId and sequence need delivery=exactlyOnce or effectivelyOnce")
     if options.is_marked and (delays := names & {"delaylevel", "delivertimems"}):
         raise ConfigError(
-            f"delivery=effectivelyOnce cannot look for rows that wait for their time; leave "
-            f"{known[min(delays)]} out, or use another delivery"
+            "delivery=effectivelyOnce cannot find rows that are still waiting to be due; "
+            f"leave out {known[min(delays)]}, or use another delivery"
         )

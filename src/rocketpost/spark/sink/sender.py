@@ -189,8 +189,9 @@ class Sender:
         if missing := self._brokers - await producer.asked_brokers(topic):
             hint = f"remove it from {self._options.checkpoint}/{FILE}"
             raise TemporarilyMissing(
-                f"the broker {min(missing)} is away, and may hold what this sink has sent; "
-                f"if it is gone for good, {hint if self._options.checkpoint else 'start again'}"
+                f"the broker {min(missing)} is unavailable, and may hold rows that this "
+                "sink has sent; if it will not return, "
+                f"{hint if self._options.checkpoint else 'start again'}"
             )
 
     async def _send_together(self, producer: Producer, some: list[OutgoingMessage]) -> None:
@@ -208,7 +209,7 @@ class Sender:
             except RouteNotFound as error:
                 if self._batch_id or await self._has_brokers():
                     raise
-                raise TemporarilyMissing(f"{error}; no broker is there at all") from error
+                raise TemporarilyMissing(f"{error}; no broker is available") from error
 
         return await retry_during_outage(
             ask,

@@ -83,13 +83,13 @@ def report_losses(losses: list[DataLoss], *, fail: bool) -> None:
         ClientError: There is a loss, and ``fail`` is set.
     """
     if losses and fail:
-        more = f" (and {len(losses) - 1} queues more)" if len(losses) > 1 else ""
+        more = f" (and {len(losses) - 1} more queues)" if len(losses) > 1 else ""
         raise ClientError(
-            f"messages are gone: {losses[0].text}{more}. "
-            "Set failOnDataLoss=false to go on without them"
+            f"messages are lost: {losses[0].text}{more}. Set failOnDataLoss=false to "
+            "continue without them"
         )
     for loss in losses:
-        logger.warning("messages are gone: %s", loss.text)
+        logger.warning("messages are lost: %s", loss.text)
 
 
 def _resolve_option(key: str, how: str, bounds: Mapping[QueueKey, Bounds]) -> Offsets:
@@ -130,11 +130,11 @@ def _check_names(key: str, given: Collection[QueueKey], existing: Collection[Que
     """Check that an option names all existing queues and no others."""
     if unknown := set(given) - set(existing):
         raise ConfigError(
-            f"{key} names what does not exist: {describe_queues(unknown)}; "
-            f"there are {describe_queues(existing)}"
+            f"{key} names queues that do not exist: {describe_queues(unknown)}; existing "
+            f"are {describe_queues(existing)}"
         )
     if missing := set(existing) - set(given):
         raise ConfigError(
-            f"{key} says nothing of {describe_queues(missing)}; "
-            "name every queue, or read only some by the option assign"
+            f"{key} does not name {describe_queues(missing)}; name every queue, or select "
+            "some with the option assign"
         )

@@ -76,7 +76,7 @@ def describe_queues(queues: Iterable[QueueKey]) -> str:
     ]
     more = len(texts) - _BROKERS_NAMED_MAX
     return ", ".join(texts[:_BROKERS_NAMED_MAX]) + (
-        f" and more on {more} brokers" if more > 0 else ""
+        f" and others on {more} brokers" if more > 0 else ""
     )
 
 
@@ -151,7 +151,7 @@ def checkpoint_offsets(value: Json) -> Offsets:
         ConfigError: Another source or a later version wrote it.
     """
     if value.get("v") != VERSION:
-        raise ConfigError(f"the checkpoint's offset {value!r} is not of this source")
+        raise ConfigError(f"the checkpoint's offset {value!r} was not written by this source")
     return flatten_offsets(value.get("queues"), what="the checkpoint's offset")
 
 
@@ -198,14 +198,17 @@ def plan_ranges(
         if first == until:
             continue
         if bound is None:
-            losses.append(DataLoss(queue, f"{queue} is gone, offsets {first} to {until} with it"))
+            losses.append(
+                DataLoss(queue, f"{queue} no longer exists, nor do its offsets {first} to {until}")
+            )
             continue
         if bound.end < max(first, until):
             losses.append(
                 DataLoss(
                     queue,
-                    f"{queue} ends at offset {bound.end}, but {max(first, until)} was there: the "
-                    f"topic was deleted and made anew, or the broker lost messages",
+                    f"{queue} ends at offset {bound.end}, but offset {max(first, until)} "
+                    "existed: the topic was deleted and created again, or the broker lost "
+                    "messages",
                 )
             )
             first, until = (bound.first if first > until else min(first, bound.end)), bound.end

@@ -283,7 +283,7 @@ class StreamReader(_RangeReader, DataSourceStreamReader, SupportsTriggerAvailabl
             [
                 plan.DataLoss(
                     queue,
-                    f"{queue} was there and is gone, with what it has after offset "
+                    f"{queue} no longer exists, nor do its messages after offset "
                     f"{self._begun[queue]}",
                 )
                 for queue in sorted(gone - self._given_up)

@@ -106,7 +106,7 @@ def test_some_fields_can_be_asked_for() -> None:
 @pytest.mark.parametrize(
     ("field", "said"),
     [
-        (nullable_field("idd", LongType()), "body has no field 'idd'; there are id, note"),
+        (nullable_field("idd", LongType()), "body has no field 'idd'; its fields are id, note"),
         (nullable_field("id", StringType()), "body.id is bigint, not string"),
         (nullable_field("items", ArrayType(DoubleType())), "the elements of body.items is struct"),
     ],
@@ -139,13 +139,13 @@ def record(of: object) -> str:
     ("schema", "said"),
     [
         ("", "needs bodySchema"),
-        ("{", "is no JSON"),
+        ("{", "is not JSON"),
         ('"int"', "must be an Avro record"),
-        ('{"type": "recort"}', "is no Avro schema"),
-        (record("Nothing"), "is no Avro schema"),
-        (record(["null", "R"]), "body.f holds itself"),
+        ('{"type": "recort"}', "is not an Avro schema"),
+        (record("Nothing"), "is not an Avro schema"),
+        (record(["null", "R"]), "body.f contains itself"),
         (record(["string", "int"]), "body.f is a union of 2 types"),
-        (record("null"), "body.f is null, which is no type of Spark"),
+        (record("null"), "body.f is null, which has no equivalent type in Spark"),
         (record({"type": "array", "items": "null"}), "the items of body.f is null"),
         (record({"type": "record", "name": "E", "fields": []}), "a record without fields"),
         (

@@ -116,10 +116,10 @@ def test_the_schema_in_sparks_words() -> None:
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        (StringType(), "a body of JSON is a struct, not string"),
-        (one(DayTimeIntervalType()), "body.a: JSON has no interval day to second"),
-        (one(MapType(IntegerType(), StringType())), r"JSON has no map<int,string>"),
-        (StructType([StructField("a", StringType(), nullable=False)]), "leave NOT NULL out"),
+        (StringType(), "a JSON body must be a struct, not string"),
+        (one(DayTimeIntervalType()), "body.a: JSON cannot hold the type interval day to second"),
+        (one(MapType(IntegerType(), StringType())), r"JSON cannot hold the type map<int,string>"),
+        (StructType([StructField("a", StringType(), nullable=False)]), "remove NOT NULL"),
         (one(ArrayType(StringType(), containsNull=False)), "the elements of body.a may be null"),
     ],
 )
@@ -130,13 +130,13 @@ def test_types_that_json_has_not(kind: DataType, said: str) -> None:
 
 def test_a_schema_is_needed_and_must_be_one() -> None:
     for text, said in (
-        ("a wat", "at character 3: wat is no type"),
-        ("a int NOT NULL", "leave NOT NULL out"),
-        ("a map<int,string>", "JSON has no map<int,string>"),
+        ("a wat", "at character 3: wat is not a type"),
+        ("a int NOT NULL", "remove NOT NULL"),
+        ("a map<int,string>", "JSON cannot hold the type map<int,string>"),
     ):
         with pytest.raises(ConfigError, match=said):
             JsonCodec(text)
     with pytest.raises(ConfigError, match="needs bodySchema"):
         JsonCodec("").words()
-    with pytest.raises(ConfigError, match="no schema of Spark"):
+    with pytest.raises(ConfigError, match="not a Spark schema"):
         JsonCodec("{}")

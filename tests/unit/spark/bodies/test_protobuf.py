@@ -190,9 +190,9 @@ def test_schemas_that_are_not_understood() -> None:
     for descriptors, message, said in (
         (b"", "shop.Order", "needs bodySchemaFile"),
         (SET, "", "needs bodySchemaFile"),
-        (b"\xff\xff", "shop.Order", "no descriptor set"),
+        (b"\xff\xff", "shop.Order", "not a descriptor set"),
         (SET, "shop.Orders", "has no message shop.Orders"),
-        (SET, "shop.Tree", "body.child holds itself"),
+        (SET, "shop.Tree", "body.child contains itself"),
         (SET, "shop.Empty", "which has no fields"),
         (alone, "shop.Order", "--include_imports"),
     ):

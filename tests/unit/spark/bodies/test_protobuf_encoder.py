@@ -39,13 +39,16 @@ def encode(of: StructType, *rows: Any, by: ProtobufCodec | None = None) -> list[
     ("fields", "said"),
     [
         ([("nam", StringType())], "shop.Order has no field for the column nam; it has id, count"),
-        ([("small", LongType())], "the column small is bigint, and its schema wants int"),
-        ([("at", StringType())], "the column at is string, and its schema wants timestamp"),
-        ([("tags", StringType())], "the column tags is string, and its schema wants array<string>"),
-        ([("item", StringType())], "the column item is string, and its schema wants struct<"),
+        ([("small", LongType())], "the column small is bigint, but its schema requires int"),
+        ([("at", StringType())], "the column at is string, but its schema requires timestamp"),
+        (
+            [("tags", StringType())],
+            "the column tags is string, but its schema requires array<string>",
+        ),
+        ([("item", StringType())], "the column item is string, but its schema requires struct<"),
         ([("item", frame(("x", StringType())))], "shop.Item has no field for the column item.x"),
-        ([("name", ArrayType(StringType()))], "the column name is array<string>, and its"),
-        ([("stock", ArrayType(StringType()))], "the column stock is array<string>, and its"),
+        ([("name", ArrayType(StringType()))], "the column name is array<string>, but its"),
+        ([("stock", ArrayType(StringType()))], "the column stock is array<string>, but its"),
     ],
 )
 def test_columns_that_do_not_fit_are_named(fields: Any, said: str) -> None:
@@ -75,7 +78,7 @@ def test_values_that_cannot_be_written_are_named(fields: Any, row: Any, said: st
 def test_a_time_outside_of_protobufs_years_is_refused() -> None:
     of = frame(("at", TimestampType()))
     late = pa.array([{"at": 2**60}], pa.struct([("at", pa.int64())])).cast(arrow_type(of))
-    with pytest.raises(ValueError, match="at lies outside the years 1 to 9999"):
+    with pytest.raises(ValueError, match="at is outside the years 1 to 9999"):
         codec().encoder(of, "")(late)
     first = datetime.datetime(1, 1, 1, tzinfo=datetime.UTC)
     assert encode(of, {"at": first}, {"at": None})[1] == b""
@@ -98,7 +101,7 @@ def test_only_one_of_a_choice_can_be_set() -> None:
     of = frame(("a", IntegerType()), ("b", IntegerType()))
     by = chosen("proto3")
     assert encode(of, {"a": 1}, {"b": 2}, by=by) == [b"\x08\x01", b"\x10\x02"]
-    with pytest.raises(ValueError, match="a and b are set, and only one of them can be"):
+    with pytest.raises(ValueError, match="a and b are set, but only one of them can be"):
         encode(of, {"a": 1, "b": 2}, by=by)
 
 

@@ -37,7 +37,9 @@ def test_bodies_are_structs_beside_the_other_columns() -> None:
 
 
 def test_a_body_that_is_not_of_its_schema_is_named() -> None:
-    with pytest.raises(ClientError, match="offset 1 of queue 3 of T is not of its schema") as told:
+    with pytest.raises(
+        ClientError, match="offset 1 of queue 3 of T does not match its schema"
+    ) as told:
         show(options(), KIND, [GOOD, BAD])
     assert "bodyErrors=null" in str(told.value)
 
@@ -73,7 +75,7 @@ def test_no_body_is_decoded_that_nobody_asked_for() -> None:
 
 def test_bytes_that_are_no_body_need_a_body_beside_them() -> None:
     schema = StructType([nullable_field("corruptBody", BinaryType())])
-    with pytest.raises(ConfigError, match="name both"):
+    with pytest.raises(ConfigError, match="select both"):
         Shape(schema, options(body_errors="keep"))
 
 
@@ -99,16 +101,16 @@ def test_the_whole_schema(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"body_format": "xml"}, "bodyFormat='xml' is none of"),
-        ({"body_errors": "skip"}, "bodyErrors='skip' is none of fail, null, keep"),
+        ({"body_format": "xml"}, "bodyFormat='xml' must be one of"),
+        ({"body_errors": "skip"}, "bodyErrors='skip' must be one of fail, null, keep"),
         ({"body_schema": "n int", "body_schema_file": "x"}, "only one of"),
-        ({"body_format": "string", "body_schema": "n int"}, "no use for a schema"),
+        ({"body_format": "string", "body_schema": "n int"}, "does not take a schema"),
         ({"body_format": "protobuf", "body_schema": "x"}, "takes its schema from bodySchemaFile"),
         ({"body_message": "M"}, "bodyMessage is for"),
-        ({"body_format": "bytes", "body_errors": "null"}, "bytes are never wrong"),
+        ({"body_format": "bytes", "body_errors": "null"}, "plain bytes are always valid"),
         ({"read_decoded": False}, "needs readDecoded=true"),
-        ({"filter_pushdown": "true"}, "filterPushdown=once says"),
-        ({"filter_pushdown": "yes"}, "none of false, once"),
+        ({"filter_pushdown": "true"}, "With filterPushdown=once"),
+        ({"filter_pushdown": "yes"}, "one of false, once"),
     ],
 )
 def test_options_that_make_no_sense(more: dict[str, Any], said: str) -> None:
@@ -121,7 +123,7 @@ def test_a_schema_file_must_be_there_and_be_text(tmp_path: Path) -> None:
         ddl(options(body_schema_file=str(tmp_path / "none")))
     file = tmp_path / "binary"
     file.write_bytes(BAD)
-    with pytest.raises(ConfigError, match="is no text"):
+    with pytest.raises(ConfigError, match="is not a text file"):
         ddl(options(body_schema_file=str(file)))
 
 

@@ -196,11 +196,14 @@ def test_a_body_that_is_null_stays_null() -> None:
     ("schema", "said"),
     [
         (frame(("body", StringType())), "the column body is string; with bodyFormat it must be"),
-        (frame(("body", frame(("n", LongType()))), ("m", LongType())), "for the column m beside"),
+        (frame(("body", frame(("n", LongType()))), ("m", LongType())), "the column m beside"),
         (frame(("topic", StringType())), "the body needs a column"),
-        (frame(("a", MapType(LongType(), LongType()))), r"a: JSON has no map<bigint,bigint>"),
+        (
+            frame(("a", MapType(LongType(), LongType()))),
+            r"a: JSON cannot hold the type map<bigint,bigint>",
+        ),
         (frame(("a", LongType()), ("a", LongType())), "there are two columns a"),
-        (frame(('a"b', LongType())), "has a quote, a backslash or a control"),
+        (frame(('a"b', LongType())), "contains a quote, a backslash or a control"),
     ],
 )
 def test_columns_that_are_no_body_are_named(schema: StructType, said: str) -> None:
@@ -228,8 +231,8 @@ def avro(*fields: tuple[str, DataType]) -> SinkBodies:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ([("n", LongType())], "the column n is bigint, and its schema wants int; cast it"),
-        ([("note", StringType())], "there is no column n, which bodySchema asks for"),
+        ([("n", LongType())], "the column n is bigint, but its schema requires int; cast it"),
+        ([("note", StringType())], "there is no column n, which bodySchema requires"),
         ([("n", IntegerType()), ("m", LongType())], "has no field for the column m; it has n,"),
     ],
 )
@@ -260,5 +263,5 @@ def test_the_row_and_the_value_that_cannot_be_written_are_named() -> None:
     with pytest.raises(MessageRefused, match=said):
         avro(("n", IntegerType())).pack(batch, 10)
     packing = SinkBodies(frame(("x", DoubleType())), sink(body_format="json"))
-    with pytest.raises(MessageRefused, match=r"row 1 of the task .* json: x is infinite or no"):
+    with pytest.raises(MessageRefused, match=r"row 1 of the task .* json: x is infinite or NaN"):
         packing.pack(pa.RecordBatch.from_pydict({"x": [1.0, float("nan"), 2.0]}), 0)

@@ -120,7 +120,7 @@ def test_a_compaction_of_files_that_changed_is_refused(lake: DeltaLake) -> None:
     before = lake.snapshot()
     DeltaTable(lake.uri).optimize.compact()
     files = write(lake, 2, Range(A, 0, 5))
-    with pytest.raises(StoreError, match="changed meanwhile"):
+    with pytest.raises(StoreError, match="changed in the meantime"):
         lake.commit(batch(2, files, Range(A, 0, 5), replaces=(0, 1)), base=before)
     assert len(offsets(lake)) == 5
 

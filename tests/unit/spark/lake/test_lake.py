@@ -47,7 +47,7 @@ def test_a_new_lake_is_empty(lake: Lake) -> None:
 @pytest.mark.parametrize("kind", FORMATS)
 def test_a_file_is_no_lake(tmp_path: Path, kind: str) -> None:
     (tmp_path / "lake").write_text("notes")
-    with pytest.raises(ConfigError, match="lake is a file, and a lake is a directory"):
+    with pytest.raises(ConfigError, match="lake is a file, but a lake is a directory"):
         open_lake(str(tmp_path / "lake"), kind)
 
 
@@ -174,7 +174,7 @@ def test_holes_overlaps_and_missing_files_are_flaws(lake: Lake) -> None:
     Path(lake.uri, made.files[0].path).unlink()
     assert [flaw.text for flaw in lake.find_flaws()] == [
         "queue 0 of T on a: offsets 3 to 4 are missing",
-        "queue 0 of T on a: offsets 7 to 9 are there twice",
+        "queue 0 of T on a: offsets 7 to 9 exist twice",
         f"{made.files[0].path} is missing or has another size",
     ]
 
@@ -203,7 +203,7 @@ def test_a_lake_has_one_format(tmp_path: Path) -> None:
         assert open_lake(uri).kind == kind
         with pytest.raises(ConfigError, match=f"of the format {kind}, not {other}"):
             open_lake(uri, other)
-    with pytest.raises(ConfigError, match="'orc' is none of parquet, delta"):
+    with pytest.raises(ConfigError, match="'orc' must be one of parquet, delta"):
         open_lake(str(tmp_path), "orc")
 
 

@@ -195,7 +195,7 @@ def test_a_store_without_records(tmp_path: Path) -> None:
 
 
 def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="no store directory: it has no commitlog"):
+    with pytest.raises(StoreError, match="not a store directory: it has no commitlog"):
         find_layout(str(tmp_path))
     with pytest.raises(StoreError, match="cannot be read: No such file"):
         find_layout(str(tmp_path / "none"))

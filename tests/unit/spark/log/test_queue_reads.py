@@ -104,7 +104,7 @@ def test_an_entry_that_points_elsewhere_is_damage(tmp_path: Path, stored: list[R
     wrong = Places(
         np.array([stored[0].position + 1], np.int64), np.array([100]), np.array([0], np.int64)
     )
-    with pytest.raises(CorruptRecord, match="points at position 1 "):
+    with pytest.raises(CorruptRecord, match="points to position 1 "):
         list(read_places(wrong, every, OnCorrupt.FAIL))
     assert list(read_places(wrong, every, OnCorrupt.SKIP)) == []
 

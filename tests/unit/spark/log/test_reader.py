@@ -186,7 +186,7 @@ def test_a_topic_that_is_no_text_is_damage(store: Path) -> None:
     data = bytearray(path.read_bytes())
     data[first["storeSize"] - len("TAGS.even.") - 3] = 0xFF
     path.write_bytes(data)
-    with pytest.raises(CorruptRecord, match="topic of the record at position 0 is no text"):
+    with pytest.raises(CorruptRecord, match="topic of the record at position 0 is not text"):
         bodies(store)
     assert len(bodies(store, onCorrupt="skip")) == 79
     assert bodies(store, onCorrupt="stop") == []

@@ -16,7 +16,7 @@ from rocketpost.errors import ClientError, ConfigError
 from rocketpost.spark.pipelines.command import Run, pipeline_command, since_option
 from rocketpost.spark.pipelines.commands import pipeline
 
-GONE = "Spark ended before all was done: its Java process is gone"
+GONE = "Spark ended before everything was done: its Java process has exited"
 ERRORS = {
     "usage": ConfigError("the lake is required"),
     "client": ClientError("offset 5 was deleted"),
@@ -120,9 +120,9 @@ def test_options_that_make_no_sense_exit_with_2_and_are_named(words: list[str], 
 
 def test_only_what_goes_on_says_so_when_it_is_stopped() -> None:
     run = Run("work")
-    assert run.stopped == "stopped before all was done"
+    assert run.stopped == "stopped before everything was done"
     run.can_go_on = True
-    assert run.stopped.endswith("; start it again and it goes on from there")
+    assert run.stopped.endswith("; start it again to continue from there")
 
 
 def test_every_pipeline_has_the_options_of_all() -> None:
@@ -135,8 +135,8 @@ def test_every_pipeline_has_the_options_of_all() -> None:
     ("words", "said"),
     [
         (["audit", "-t", "T", "--html", "no/such/x.html"], "there is no directory no/such"),
-        (["dead-letters", "-g", "g", "--to", "T", "--rate", "5"], "use for --to, --rate"),
-        (["dead-letters", "-g", "g", "--max-redrives", "2"], "only --redrive has a use for"),
+        (["dead-letters", "-g", "g", "--to", "T", "--rate", "5"], "takes --to, --rate"),
+        (["dead-letters", "-g", "g", "--max-redrives", "2"], "only --redrive takes"),
         (["archive", "--lake", "l"], "exactly one of --topic (-t) and --topic-pattern"),
     ],
 )
@@ -153,10 +153,10 @@ def test_what_cannot_act_is_refused_before_any_work(words: list[str], said: str)
         (["audit", "--produced", "no.csv", "--dry-run"], "--produced no.csv cannot be read"),
         (["audit", "--produced", "file:/no/such"], "--produced /no/such cannot be read"),
         (["audit", "--store", "here,gone"], "--store gone cannot be read: No such file"),
-        (["audit", "--lake", "here"], "there is nothing archived in here"),
-        (["audit", "--lake", "here", "--dry-run"], "there is nothing archived in here"),
-        (["replay", "--name", "n", "--lake", "gone"], "there is nothing archived in gone"),
-        (["archive", "--lake", "file"], "file is a file, and a lake is a directory"),
+        (["audit", "--lake", "here"], "nothing is archived in here"),
+        (["audit", "--lake", "here", "--dry-run"], "nothing is archived in here"),
+        (["replay", "--name", "n", "--lake", "gone"], "nothing is archived in gone"),
+        (["archive", "--lake", "file"], "file is a file, but a lake is a directory"),
     ],
 )
 def test_what_is_not_there_is_refused_before_spark_starts(
@@ -186,8 +186,8 @@ def test_options_of_an_archive_mean_nothing_to_a_check_of_it(tmp_path: Path) -> 
     result = CliRunner().invoke(pipeline, [*lake, "--verify", "-t", "T", "--max-offsets", "5"])
     assert result.exit_code == 2
     said = " ".join(result.output.split())
-    assert "--verify takes the whole lake, and no --topic, --max-offsets" in said
+    assert "--verify works on the whole lake; leave out --topic, --max-offsets" in said
     file = tmp_path / "archive.yaml"  # which may serve both
     file.write_text("topic: T\nname-server: 127.0.0.1:1\n")
     result = CliRunner().invoke(pipeline, [*lake, "--compact", "--config", str(file)])
-    assert (result.exit_code, "nothing archived" in result.output) == (2, True)
+    assert (result.exit_code, "nothing is archived" in result.output) == (2, True)

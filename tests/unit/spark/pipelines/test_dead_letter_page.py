@@ -32,7 +32,7 @@ def test_a_page_says_why_they_died() -> None:
     text = page(REPORT)
     assert "1,200 dead letters" in text
     assert "7 were sent again 3 times or more" in text
-    assert "3 do not say where they came from" in text
+    assert "3 do not name the topic that they came from" in text
     assert "<svg" in text
 
 

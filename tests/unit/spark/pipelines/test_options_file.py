@@ -42,11 +42,11 @@ def test_a_file_gives_defaults_and_the_command_line_wins(tmp_path: Path) -> None
     ("text", "said"),
     [
         ("topics: A\n", "there is no option 'topics'; did you mean topic?"),
-        ("zzz: A\n", "there is no option 'zzz'; there are topic, max-offsets, deep, conf"),
+        ("zzz: A\n", "there is no option 'zzz'; the options are topic, max-offsets, deep, conf"),
         ("config: A\n", "there is no option 'config'"),
         ("t: A\n", "there is no option 't'"),
         ("1: A\n", "there is no option 1"),
-        ("- a\n", "must hold options"),
+        ("- a\n", "must contain options"),
         ("a: b: c\n", "cannot be read"),
         ("topic: {a: b}\n", "topic must be one value"),
         ("topic: A\nmax-offsets: 0\n", "Invalid value for '--max-offsets'"),

@@ -46,7 +46,7 @@ def test_offsets_of_another_shape_are_refused(text: str) -> None:
         ({"topics": ()}, "topic is required"),
         ({"name_servers": ""}, "lake or name servers"),
         ({"start_ms": 5, "end_ms": 5}, "time range is empty"),
-        ({"offsets": {QUEUE: OffsetSpan(5, 5)}}, "are none"),
+        ({"offsets": {QUEUE: OffsetSpan(5, 5)}}, "are an empty range"),
         ({"offsets": {QUEUE._replace(topic="T"): OffsetSpan(0, 5)}}, "not selected"),
     ],
 )

@@ -21,7 +21,7 @@ def test_properties_may_be_text() -> None:
     ("name", "kind", "said"),
     [
         ("bodi", "binary", "did you mean body"),
-        ("zzzzzz", "string", "there are topic"),
+        ("zzzzzz", "string", "the columns are topic"),
         ("queueId", "bigint", "queueId is int, not bigint"),
     ],
 )

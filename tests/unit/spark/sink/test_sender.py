@@ -85,8 +85,8 @@ def test_a_sink_is_named_after_its_checkpoint() -> None:
     [
         ([("topic", "string")], "body is required"),
         ([("body", "int")], "must be binary or string"),
-        ([("body", "string"), ("colour", "string")], "no use for the column colour"),
-        ([("body", "string"), ("sequence", "bigint")], "number a message together"),
+        ([("body", "string"), ("colour", "string")], "cannot use the column colour"),
+        ([("body", "string"), ("sequence", "bigint")], "must be given together: they number"),
         (
             [("body", "string"), ("producerId", "string"), ("sequence", "bigint")],
             "need delivery=exactlyOnce or effectivelyOnce",

@@ -95,7 +95,7 @@ def test_trap_bodies_too(nullable: bool) -> None:
 @pytest.mark.parametrize("name", ["brokerName", "uniqKey", "KEYS", "tags"])
 def test_what_may_be_null_cannot_be_wanted_otherwise(name: str) -> None:
     schema = StructType([StructField(name, StringType(), nullable=False)])
-    with pytest.raises(ConfigError, match=f"{name} may be null; leave NOT NULL out"):
+    with pytest.raises(ConfigError, match=f"{name} may be null; remove NOT NULL"):
         Shape(schema, RowOptions())
 
 

@@ -86,12 +86,12 @@ def test_a_time_without_messages_can_be_an_error() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('{"T":{"a":{"0":1}}}', "says nothing of queue 1 of T on a; name every queue"),
+        ('{"T":{"a":{"0":1}}}', "does not name queue 1 of T on a; name every queue"),
         (
             '{"T":{"a":{"0":1,"1":2,"8":3,"9":3}}}',
-            "does not exist: queues 8-9 of T on a; there are queues 0-1 of T on a",
+            "do not exist: queues 8-9 of T on a; existing are queues 0-1 of T on a",
         ),
-        ('{"T":{"a":{"0":1,"1":2},"b":{"0":1}}}', "does not exist: queue 0 of T on b; there are"),
+        ('{"T":{"a":{"0":1,"1":2},"b":{"0":1}}}', "do not exist: queue 0 of T on b; existing are"),
     ],
 )
 def test_options_must_name_all_queues_and_no_others(key: str, text: str, said: str) -> None:
@@ -141,11 +141,11 @@ def test_hashes_that_may_not_be_of_tags_are_not_compared() -> None:
 
 def test_losses_fail_a_query_or_are_told(caplog: pytest.LogCaptureFixture) -> None:
     losses = [DataLoss(A, "3 to 5 were deleted"), DataLoss(B, "gone")]
-    with pytest.raises(ClientError, match=r"3 to 5 were deleted \(and 1 queues more\)"):
+    with pytest.raises(ClientError, match=r"3 to 5 were deleted \(and 1 more queues\)"):
         report_losses(losses, fail=True)
     report_losses(losses, fail=False)
     assert [each.getMessage() for each in caplog.records] == [
-        "messages are gone: 3 to 5 were deleted",
-        "messages are gone: gone",
+        "messages are lost: 3 to 5 were deleted",
+        "messages are lost: gone",
     ]
     report_losses([], fail=True)

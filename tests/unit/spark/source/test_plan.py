@@ -43,7 +43,7 @@ def test_queues_are_told_by_broker() -> None:
     assert plan.describe_queues(some[:8]) == "queues 0-2, 5 of T on a, queues 0-2, 5 of T on c"
     many = [QueueKey("T", f"b{at}", 3) for at in range(9)]
     assert plan.describe_queues(many).startswith("queue 3 of T on b0, queue 3 of T on b1, ")
-    assert plan.describe_queues(many).endswith(" and more on 5 brokers")
+    assert plan.describe_queues(many).endswith(" and others on 5 brokers")
 
 
 def test_the_first_end_carries_the_start_that_it_belongs_to() -> None:
@@ -62,7 +62,7 @@ def test_a_later_end_carries_no_start() -> None:
 
 
 def test_an_offset_of_another_version_is_refused() -> None:
-    with pytest.raises(ConfigError, match="not of this source"):
+    with pytest.raises(ConfigError, match="not written by this source"):
         plan.checkpoint_offsets({"v": 2, "queues": {}})
 
 
@@ -90,7 +90,7 @@ def test_a_queue_that_was_made_anew_is_told_and_read_from_its_beginning() -> Non
     ends = plan.limit_ends({A0: 90}, {A0: 7}, None)
     found, losses = plan.plan_ranges({A0: 90}, ends, {A0: Bounds(2, 7)})
     assert found == [Range(A0, 2, 7)]
-    assert "but 90 was there" in losses[0].text
+    assert "but offset 90 existed" in losses[0].text
 
 
 def test_a_queue_made_anew_has_no_backlog() -> None:
@@ -113,8 +113,8 @@ def test_ranges_and_losses() -> None:
     ]
     assert [loss.queue for loss in losses] == [A0, A1, B0]
     assert "5 to 8 were deleted" in losses[0].text
-    assert "made anew" in losses[1].text
-    assert "gone" in losses[2].text
+    assert "created again" in losses[1].text
+    assert "no longer exists" in losses[2].text
 
 
 ranges_ = st.lists(

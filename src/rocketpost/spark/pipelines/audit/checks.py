@@ -129,9 +129,9 @@ def add_progress(
         lag = have[key].end - max(at or 0, have[key].first) if key in have else None
         told.append(msgspec.structs.replace(queue, committed=at, lag=lag))
     return told, [
-        Finding("lost", lost_count, True, "deleted before the group got to it",
+        Finding("lost", lost_count, True, "deleted before the group reached it",
                 tuple(lost[:EXAMPLES_MAX])),
-        Finding("waiting", waiting, False, "stored, and the group has yet to get to it"),
+        Finding("waiting", waiting, False, "stored, but not yet reached by the group"),
     ]  # fmt: skip
 
 

@@ -33,25 +33,33 @@ _EXAMPLES_SHOWN = 3
 
 @click.command()
 @pipeline_command("audit")
-@click.option("--name-server", "-n", metavar="HOST:PORT", help="Name servers, parted by ;")
-@click.option("--topic", "-t", required=True, help="Whose messages; several parted by commas.")
-@click.option("--lake", help="Audit what was archived here, not what brokers have.")
-@click.option("--store", help="Audit this store directory, not what brokers have.")
+@click.option(
+    "--name-server", "-n", metavar="HOST:PORT", help="Name servers, separated by semicolons."
+)
+@click.option("--topic", "-t", required=True, help="Topics, separated by commas.")
+@click.option(
+    "--lake", help="Audit the messages archived in this lake instead of those at brokers."
+)
+@click.option("--store", help="Audit this store directory instead of the messages at brokers.")
 @click.option(
     "--by",
     type=click.Choice([UNIQUE_KEY, KEYS]),
     default=UNIQUE_KEY,
     show_default=True,
-    help="By what a message is known elsewhere.",
+    help="Property that identifies a message elsewhere.",
 )
-@click.option("--produced", help="What must be stored: a CSV, JSON or Parquet file, or a table.")
-@click.option("--produced-column", help="Its column with the ids.")
-@click.option("--group", "-g", help="Whose progress counts as consumed.")
-@click.option("--traces", is_flag=True, help="Compare with what clients wrote about their work.")
-@click.option("--trace-topic", default=TRACE_TOPIC, show_default=True, help="Where they wrote it.")
+@click.option(
+    "--produced", help="Messages that must be stored: a CSV, JSON or Parquet file, or a table."
+)
+@click.option("--produced-column", help="The column of that table with the ids.")
+@click.option("--group", "-g", help="Consumer group whose progress counts as consumed.")
+@click.option("--traces", is_flag=True, help="Compare with the traces that clients wrote.")
+@click.option(
+    "--trace-topic", default=TRACE_TOPIC, show_default=True, help="Topic with the traces."
+)
 @since_option
 @until_option
-@click.option("--late", type=click.FloatRange(min=0), help="Over how many seconds is late.")
+@click.option("--late", type=click.FloatRange(min=0), help="Seconds after which a message is late.")
 @html_option
 def audit(
     run: Run,
@@ -150,7 +158,7 @@ def _show(run: Run, report: AuditReport) -> None:
         when = f", stored {utc(report.first_ms)} to {utc(report.last_ms)} UTC"
     verdict = "[green]nothing is missing, duplicated or damaged[/green]"
     if not report.is_whole:
-        verdict = "[red]not all is as it should be[/red]"
+        verdict = "[red]problems were found[/red]"
     run.say(f"{report.messages:,} messages{when}: {verdict}")
 
 

@@ -46,13 +46,17 @@ class AuditConfig:
 
     def __post_init__(self) -> None:
         if not self.topics:
-            raise ConfigError("a topic is required: whose messages to audit")
+            raise ConfigError("a topic is required, whose messages are audited")
         if self.lake and self.store:
-            raise ConfigError("a lake and a store directory are two audits")
+            raise ConfigError(
+                "a lake and a store directory cannot be audited together; run two audits"
+            )
         if self.identified_by not in (UNIQUE_KEY, KEYS):
-            raise ConfigError(f"messages are known by uniqKey or keys, not {self.identified_by!r}")
+            raise ConfigError(
+                f"messages are identified by uniqKey or keys, not {self.identified_by!r}"
+            )
         if self.produced_column and not self.produced:
-            raise ConfigError("the column with the ids needs the table that has it")
+            raise ConfigError("a column with ids needs the table that contains it")
         is_asked = self.group or self.trace_topic or not (self.lake or self.store)
         if is_asked and not self.name_servers:
             raise ConfigError("name servers are required, such as 127.0.0.1:9876")

@@ -38,7 +38,7 @@ def page(report: AuditReport) -> str:
 
 def _summary(report: AuditReport) -> str:
     text = f"{report.messages:,} messages, {report.stored_bytes:,} bytes"
-    text += f", known by {report.identified_by}"
+    text += f", identified by {report.identified_by}"
     if report.first_ms is not None and report.last_ms is not None:
         text += f", stored {utc(report.first_ms)} to {utc(report.last_ms)} UTC"
     return f"{text}; {report.source}"

@@ -59,7 +59,7 @@ def check_ids(
         extra = groups.agg(f.coalesce(f.sum(f.col("places") - f.col("times")), f.lit(0))).first()
         assert extra is not None
         twice = f.format_string("%s: %d times, at %s and %s", "id", "places", "one", "other")
-        text = f"one more message of the same {identified_by}"
+        text = f"another message with the same {identified_by}"
         doubled = make_fault("duplicated", extra[0], text, groups, twice)
     finally:
         groups.unpersist()
@@ -114,7 +114,7 @@ def compare_produced(
         later = missing.join(waiting, "id", "left_semi").persist()
         missing = missing.join(waiting, "id", "left_anti").persist()
         steps += [later, missing]
-        text = f"in {produced.name}, and kept by a broker until it is due"
+        text = f"in {produced.name}, and held by a broker until it is due"
         findings = [make_note("notDue", later.count(), text, later, f.col("id"))]
     text = f"in {produced.name}, but not stored"
     try:
@@ -172,8 +172,8 @@ def compare_handled(
     try:
         return [
             make_fault("unhandled", skipped.count(), text, skipped, where),
-            make_fault("handledAgain", repeated.count(), "handled well more often than stored",
-                  repeated, again),
+            make_fault("handledAgain", repeated.count(),
+                       "handled successfully more often than stored", repeated, again),
         ]  # fmt: skip
     finally:
         skipped.unpersist()

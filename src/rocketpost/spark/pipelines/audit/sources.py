@@ -125,7 +125,8 @@ def read_produced(spark: SparkSession, config: AuditConfig) -> DataFrame:
     if wanted not in frame.columns:
         if config.produced_column or len(frame.columns) != 1:
             raise ConfigError(
-                f"{config.produced} has no column {wanted}; there are {', '.join(frame.columns)}"
+                f"{config.produced} has no column {wanted}; its columns are "
+                f"{', '.join(frame.columns)}"
             )
         wanted = frame.columns[0]
     return frame.select(f.col(wanted).cast("string").alias("id"))
@@ -166,12 +167,15 @@ def _check_group(
         if config.group in consuming or config.group in broker_session.known_groups(queues):
             return
     except Fault as fault:  # for example a broker that restricts this to administrators
-        logger.debug("a broker does not tell its groups: fault=%s", fault)
+        logger.debug("a broker does not list its groups: fault=%s", fault)
         return
     users = [group for group in consuming if not is_system_group(group)]
-    hint = f"those that consume {', '.join(config.topics)} are {list_similar(config.group, users)}"
+    hint = (
+        f"the groups that consume {', '.join(config.topics)} are "
+        f"{list_similar(config.group, users)}"
+    )
     if not users:
-        hint = f"no group consumes {', '.join(config.topics)} yet; leave it out"
+        hint = f"no group consumes {', '.join(config.topics)} yet; leave out the group"
     raise ConfigError(f"no broker knows the group {config.group}; {hint}")
 
 

@@ -69,10 +69,10 @@ def test_a_group_that_nobody_knows_is_refused_and_those_that_consume_are_named(
     with pytest.raises(ConfigError) as refused:
         read_bounds(config("biling"))
     assert str(refused.value) == (
-        "no broker knows the group biling; those that consume Orders are billing"
+        "no broker knows the group biling; the groups that consume Orders are billing"
     )
     brokers.consumers = frozenset(("TOOLS_CONSUMER",))
-    with pytest.raises(ConfigError, match="no group consumes Orders yet; leave it out"):
+    with pytest.raises(ConfigError, match="no group consumes Orders yet; leave out the group"):
         read_bounds(config("biling"))
 
 
