@@ -31,8 +31,8 @@ STEPS: dict[str, tuple[Any, str]] = {
     "taken": (TimerService, "_take"),
     "opened": (TimerService, "_open"),
     "loaded": (TimerService, "_load"),
-    "judged": (TimerService, "_judge_due"),
-    "done": (TimerService, "done"),
+    "judged": (TimerService, "_decide_due"),
+    "done": (TimerService, "note_stored"),
     "closed": (TimerService, "_close_or_wait"),
     "recall": (timer_part.TimerFeature, "_recall"),
 }

@@ -30,7 +30,7 @@ from rocketpost.server.writer.acknowledgement_rules import Written
 from rocketpost.server.writer.log_writer import LogWriter
 from rocketpost.store.checkpointer import Checkpointer
 from rocketpost.store.deleted_topics import DeletedTopics
-from rocketpost.store.dispatch import Dispatcher
+from rocketpost.store.dispatch.dispatcher import Dispatcher
 from rocketpost.store.files import RealFiles
 from rocketpost.store.recovery.recovery import Recovery
 from rocketpost.store.tables import TableFile

@@ -12,6 +12,7 @@ import pytest
 SOURCE = Path(__file__).parents[2] / "src" / "rocketpost"
 CHECKED = [
     "admin",
+    "broker",
     "cli.py",
     "client",
     "codec",

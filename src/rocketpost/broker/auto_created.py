@@ -2,8 +2,8 @@
 
 Any client that reaches the port can create topics by sending and groups by pulling. Both have a
 creation rate, for each host and in total, and a share of the table that leaves room for
-administrators. A name stays listed here, with its creation time, until it is in serious use. Names
-that stay unused are removed again (``broker.expiry``, ADR 0054).
+administrators. A name stays listed here, with its creation time, until it is in use. Names that
+stay unused are deleted (``broker.expiry``, ADR 0054).
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ class AutoCreated:
         self._kind = kind
         self._clock = clock
         self.per_second = per_second
-        self._made: dict[str, int] = {}
+        self._unused: dict[str, int] = {}
         self._all = _Bucket(per_second * _BURST_SECONDS, clock.now_ms())
         self._hosts: OrderedDict[str, _Bucket] = OrderedDict()
         self.revision = 0
         """Number of changes; the saver compares it to tell whether to write the table."""
 
     @property
-    def made(self) -> Mapping[str, int]:
-        """Creation time of each name that is not in serious use yet; oldest first."""
-        return self._made
+    def unused(self) -> Mapping[str, int]:
+        """Creation time of each name that is not in use yet, oldest first."""
+        return self._unused
 
     def admit(self, name: str, by: str, *, count: int, count_max: int) -> None:
         """Note that a name is created by use.
@@ -87,17 +87,17 @@ class AutoCreated:
                 f"[OVERLOAD]too many {self._kind}s are being created, {name} was not; try again in "
                 f"a moment, create it with mqadmin, or raise autoCreatePerSecond"
             )
-        self._made[name] = self._clock.now_ms()
+        self._unused[name] = self._clock.now_ms()
         self.revision += 1
 
-    def claim(self, name: str) -> None:
-        """Note that a name is in serious use or was deleted."""
-        if self._made.pop(name, None) is not None:
+    def remove(self, name: str) -> None:
+        """Remove a name from this list: it is in use, or was deleted."""
+        if self._unused.pop(name, None) is not None:
             self.revision += 1
 
     def to_json(self) -> bytes:
         """Return the text to save."""
-        return msgspec.json.encode(self._made)
+        return msgspec.json.encode(self._unused)
 
     def load(self, data: bytes) -> None:
         """Load the table from its file.
@@ -106,7 +106,7 @@ class AutoCreated:
             StoreError: The text is not such a table.
         """
         try:
-            self._made.update(msgspec.json.decode(data, type=dict[str, int]))
+            self._unused.update(msgspec.json.decode(data, type=dict[str, int]))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise StoreError(
                 f"the list of {self._kind}s made by use cannot be read: {error}"

@@ -64,8 +64,8 @@ class UnusedExpiry:
     def candidates(self) -> list[str]:
         """Return the names of topics and groups that are old enough, each once."""
         topics, groups = self._topics, self._groups
-        old = [*_older(topics.auto.made, self._oldest_ms(len(topics.configs), TOPIC_COUNT_MAX))]
-        old += _older(groups.auto.made, self._oldest_ms(len(groups.configs), GROUP_COUNT_MAX))
+        old = [*_older(topics.auto.unused, self._oldest_ms(len(topics.configs), TOPIC_COUNT_MAX))]
+        old += _older(groups.auto.unused, self._oldest_ms(len(groups.configs), GROUP_COUNT_MAX))
         return list(dict.fromkeys(old))
 
     def used_names(self) -> Collection[str]:
@@ -76,9 +76,9 @@ class UnusedExpiry:
         """Remove the topic and the group of that name, if they are unused."""
         if name in used:
             return
-        if name in self._topics.auto.made and not self._has_queues(name):
+        if name in self._topics.auto.unused and not self._has_queues(name):
             self._topics.delete(name, by="expiry: it was made by a send that was refused")
-        if name in self._groups.auto.made and self._membership.consumer_group(name) is None:
+        if name in self._groups.auto.unused and self._membership.consumer_group(name) is None:
             own = [retry_topic(name), dlq_topic(name)]
             if any(topic in used or self._has_queues(topic) for topic in own):
                 return
@@ -100,5 +100,5 @@ class UnusedExpiry:
         return self._clock.now_ms() - self.hours * _HOUR_MS if self.hours else None
 
 
-def _older(made: Mapping[str, int], oldest_ms: int | None) -> list[str]:
-    return [name for name, ms in made.items() if oldest_ms is not None and ms < oldest_ms]
+def _older(created: Mapping[str, int], oldest_ms: int | None) -> list[str]:
+    return [name for name, ms in created.items() if oldest_ms is not None and ms < oldest_ms]

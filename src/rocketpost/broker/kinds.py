@@ -1,8 +1,8 @@
 """Kinds of messages that are not plain: the form they are stored in, and their waiting topics.
 
-A send with one of the :data:`SPECIAL` properties is offered to each kind in turn; the first that
-claims it decides what is stored. A waiting message names its destination in REAL_TOPIC and
-REAL_QID.
+A send with one of the :data:`SPECIAL` properties is offered to each kind in turn. The first kind
+that it belongs to prepares the message to store. A waiting message names its destination in
+REAL_TOPIC and REAL_QID.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final, Protocol
 import msgspec
 
 from rocketpost.broker.delay.service import delayed_draft, level_of
-from rocketpost.broker.transaction.log import halved
+from rocketpost.broker.transaction.log import half_draft
 from rocketpost.broker.transaction.table import PENDING_MAX
 from rocketpost.codec.faults import MessageIllegal, NoPermission, SystemBusy
 from rocketpost.codec.properties import decode_properties, encode_properties
@@ -32,12 +32,12 @@ WAITING_TOPICS: Final = frozenset({SCHEDULE_TOPIC, HALF_TOPIC, TIMER_TOPIC})
 class Kind(Protocol):
     """A kind of message that is not plain."""
 
-    def claim(self, draft: Draft, properties: dict[str, str]) -> Draft | None:
+    def prepare(self, draft: Draft, properties: dict[str, str]) -> Draft | None:
         """Return the message to store; None if it is not of this kind.
 
         Args:
             draft: The message as a plain one would be stored.
-            properties: Its decoded properties; a kind that claims the message may change them.
+            properties: Its decoded properties. A kind that returns a message may change them.
 
         Raises:
             Fault: The message is of this kind, and is refused.
@@ -53,8 +53,8 @@ class HalfMessages:
         """Whether the broker refuses transactions."""
         self.pending_count: Callable[[], int] = lambda: 0
 
-    def claim(self, draft: Draft, properties: dict[str, str]) -> Draft | None:
-        """Claim a message that is marked as a half."""
+    def prepare(self, draft: Draft, properties: dict[str, str]) -> Draft | None:
+        """Return the half message to store; None if the message is not marked as a half."""
         if not is_half(draft, properties):
             return None
         if self.is_rejecting:
@@ -65,14 +65,14 @@ class HalfMessages:
             raise MessageIllegal("a transactional message cannot be delayed")
         if self.pending_count() >= PENDING_MAX:
             raise SystemBusy(f"[OVERLOAD]{PENDING_MAX} transactions are pending already")
-        return halved(draft, properties)
+        return half_draft(draft, properties)
 
 
 class DeadLetters:
     """Dead letters: delays and transactions that were asked for them no longer apply."""
 
-    def claim(self, draft: Draft, properties: dict[str, str]) -> Draft | None:
-        """Claim a message to a dead-letter topic."""
+    def prepare(self, draft: Draft, properties: dict[str, str]) -> Draft | None:
+        """Return a dead letter without its delay; None for a message to another topic."""
         if not draft.topic.startswith(DLQ_PREFIX):
             return None
         properties[names.DELAY_LEVEL] = "-1"
@@ -89,8 +89,8 @@ class DelayLevels:
     def __init__(self, *, level_max: int) -> None:
         self._level_max = level_max
 
-    def claim(self, draft: Draft, properties: dict[str, str]) -> Draft | None:
-        """Claim a message with a level above 0."""
+    def prepare(self, draft: Draft, properties: dict[str, str]) -> Draft | None:
+        """Return the message to store in the queue of its level; None if it has no level."""
         level = delay_level(properties)
         if level == 0:
             return None

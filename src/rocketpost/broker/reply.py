@@ -29,7 +29,7 @@ class Producers(Protocol):
         ...
 
 
-class Accepted(NamedTuple):
+class AcceptedReply(NamedTuple):
     """A reply that may be delivered."""
 
     draft: Draft
@@ -60,7 +60,7 @@ class ReplyService:
         born_host: bytes,
         peer: str,
         client_version: int,
-    ) -> Accepted:
+    ) -> AcceptedReply:
         """Return the reply and its requester.
 
         Raises:
@@ -93,7 +93,7 @@ class ReplyService:
             store_timestamp=now_ms,
         )
         requester = self._producers.producer(requester_id)
-        return Accepted(draft, requester_id, requester, to_fields(push))
+        return AcceptedReply(draft, requester_id, requester, to_fields(push))
 
 
 def _text(properties: dict[str, str]) -> str:

@@ -126,7 +126,7 @@ class SendService:
         new_unique_id: Creates the id of a message whose client set none.
         random_below: Picks a queue for a message whose client chose none.
         holds_locks: Whether a group currently consumes in order.
-        kinds: The kinds that may claim a message that is not plain, in this order.
+        kinds: The kinds of messages that are not plain, in the order in which they are tried.
         auto: Topics that sends created and that have no message yet.
     """
 
@@ -160,7 +160,7 @@ class SendService:
         self._holds_locks = holds_locks
         self._kinds = kinds
         self._auto = auto
-        self._unused: Mapping[str, int] = {} if auto is None else auto.made
+        self._unused: Mapping[str, int] = {} if auto is None else auto.unused
         self.configure(
             message_bytes_max=4 * 1024 * 1024,
             trace_on=True,
@@ -235,7 +235,7 @@ class SendService:
             keys,
         )
         if is_special:
-            draft = self._special(draft, config)
+            draft = self._prepare_special(draft, config)
             if topic.startswith(RETRY_PREFIX):
                 self._groups.use(topic.removeprefix(RETRY_PREFIX))
         if self._unused:
@@ -298,7 +298,7 @@ class SendService:
         self, own: bytes, shared: dict[str, str], at: int
     ) -> tuple[bytes, int, tuple[str, ...]]:
         if shared:
-            own = _encoded(shared | decode_properties(own))
+            own = _encode(shared | decode_properties(own))
         encoded, tags_code, keys, is_special = self._properties(own.decode("utf-8", "replace"))
         if is_special and not SPECIAL.isdisjoint(decode_properties(encoded)):
             raise MessageIllegal(
@@ -354,7 +354,7 @@ class SendService:
     def _use(self, topic: str) -> None:
         """Note that a topic accepts a message: from now on it stays."""
         if self._auto is not None:
-            self._auto.claim(topic)
+            self._auto.remove(topic)
 
     def _queue_for(self, config: TopicConfig, queue_id: int) -> int:
         if queue_id < 0:
@@ -366,16 +366,16 @@ class SendService:
             )
         return queue_id
 
-    def _special(self, draft: Draft, config: TopicConfig) -> Draft:
+    def _prepare_special(self, draft: Draft, config: TopicConfig) -> Draft:
         """Return the message to store for one that is not plain."""
         properties = decode_properties(draft.properties)
         queue_id = queue_of(properties, config)
         if queue_id is not None:
             draft = msgspec.structs.replace(draft, queue_id=queue_id)
         for kind in self._kinds:
-            claimed = kind.claim(draft, properties)
-            if claimed is not None:
-                return claimed
+            prepared = kind.prepare(draft, properties)
+            if prepared is not None:
+                return prepared
         return draft
 
     def _properties(self, text: str) -> tuple[bytes, int, tuple[str, ...], bool]:
@@ -398,10 +398,10 @@ class SendService:
                 if tags_code is not None:
                     keys = _keys(text[value:end], words) if words else (text[value:end],)
                     return text.encode() + self._added_bytes, tags_code, keys, False
-                self._learn(rest, has_keys=bool(words))
-        return self._parsed(text)
+                self._cache_plain(rest, has_keys=bool(words))
+        return self._parse_properties(text)
 
-    def _learn(self, rest: str, *, has_keys: bool) -> None:
+    def _cache_plain(self, rest: str, *, has_keys: bool) -> None:
         """Remember properties that are stored as they are: parsing them would change nothing."""
         pairs = [pair.partition("\x01")[::2] for pair in rest.split("\x02")]
         properties = dict(pairs)
@@ -415,7 +415,7 @@ class SendService:
                 self._plain_rests.clear()
             self._plain_rests[rest] = _tags_code(properties.get(names.TAGS, ""))
 
-    def _parsed(self, text: str) -> tuple[bytes, int, tuple[str, ...], bool]:
+    def _parse_properties(self, text: str) -> tuple[bytes, int, tuple[str, ...], bool]:
         properties = decode_properties(text.encode("utf-8", "replace"))
         is_special = not _LOOKED_AT.isdisjoint(properties)
         properties.pop(names.POP_CK, None)
@@ -426,7 +426,7 @@ class SendService:
         properties.update(self._added)
         tags_code = _tags_code(properties.get(names.TAGS, ""))
         keys = _keys(properties[names.UNIQUE_KEY], properties.get(names.KEYS, ""))
-        return _encoded(properties), tags_code, keys, is_special
+        return _encode(properties), tags_code, keys, is_special
 
     def _check_size(self, body_bytes: int, properties_bytes: int) -> None:
         if not body_bytes:
@@ -479,7 +479,7 @@ def _keys(unique_key: str, words: str) -> tuple[str, ...]:
     return (unique_key, *[word for word in words.split(names.KEY_SEPARATOR) if word])
 
 
-def _encoded(properties: dict[str, str]) -> bytes:
+def _encode(properties: dict[str, str]) -> bytes:
     try:
         return encode_properties(properties)
     except LocalProtocolError as error:

@@ -1,8 +1,9 @@
 """Counters of messages stored and delivered, per topic, per group and in total.
 
-A message costs a look-up and three additions. Rates come from samples: of the totals every second,
-of a topic or group every 10 s (for the minute), every 10 minutes (for the hour) and every hour (for
-the day). The server calls :meth:`BrokerStats.sample` every second; this module has no timer.
+The messages of one queue that become visible together are counted at once. Rates come from samples:
+of the totals every second, of a topic or group every 10 s (for the minute), every 10 minutes (for
+the hour) and every hour (for the day). The server calls :meth:`BrokerStats.sample` every second;
+this module has no timer.
 """
 
 from __future__ import annotations
@@ -18,17 +19,22 @@ RATE_WINDOWS_S: Final = (10, 60, 600)
 _DAY_MS: Final = 86_400_000
 
 
-class StoredMessage(Protocol):
-    """A message that has been stored."""
+class StoredMessages(Protocol):
+    """Messages of one topic that have been stored."""
 
     @property
     def topic(self) -> str:
-        """Topic of the message."""
+        """Topic of the messages."""
         ...
 
     @property
-    def size(self) -> int:
-        """Size of the message in the log."""
+    def message_count(self) -> int:
+        """Number of messages."""
+        ...
+
+    @property
+    def record_bytes(self) -> int:
+        """Size of the messages in the log."""
         ...
 
 
@@ -123,15 +129,15 @@ class BrokerStats:
 
     # Called by the hot paths.
 
-    def count_stored(self, messages: Iterable[StoredMessage]) -> None:
+    def count_stored(self, arrivals: Iterable[StoredMessages]) -> None:
         """Count messages that were stored."""
         topic, count, size = "", 0, 0
-        for message in messages:
-            if message.topic != topic:
+        for arrival in arrivals:
+            if arrival.topic != topic:
                 self._count_run(topic, count, size)
-                topic, count, size = message.topic, 0, 0
-            count += 1
-            size += message.size
+                topic, count, size = arrival.topic, 0, 0
+            count += arrival.message_count
+            size += arrival.record_bytes
         self._count_run(topic, count, size)
 
     def _count_run(self, topic: str, count: int, size: int) -> None:

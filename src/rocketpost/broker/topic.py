@@ -72,7 +72,7 @@ class TopicRules:
     """Whether a topic may have the type MIXED."""
 
 
-class Updated(NamedTuple):
+class TopicUpdate(NamedTuple):
     """A topic before and after an update; ``before`` is None if it is new."""
 
     before: TopicConfig | None
@@ -145,7 +145,7 @@ class TopicTable:
         if not self.rules.auto_create:
             self._discard(names.AUTO_CREATE_TOPIC)
 
-    def plan(self, wanted: TopicChange | TopicConfig) -> Updated:
+    def plan(self, wanted: TopicChange | TopicConfig) -> TopicUpdate:
         """Return the result of :meth:`update`, without changing anything.
 
         Raises:
@@ -158,9 +158,9 @@ class TopicTable:
         attributes = changed_attributes(
             TOPIC_ATTRIBUTES, before.attributes if before else None, wanted.attributes
         )
-        return Updated(before, msgspec.structs.replace(after, attributes=attributes))
+        return TopicUpdate(before, msgspec.structs.replace(after, attributes=attributes))
 
-    def update(self, wanted: TopicChange | TopicConfig, *, by: str = "") -> Updated:
+    def update(self, wanted: TopicChange | TopicConfig, *, by: str = "") -> TopicUpdate:
         """Create or change a topic; fields that a :class:`TopicChange` omits are kept.
 
         Args:
@@ -172,7 +172,7 @@ class TopicTable:
             ServerError: An attribute is not allowed.
         """
         updated = self.plan(wanted)
-        self.auto.claim(wanted.topic_name)
+        self.auto.remove(wanted.topic_name)
         self._store(updated.after, by)
         return updated
 
@@ -259,7 +259,7 @@ class TopicTable:
         Likewise a retry topic may have gained queues. The queue numbers of other topics are kept. A
         full table accepts the topic all the same: it had its place, and the broker has to start.
         """
-        self.auto.claim(topic)
+        self.auto.remove(topic)
         known = self._configs.get(topic)
         if known is not None:
             if topic.startswith(names.RETRY_PREFIX):
@@ -279,7 +279,7 @@ class TopicTable:
             if names.is_retry_or_dlq(config.topic_name):
                 continue
             if config.order != (config.topic_name in wanted):
-                self.auto.claim(config.topic_name)
+                self.auto.remove(config.topic_name)
                 self._store(
                     msgspec.structs.replace(config, order=not config.order), "the order table"
                 )
@@ -306,7 +306,7 @@ class TopicTable:
 
     def touch(self) -> None:
         """Give the table a new version when only the broker's permission has changed."""
-        self._changed("")
+        self._note_change("")
 
     def body(self) -> TopicTableBody:
         """Return the table as name servers, slaves and tools read it."""
@@ -375,14 +375,14 @@ class TopicTable:
     def _put(self, config: TopicConfig, by: str) -> None:
         self._log_change(self._configs.get(config.topic_name), config, by)
         self._configs[config.topic_name] = config
-        self._changed(config.topic_name)
+        self._note_change(config.topic_name)
 
     def _discard(self, topic: str, by: str = "") -> TopicConfig | None:
-        self.auto.claim(topic)
+        self.auto.remove(topic)
         config = self._configs.pop(topic, None)
         if config is not None:
             logger.info("topic deleted: topic=%s by=%s %s", topic, by or "broker", _members(config))
-            self._changed(topic)
+            self._note_change(topic)
         return config
 
     def _log_change(self, before: TopicConfig | None, after: TopicConfig, by: str) -> None:
@@ -396,7 +396,7 @@ class TopicTable:
         changes = " ".join(map(str, differences(before, after)))
         logger.info("topic changed: topic=%s by=%s %s", name, by or "broker", changes)
 
-    def _changed(self, topic: str) -> None:
+    def _note_change(self, topic: str) -> None:
         self.version = self.version.next(self._clock.now_ms())
         self.revision += 1
         if self.on_change is not None:

@@ -19,7 +19,7 @@ from rocketpost.broker.group.queue_locks import QueueLocks
 from rocketpost.broker.kinds import HalfMessages
 from rocketpost.broker.send import SendService
 from rocketpost.broker.stats import BrokerStats
-from rocketpost.broker.timer.admission import TimerRules, Timers
+from rocketpost.broker.timer.admission import TimedMessages, TimerRules
 from rocketpost.codec.record import pack_host
 from rocketpost.server.clock import BrokerClock
 from rocketpost.server.settings.broker import BrokerConfig
@@ -115,7 +115,7 @@ class LeaderContext(BrokerContext):
     sends: SendService
     dedup: DedupService
     halves: HalfMessages
-    timed: Timers
+    timed: TimedMessages
     timer_rules: Callable[[], TimerRules]
 
     @classmethod

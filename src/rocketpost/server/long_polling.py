@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable
 from time import monotonic
 from typing import Final, NamedTuple, Protocol, TypeVar
 
@@ -30,7 +30,7 @@ from rocketpost.broker.pull.service import PullAnswer, PullHold
 from rocketpost.codec.faults import SystemBusy
 from rocketpost.model.ids import Position
 from rocketpost.server.settings.limits import share
-from rocketpost.store.draft import Appended
+from rocketpost.store.dispatch.arrival import Arrival
 from rocketpost.transport.turns import BUDGET_SECONDS, Turns
 
 HELD_TAGS_MAX: Final = 1_000_000
@@ -129,13 +129,12 @@ class _QueuePolls:
             found.update(waiting)
         return list(found)
 
-    def wanting(
-        self, tags_codes: Iterable[int], records: Callable[[], Iterable[memoryview]]
-    ) -> list[Held]:
+    def wanting(self, arrival: Arrival, records: Callable[[], Iterable[memoryview]]) -> list[Held]:
         """Return the pulls that want one of the arrived messages."""
         found = dict(self._greedy)
-        for code in set(tags_codes):
-            found.update(self._by_tag.get(code, {}))
+        if self._by_tag:
+            for code in {tags_code for _, _, tags_code in arrival.messages()}:
+                found.update(self._by_tag.get(code, {}))
         if self._by_matcher:
             arrived = list(records())
             spent = 0
@@ -223,18 +222,14 @@ class LongPolls:
             self.tag_count += 1 if uses else hold.matcher.weight
         return held
 
-    def note_arrivals(self, messages: Sequence[Appended]) -> None:
+    def note_arrivals(self, arrivals: Iterable[Arrival]) -> None:
         """Have the pulls that want one of these messages run again soon."""
         queues = self._by_queue
         if not queues:
             return
-        arrivals: dict[Queue, list[Appended]] = {}
-        for message in messages:
-            key = (message.topic, message.queue_id)
-            if key in queues:
-                arrivals.setdefault(key, []).append(message)
-        for key, fresh in arrivals.items():
-            self._wake_wanting(key, fresh)
+        for arrival in arrivals:
+            if (arrival.topic, arrival.queue_id) in queues:
+                self._wake_wanting(arrival)
 
     def wake(self, topic: str, queue_id: int) -> None:
         """Have every pull on a queue run again soon: its consumers get another offset."""
@@ -290,13 +285,14 @@ class LongPolls:
                 "spread them over more connections"
             )
 
-    def _wake_wanting(self, key: Queue, messages: list[Appended]) -> None:
+    def _wake_wanting(self, arrival: Arrival) -> None:
         def records() -> list[memoryview]:
-            views = (self._view(message.position, message.size) for message in messages)
+            views = [self._view(Position(at), size) for at, size, _ in arrival.messages()]
             return [view for view in views if view is not None]
 
+        key = (arrival.topic, arrival.queue_id)
         queue = self._by_queue[key]
-        woken = queue.wanting({message.tags_code for message in messages}, records)
+        woken = queue.wanting(arrival, records)
         # Remove all before any runs: a pull that is parked again waits for the next arrival.
         for held in woken:
             queue.remove(held)

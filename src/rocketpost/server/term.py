@@ -225,7 +225,7 @@ class LeaderTerm(_OfficeTerm):
             ExpiryFeature.of(context),
             cleaning,
             # After the features that may keep messages from deletion: it reports deleted ones.
-            RetentionHoldsFeature(holds=holds, saved=context.persistence.save),
+            RetentionHoldsFeature(holds=holds, save=context.persistence.save),
             # The last to close: others may store messages when they close.
             self._sends,
         )

@@ -18,7 +18,7 @@ from rocketpost.errors import StoreBroken, StoreFull
 from rocketpost.store.checkpoint import Progress, Times, save_checkpoint_blocking
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.descriptors import is_shortage
-from rocketpost.store.dispatch import Dispatcher
+from rocketpost.store.dispatch.dispatcher import Dispatcher
 from rocketpost.store.files import FileSystem
 from rocketpost.store.index.key_index import KeyIndex
 from rocketpost.store.integrity.damage import DamageRegister

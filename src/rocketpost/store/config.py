@@ -108,12 +108,15 @@ class StoreConfig:
             ("diskSpaceWarningLevelRatio", self.disk_ratio_warning),
         ):
             if not 1 <= ratio <= 100:
-                raise ConfigError(f"{key}={ratio} must be a percentage")
+                raise ConfigError(f"{key}={ratio} must be a percentage from 1 to 100")
         if self.message_bytes_max < 1:
             raise ConfigError(f"maxMessageSize={self.message_bytes_max} must be at least 1")
         apply_clamps(self)
         if "," in self.commit_log_path:
-            raise ConfigError("storePathCommitLog takes one directory")
+            raise ConfigError(
+                "storePathCommitLog must name a single directory; lists of directories are "
+                "not supported"
+            )
         for key, value in (
             ("mappedFileSizeConsumeQueue", self.queue_file_bytes),
             ("flushIntervalCommitLog", self.flush_interval_ms),
@@ -139,7 +142,7 @@ class StoreConfig:
                 f"{_INT_MAX}"
             )
         if self.message_bytes_max >= self.segment_bytes:
-            raise ConfigError("maxMessageSize must be below mappedFileSizeCommitLog")
+            raise ConfigError("maxMessageSize must be smaller than mappedFileSizeCommitLog")
         self._check_timer()
         parse_delete_hours(self.delete_when)
         parse_delay_levels(self.delay_levels)
@@ -154,8 +157,9 @@ class StoreConfig:
             )
         if self.timer_roll_slots * self.timer_precision_ms > _INT_MAX:
             raise ConfigError(
-                f"timerRollWindowSlot={self.timer_roll_slots} of {self.timer_precision_ms} ms "
-                f"each are more than the {_INT_MAX} ms that a unit of the timer log can say"
+                f"timerRollWindowSlot={self.timer_roll_slots} of "
+                f"{self.timer_precision_ms} ms each exceeds the {_INT_MAX} ms that an "
+                "entry of the timer log can hold; lower one of them"
             )
         if self.timer_log_file_bytes < _TIMER_LOG_FILE_BYTES_MIN:
             raise ConfigError(

@@ -90,8 +90,9 @@ class DeletedTopics:
             if self._files.stat(self._path) is None:
                 return
             raise StoreError(
-                f"{self._path} is damaged, and so is its .bak: {problem}. Put one back from a"
-                " backup; or remove both, and messages of deleted topics may come back"
+                f"{self._path} is damaged, and so is its .bak: {problem}. Restore one of "
+                "them from a backup; or remove both, but then messages of deleted topics "
+                "may reappear"
             ) from problem
         newest = max(found, key=lambda each: each.serial)
         self.serial, self._by_topic = newest.serial, newest.topics

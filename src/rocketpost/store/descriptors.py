@@ -73,7 +73,8 @@ class Spares:
             os.close(self._held.pop())
             self.missing += 1
         logger.warning(
-            "file descriptors run short: spares_left=%s limit=%s; raise the limit (ulimit -n)",
+            "file descriptors are running out: spares_left=%s limit=%s; raise the limit "
+            "(ulimit -n)",
             len(self._held),
             resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         )

@@ -90,7 +90,7 @@ class Draft(msgspec.Struct, gc=False):
 
 
 class Appended(NamedTuple):
-    """An appended message; also the notice to readers of its queue when it becomes visible."""
+    """An appended message."""
 
     position: Position
     size: int
@@ -107,7 +107,3 @@ class Appended(NamedTuple):
     def end(self) -> Position:
         """The position after the record."""
         return Position(self.position + self.size)
-
-
-Arrival = Appended
-"""A message that has become visible to readers."""

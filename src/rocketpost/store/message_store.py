@@ -21,7 +21,8 @@ from rocketpost.model.ids import Position, QueueOffset
 from rocketpost.model.names import SCHEDULE_TOPIC
 from rocketpost.store.apply import NOT_IN_QUEUE, indexed_keys, schedule_code
 from rocketpost.store.config import StoreConfig
-from rocketpost.store.draft import Appended, Arrival, Draft
+from rocketpost.store.dispatch.arrival import Arrival
+from rocketpost.store.draft import Appended, Draft
 from rocketpost.store.files import FileSystem, RealFiles
 from rocketpost.store.integrity.read_check import Unit
 from rocketpost.store.parts import StoreParts
@@ -260,7 +261,7 @@ class MessageStore:
         return Position(log.end)
 
     def confirm(self, position: Position) -> list[Arrival]:
-        """Make every message before ``position`` visible; returns those now in a queue."""
+        """Make every message before ``position`` visible; returns a notice for each queue."""
         assert position <= self._log.written
         arrivals = self._dispatcher.confirm(position)
         if self._dispatcher.why_unindexed is not None:

@@ -15,7 +15,7 @@ from rocketpost.store.checkpointer import Checkpointer
 from rocketpost.store.cleaning import Cleaning
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.deleted_topics import DeletedTopics
-from rocketpost.store.dispatch import Dispatcher
+from rocketpost.store.dispatch.dispatcher import Dispatcher
 from rocketpost.store.files import FileSystem
 from rocketpost.store.index.key_index import KeyIndex
 from rocketpost.store.integrity.damage import DamageRegister
@@ -229,7 +229,7 @@ class StoreParts:
         self.segments.load_blocking(clean=clean)
         extent = self.extent_file.load_blocking()
         if self._cut is not None:
-            logger.warning("cutting of the commit log is finished position=%s", self._cut)
+            logger.warning("finishing an interrupted cut of the commit log position=%s", self._cut)
             cut_log_blocking(self.segments, self._cut)
             if extent is not None:
                 extent = extent._replace(durable=min(extent.durable, self._cut))

@@ -83,7 +83,7 @@ class Readiness:
         if _BROKEN in self.refusal_reasons:
             raise StoreBroken(self.refusal_reasons[_BROKEN])
         if self.refusal_reasons:
-            raise StoreFull(self.why_not or "the store takes nothing now")
+            raise StoreFull(self.why_not or "the store accepts no messages now")
 
     def break_from_thread(self, why: str) -> None:
         """Refuse all messages from now on."""

@@ -130,14 +130,14 @@ def check_levels(wanted: StoreConfig, current: StoreConfig, *, ratio: float) -> 
     """
     after, before = levels_of(wanted), levels_of(current)
     for key, high, low, what in (
-        ("diskSpaceCleanForciblyRatio", before.force, after.force, "deleted before their time"),
+        ("diskSpaceCleanForciblyRatio", before.force, after.force, "deleted before they expire"),
         ("diskSpaceWarningLevelRatio", before.warning, after.warning, "refused"),
     ):
         if low < high and ratio > low:
             raise ConfigError(
-                f"{key} cannot be lowered to {low:.0%} now: the disk is {ratio:.0%} full, and "
-                f"messages would be {what} at once; make room first, or set it in the broker's "
-                "file and restart"
+                f"{key} cannot be lowered to {low:.0%} now: the disk is {ratio:.0%} full, "
+                f"and messages would be {what} at once; make room first, or set it in the "
+                "broker's configuration file and restart"
             )
 
 
@@ -152,7 +152,7 @@ def _reason_to_clean(
     if is_unknown:
         return "the free space of the disk cannot be read"
     if facts.hour in parse_delete_hours(config.delete_when):
-        return "the hour of deleteWhen has come"
+        return "it is an hour of deleteWhen"
     return ""
 
 

@@ -80,7 +80,7 @@ class StoreLock:
         except OSError as error:
             # The text only helps another broker to name the owner; a full disk must not stop us.
             logger.warning(
-                "owner of the commit log not noted path=%s reason=%s", path, error.strerror
+                "owner of the commit log not recorded path=%s reason=%s", path, error.strerror
             )
 
     def _make_directory(self, path: str, key: str) -> None:
@@ -88,8 +88,8 @@ class StoreLock:
             make_directory(self._files, path)
         except OSError as error:
             raise StoreError(
-                f"the directory {path} cannot be created: {error.strerror or error}; check {key} "
-                "and who may write there"
+                f"the directory {path} cannot be created: {error.strerror or error}; "
+                f"check {key} and the permissions of its parent directory"
             ) from error
 
     def mark_open_blocking(self) -> None:

@@ -89,15 +89,15 @@ class TableFile(Generic[T]):
             return self._lost(f"{self._path} {problem}, and {self._path}.bak is damaged: {error}")
         if main is not None:  # or the next save would overwrite the good .bak with it
             self._files.rename(self._path, self._path + ".damaged")
-        self.repair = f"{posixpath.basename(self._path)} {problem}; the one saved before it is used"
-        logger.warning("table %s; the one saved before it is used path=%s", problem, self._path)
+        self.repair = f"{posixpath.basename(self._path)} {problem}; the previous version is used"
+        logger.warning("table %s; the previous version is used path=%s", problem, self._path)
         return table
 
     def _lost(self, problem: str) -> T:
         if self._without is None:
             raise StoreError(
-                f"{problem}. Put a copy of it back; or, to go on without all that it held, replace "
-                "it by a file with {} in it and delete its .bak"
+                f"{problem}. Restore a copy of it; or, to continue without its contents, "
+                "replace it with a file that contains {} and delete its .bak"
             )
         for path in (self._path, self._path + ".bak"):
             if self._files.stat(path) is not None:

@@ -71,4 +71,4 @@ class QueueDeletion:
             # A checkpoint that counts deleted queues makes a restart read the whole log.
             self._checkpoint()
         except (OSError, StoreBroken) as error:
-            logger.warning("checkpoint not moved after a deletion reason=%s", error)
+            logger.warning("checkpoint not updated after a deletion reason=%s", error)

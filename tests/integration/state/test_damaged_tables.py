@@ -142,7 +142,7 @@ async def test_a_damaged_table_is_repaired_or_refused(
             damage(path)
             [repair] = await load(root)
             assert name in repair
-            assert "the one saved before it is used" in repair
+            assert "the previous version is used" in repair
             shutil.copy(stores[state] / "config" / name, path)
             damage(backup)
         damage(path)

@@ -39,7 +39,7 @@ _half_floor: Callable[[Any, int], int] = PendingTable.half_floor
 
 BUGS: dict[str, tuple[type, str, Any]] = {
     "a half without op message is taken for pending": (
-        TransactionService, "make_sure", _trusts_the_table,
+        TransactionService, "confirm_pending", _trusts_the_table,
     ),
     "progress passes what is not on disk": (
         PendingTable, "half_floor", _saves_what_is_not_on_disk,
@@ -61,7 +61,7 @@ def test_the_model_finds(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
     owner, name, wrong = BUGS[bug]
     monkeypatch.setattr(owner, name, wrong)
     chosen = settings(
-        max_examples=400,
+        max_examples=2000,
         stateful_step_count=40,
         deadline=None,
         database=None,

@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from rocketpost.broker.group.offsets import OffsetTable
 from rocketpost.broker.transaction.checks import CheckService, Question, Work
-from rocketpost.broker.transaction.log import halved
+from rocketpost.broker.transaction.log import half_draft
 from rocketpost.broker.transaction.service import Rules, TransactionService
 from rocketpost.codec.headers.transaction import EndTransaction
 from rocketpost.codec.properties import encode_properties
@@ -99,7 +99,7 @@ class Broker:
 
     def put(self, drafts: list[Draft], room: int = 1000) -> list[Appended]:
         stored = [self.store.append(draft) for draft in drafts[:room]]
-        self.transactions.arrived(self.store.confirm(self.store.commit()))
+        self.transactions.note_arrivals(self.store.confirm(self.store.commit()))
         if not stored:
             raise StoreFull("no room")
         return stored
@@ -112,7 +112,7 @@ class Broker:
         stored: list[Appended] = []
         with contextlib.suppress(StoreFull):
             stored = self.put(work.drafts, room)
-        return self.checks.stored(work, stored)
+        return self.checks.note_stored(work, stored)
 
     def records(self, topic: str) -> list[Record]:
         found = []
@@ -142,8 +142,8 @@ class TransactionMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.alive[0] = True
-        self.broker.checks.producer_joined("g")
-        while self.broker.transactions.settle(10):
+        self.broker.checks.note_producer("g")
+        while self.broker.transactions.look_up_commits(10):
             pass
         for _ in range(3 * RULES.check_max):
             self.clock.advance(RULES.check_interval_ms)
@@ -172,7 +172,9 @@ class TransactionMachine(RuleBasedStateMachine):
             if said:
                 self.end_at(local, place, local.truth, asked=True)
             elif said is False:
-                self.broker.transactions.unknown(self.header(local, place, UNKNOWN, asked=True))
+                self.broker.transactions.note_unknown(
+                    self.header(local, place, UNKNOWN, asked=True)
+                )
 
     def header(
         self, local: Local, place: tuple[int, int], kind: int, *, asked: bool = False
@@ -197,7 +199,7 @@ class TransactionMachine(RuleBasedStateMachine):
             return
         assert kind == local.truth
         if ending is not None:
-            assert self.broker.transactions.ended(ending, self.broker.put(ending.drafts))
+            assert self.broker.transactions.note_stored(ending, self.broker.put(ending.drafts))
 
     @rule(truth=ENDS, count=st.integers(1, 3))
     def send(self, truth: int, count: int) -> None:
@@ -208,7 +210,7 @@ class TransactionMachine(RuleBasedStateMachine):
                 "T", 0, 0, 0, self.clock.now_ms(), BORN, HOST, 0, 0, name.encode(),
                 encode_properties(properties), 0, (name,),
             )  # fmt: skip
-            [stored] = self.broker.put([halved(draft, properties)])
+            [stored] = self.broker.put([half_draft(draft, properties)])
             place = int(stored.position), int(stored.queue_offset)
             self.locals.append(Local(name, truth, [place], int(stored.end)))
 
@@ -261,7 +263,7 @@ class TransactionMachine(RuleBasedStateMachine):
     def producers(self, is_alive: bool) -> None:
         self.alive[0] = is_alive
         if is_alive:
-            self.broker.checks.producer_joined("g")
+            self.broker.checks.note_producer("g")
 
     @rule(which=st.integers(0, 9))
     def resume(self, which: int) -> None:
@@ -275,9 +277,9 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @rule(position=st.integers(0, 20_000))
     def vacate(self, position: int) -> None:
-        work = self.broker.checks.vacate(position)
+        work = self.broker.checks.move_halves_before(position)
         if work is not None:
-            self.broker.checks.stored(work, self.broker.put(work.drafts))
+            self.broker.checks.note_stored(work, self.broker.put(work.drafts))
 
     @rule()
     def sync(self) -> None:
@@ -285,7 +287,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @rule()
     def save(self) -> None:
-        self.broker.transactions.progress(self.broker.store.durable_position)
+        self.broker.transactions.advance_progress(self.broker.store.durable_position)
         self.saved = self.broker.offsets.to_json()
 
     @rule()

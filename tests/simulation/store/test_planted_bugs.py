@@ -11,7 +11,7 @@ import pytest
 
 from rocketpost.errors import StoreFull
 from rocketpost.store.checkpointer import Checkpointer
-from rocketpost.store.dispatch import Dispatcher
+from rocketpost.store.dispatch.dispatcher import Dispatcher
 from rocketpost.store.index.key_index import KeyIndex
 from rocketpost.store.log.commit_log import CommitLog
 from rocketpost.store.log.flusher import Flusher

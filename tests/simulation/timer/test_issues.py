@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from rocketpost.broker.timer.admission import Timers
+from rocketpost.broker.timer.admission import TimedMessages
 from rocketpost.broker.timer.service import Due
 from rocketpost.codec.faults import MessageIllegal
 from rocketpost.codec.properties import PROPERTIES_BYTES_MAX, encode_properties
@@ -49,7 +49,7 @@ def test_issue_6984_one_failed_delivery_repeats_no_other(world: World) -> None:
     while not isinstance(due := world.service.next(), Due):
         pass
     world.put(due.drafts[:4])  # the store is full then
-    world.service.done(4)
+    world.service.note_stored(4)
     world.finish()
     world.judge(is_over=True)
 
@@ -66,8 +66,8 @@ def test_issue_9654_a_message_of_the_largest_size_blocks_no_other(world: World) 
         return big, properties
 
     with pytest.raises(MessageIllegal, match="properties"):
-        world.kind.claim(*draft(room=100))
-    stored = world.kind.claim(*draft(room=300))
+        world.kind.prepare(*draft(room=100))
+    stored = world.kind.prepare(*draft(room=300))
     assert stored is not None
     timed = world.send(RNG, 20)
     # Another broker may have left none of the room that we leave.
@@ -111,12 +111,12 @@ def test_issue_10668_timers_go_on_after_the_log_was_damaged() -> None:
 @pytest.mark.parametrize("days", [24, 25, 30, 365])
 def test_issue_5376_a_delay_of_many_days_does_not_overflow(world: World, days: int) -> None:
     """A unit has 31 bits for its delay in ms, which is 24.8 days."""
-    kind: Timers = world.kind
+    kind: TimedMessages = world.kind
     properties = {"UNIQ_KEY": "far", "TIMER_DELAY_SEC": str(days * 86_400)}
     encoded = encode_properties(properties)
     plain = Draft("T", 0, 0, 0, 0, BORN, HOST, 0, 0, b"b", encoded, 0, ("far",))
     due_ms = world.clock.ms + days * 86_400_000
-    stored = kind.claim(plain, properties)
+    stored = kind.prepare(plain, properties)
     assert stored is not None
     assert int(properties["TIMER_DELIVER_MS"]) == due_ms
     world.put([stored])

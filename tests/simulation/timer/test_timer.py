@@ -78,7 +78,7 @@ def test_what_waits_is_moved_and_comes_once(rng: random.Random) -> None:
         world.clock.ms += 10
         world.serve()
     assert not world.waits_before(end)
-    assert world.moving.moved > 20
+    assert world.mover.moved > 20
     world.save()
     world.kill()
     world.open()
@@ -96,11 +96,11 @@ def test_what_was_moved_before_is_not_counted_again(rng: random.Random) -> None:
     end = int(world.running.end_position)
     assert world.vacate(random.Random(1), end)
     world.serve()
-    assert world.moving.moved == 10
-    for found in world.moving.survey(end):
+    assert world.mover.moved == 10
+    for found in world.mover.survey(end):
         assert not found
     # Else each round would find it harder to free a segment, and none would go in the end.
-    world.moving.check(found, freed_bytes=0)
+    world.mover.check(found, freed_bytes=0)
 
 
 class FullLog:
@@ -133,7 +133,7 @@ def test_a_slot_that_could_not_be_chained_anew(
         world.vacate(random.Random(1), int(world.running.end_position))
     full.is_full = False  # somebody else has made room, so nothing needs to be moved any more
     if is_settled:
-        world.moving.settle()
+        world.mover.rebuild_slots()
     world.serve()
     world.save()
     if is_clean:
@@ -152,7 +152,7 @@ def claim(world: World, key: str, delay_ms: int, more: dict[str, str]) -> Draft:
     properties = {"UNIQ_KEY": key, "TIMER_DELIVER_MS": str(due_ms)} | more
     encoded = encode_properties(properties)
     plain = Draft("T", 0, 0, 0, world.clock.ms, BORN, HOST, 0, 0, b"x", encoded, 0, (key,))
-    draft = world.kind.claim(plain, properties)
+    draft = world.kind.prepare(plain, properties)
     assert draft is not None
     return draft
 
@@ -191,10 +191,10 @@ def test_a_copy_without_room_for_its_mark_is_found_after_a_crash(rng: random.Ran
     world.serve()
     world.save()
     end = int(world.running.end_position)
-    (slot_ms, *_) = sorted(list(world.moving.survey(end))[-1], reverse=True)
-    departure = world.moving.begin(slot_ms, end)
+    (slot_ms, *_) = sorted(list(world.mover.survey(end))[-1], reverse=True)
+    departure = world.mover.begin(slot_ms, end)
     assert departure is not None
-    world.put(world.moving.drafts(departure))
+    world.put(world.mover.drafts(departure))
     world.kill()
     world.open()
     world.finish()
@@ -220,7 +220,7 @@ def test_what_rocketmq_put_into_the_slot_that_is_read_is_needed(rng: random.Rand
     world.serve()
     assert len(world.delivered()) == 1
     with pytest.raises(StoreError, match="just due"):
-        world.moving.begin(slot_ms, int(world.running.end_position))
+        world.mover.begin(slot_ms, int(world.running.end_position))
     world.finish()
     world.judge(is_over=True)
 

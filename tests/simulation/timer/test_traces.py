@@ -113,7 +113,7 @@ class TracedWorld(World):
                 count = min(room, len(found.drafts))
                 if count:
                     self.put(found.drafts[:count])
-                self.service.done(count)
+                self.service.note_stored(count)
                 if count < len(found.drafts):
                     self.lines.append(f"no room for {len(found.drafts) - count}")
                     return

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rocketpost.broker.delay.service import Wait
-from rocketpost.broker.timer.admission import TimerRules, Timers, recall_handle
-from rocketpost.broker.timer.moving import Moving
+from rocketpost.broker.timer.admission import TimedMessages, TimerRules, recall_handle
+from rocketpost.broker.timer.moving import MessageMover
 from rocketpost.broker.timer.recall import RecallService
 from rocketpost.broker.timer.service import Due, TimerService
 from rocketpost.codec.faults import IllegalOperation
@@ -131,14 +131,14 @@ class World:
             crash_ms=store.store_ms,
             is_indexed=store.index is not None,
         )
-        self.moving = Moving(
+        self.mover = MessageMover(
             service=self.service,
             store=store,
             timers=self.timers,
             clock=self.clock,
             store_host=HOST,
         )
-        self.kind = Timers(
+        self.kind = TimedMessages(
             clock=self.clock,
             precision_ms=self.timers.precision_ms,
             rules=self._rules,
@@ -179,7 +179,7 @@ class World:
         body = b"x" * rng.choice([1, 40, 200])
         encoded = encode_properties(properties)
         plain = Draft("T", 0, 0, 0, self.clock.ms, BORN, HOST, 0, 0, body, encoded, 0, (key,))
-        draft = self.kind.claim(plain, properties) or plain
+        draft = self.kind.prepare(plain, properties) or plain
         if draft is not plain:
             timed.handle = recall_handle(decode_properties(draft.properties), "b") or ""
         self.put([draft])
@@ -211,13 +211,13 @@ class World:
                 count = rng.randrange(count + 1)
             if count:
                 self.put(found.drafts[:count])
-            self.service.done(count)
+            self.service.note_stored(count)
         return True
 
     def vacate(self, rng: random.Random, position: int) -> bool:
         """Have nothing wait before a position; False if some still does."""
         found: dict[int, int] = {}
-        for found in self.moving.survey(position):  # noqa: B007 - the last has all
+        for found in self.mover.survey(position):  # noqa: B007 - the last has all
             pass
         try:
             for slot_ms in sorted(found, reverse=True):
@@ -227,19 +227,19 @@ class World:
         return True
 
     def _move(self, rng: random.Random, slot_ms: int, position: int) -> None:
-        departure = self.moving.begin(slot_ms, position)
+        departure = self.mover.begin(slot_ms, position)
         if departure is None:
             return
         try:
-            while drafts := self.moving.drafts(departure):
+            while drafts := self.mover.drafts(departure):
                 assert not self.step()  # it stands still
                 count = len(drafts) if rng.random() < 0.9 else rng.randrange(1, len(drafts) + 1)
                 self.put(drafts[:count])
-                self.moving.stored(departure, count)
+                self.mover.note_stored(departure, count)
                 if count < len(drafts):
                     raise StoreError("no room")
         finally:
-            self.moving.end(departure)
+            self.mover.end(departure)
 
     def waits_before(self, position: int) -> bool:
         """Whether anything in the wheel needs what lies before a position."""
@@ -275,9 +275,9 @@ class World:
         self._drop(self.disk.after_kill())
 
     def close(self) -> None:
-        self.service.leave()
-        self.moving.settle()
-        is_sure = not self.service.is_suspect and not self.service.unsettled
+        self.service.return_open_slot()
+        self.mover.rebuild_slots()
+        is_sure = not self.service.is_suspect and not self.service.slots_to_rebuild
         self.save(CLEAN if is_sure else 0)
         self.timers.close()
         store, self.store = self.running, None

@@ -93,27 +93,27 @@ def test_what_an_administrator_touches_is_not_automatic_any_more(
 ) -> None:
     groups.find_or_create("g", by=STRANGER)
     topics.create_on_send("t", template="TBW102", queue_nums=1, by=STRANGER)
-    assert (list(groups.auto.made), list(topics.auto.made)) == (["g"], ["t"])
+    assert (list(groups.auto.unused), list(topics.auto.unused)) == (["g"], ["t"])
     known = topics.require("t")
     before = groups.auto.revision, topics.auto.revision
     groups.update(GroupConfig(group_name="g"))
     topics.update(known)
-    assert not groups.auto.made
-    assert not topics.auto.made
+    assert not groups.auto.unused
+    assert not topics.auto.unused
     assert (groups.auto.revision, topics.auto.revision) > before
 
 
 def test_what_holds_messages_is_not_automatic_any_more(topics: TopicTable) -> None:
     topics.create_on_send("t", template="TBW102", queue_nums=1, by=STRANGER)
     topics.adopt("t", queue_nums=1)
-    assert not topics.auto.made
+    assert not topics.auto.unused
 
 
 def test_the_list_survives_a_restart(groups: GroupTable, clock: FakeClock) -> None:
     groups.find_or_create("g", by=STRANGER)
     again = AutoCreated("group", clock=clock)
     again.load(groups.auto.to_json())
-    assert again.made == groups.auto.made == {"g": clock.now_ms()}
+    assert again.unused == groups.auto.unused == {"g": clock.now_ms()}
     for damaged in (b"", b"[]", b'{"g":"x"}', b"\xff"):
         with pytest.raises(StoreError, match="cannot be read"):
             AutoCreated("group", clock=clock).load(damaged)

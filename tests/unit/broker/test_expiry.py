@@ -66,8 +66,8 @@ def test_what_nobody_uses_goes_with_its_retry_topic(world: World) -> None:
     assert world.after(DAY_MS - 1) == (True, True)
     assert world.after(2) == (False, False)
     assert world.topics.find("%RETRY%g") is None
-    assert not world.groups.auto.made
-    assert not world.topics.auto.made
+    assert not world.groups.auto.unused
+    assert not world.topics.auto.unused
 
 
 def test_offsets_keep_both(world: World) -> None:
@@ -82,7 +82,7 @@ def test_a_message_keeps_its_topic(world: World) -> None:
 
 
 def test_a_message_that_waits_for_its_topic_keeps_it(world: World) -> None:
-    world.topics.auto.claim("t")  # as a send that was taken does, be it delayed or half
+    world.topics.auto.remove("t")  # as a send that was taken does, be it delayed or half
     assert world.after() == (False, True)
 
 

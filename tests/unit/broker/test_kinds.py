@@ -34,18 +34,18 @@ def draft(topic: str = "T", *, reconsume_times: int = 0, **properties: str) -> D
         (draft(TRAN_MSG="false"), False),
     ],
 )
-def test_issue_1648_a_half_message_is_claimed_but_not_its_retry(
+def test_issue_1648_a_half_message_is_prepared_but_not_its_retry(
     message: Draft, is_half: bool
 ) -> None:
     """RocketMQ took what a consumer sent back for a new half."""
-    claimed = HalfMessages().claim(message, decode_properties(message.properties))
+    prepared = HalfMessages().prepare(message, decode_properties(message.properties))
     if not is_half:
-        assert claimed is None
+        assert prepared is None
         return
-    assert claimed is not None
-    assert (claimed.topic, claimed.queue_id) == ("RMQ_SYS_TRANS_HALF_TOPIC", 0)
-    assert decode_properties(claimed.properties)["REAL_TOPIC"] == message.topic
-    assert real_queue(claimed) == (message.topic, message.queue_id)
+    assert prepared is not None
+    assert (prepared.topic, prepared.queue_id) == ("RMQ_SYS_TRANS_HALF_TOPIC", 0)
+    assert decode_properties(prepared.properties)["REAL_TOPIC"] == message.topic
+    assert real_queue(prepared) == (message.topic, message.queue_id)
 
 
 @pytest.mark.parametrize(
@@ -63,37 +63,37 @@ def test_issue_1540_what_cannot_be_a_half_is_refused(
     """RocketMQ lost the destination of a delayed half, and filled the half topic with it."""
     properties = {"TRAN_MSG": "true", "PGROUP": "g", "UNIQ_KEY": "k", **more}
     with pytest.raises(fault, match=reason):
-        HalfMessages().claim(draft(), properties)
+        HalfMessages().prepare(draft(), properties)
 
 
 def test_halves_have_a_bound_and_can_be_rejected() -> None:
     kind = HalfMessages()
     kind.pending_count = lambda: PENDING_MAX
     with pytest.raises(SystemBusy, match="pending already"):
-        kind.claim(draft(), {"TRAN_MSG": "true", "PGROUP": "g", "UNIQ_KEY": "k"})
+        kind.prepare(draft(), {"TRAN_MSG": "true", "PGROUP": "g", "UNIQ_KEY": "k"})
     kind.is_rejecting = True
     with pytest.raises(NoPermission, match="rejectTransactionMessage"):
-        kind.claim(draft(), {"TRAN_MSG": "true", "PGROUP": "g", "UNIQ_KEY": "k"})
+        kind.prepare(draft(), {"TRAN_MSG": "true", "PGROUP": "g", "UNIQ_KEY": "k"})
 
 
 def test_a_dead_letter_waits_for_nothing() -> None:
-    claimed = DeadLetters().claim(draft("%DLQ%G", DELAY="5"), {"DELAY": "5", "a": "b"})
-    assert claimed is not None
-    assert decode_properties(claimed.properties) == {"DELAY": "-1", "a": "b"}
-    assert DeadLetters().claim(draft(DELAY="5"), {"DELAY": "5"}) is None
+    prepared = DeadLetters().prepare(draft("%DLQ%G", DELAY="5"), {"DELAY": "5", "a": "b"})
+    assert prepared is not None
+    assert decode_properties(prepared.properties) == {"DELAY": "-1", "a": "b"}
+    assert DeadLetters().prepare(draft(DELAY="5"), {"DELAY": "5"}) is None
 
 
 def test_a_level_above_the_highest_is_the_highest() -> None:
-    claimed = DelayLevels(level_max=4).claim(draft(DELAY="9"), {"DELAY": "9"})
-    assert claimed is not None
-    assert (claimed.topic, claimed.queue_id) == ("SCHEDULE_TOPIC_XXXX", 3)
-    assert real_queue(claimed)[1] == 3
-    assert DelayLevels(level_max=4).claim(draft(DELAY="0"), {"DELAY": "0"}) is None
+    prepared = DelayLevels(level_max=4).prepare(draft(DELAY="9"), {"DELAY": "9"})
+    assert prepared is not None
+    assert (prepared.topic, prepared.queue_id) == ("SCHEDULE_TOPIC_XXXX", 3)
+    assert real_queue(prepared)[1] == 3
+    assert DelayLevels(level_max=4).prepare(draft(DELAY="0"), {"DELAY": "0"}) is None
 
 
 def test_a_level_that_is_no_number_is_refused() -> None:
     with pytest.raises(MessageIllegal, match="no number"):
-        DelayLevels(level_max=4).claim(draft(DELAY="x"), {"DELAY": "x"})
+        DelayLevels(level_max=4).prepare(draft(DELAY="x"), {"DELAY": "x"})
 
 
 def test_properties_that_cannot_be_written_are_refused() -> None:

@@ -9,7 +9,8 @@ from rocketpost.testing.clock import FakeClock
 
 class Message(NamedTuple):
     topic: str
-    size: int
+    record_bytes: int
+    message_count: int = 1
 
 
 def pass_seconds(stats: BrokerStats, clock: FakeClock, seconds: int) -> None:

@@ -114,7 +114,7 @@ class World:
     def save(self) -> None:
         """Save the offsets, as far as they may be."""
         self.store.save_blocking()
-        self.transactions.progress(self.store.durable_position)
+        self.transactions.advance_progress(self.store.durable_position)
         self.saved = self.offsets.to_json()
 
     def crash(self) -> None:
@@ -135,7 +135,7 @@ class World:
             if not drafts:
                 raise StoreFull("no room")
         stored = [self.store.append(draft) for draft in drafts]
-        self.transactions.arrived(self.store.confirm(self.store.commit()))
+        self.transactions.note_arrivals(self.store.confirm(self.store.commit()))
         return stored
 
     def send(self, name: str = "", *, group: str = GROUP, topic: str = TOPIC, **more: str) -> Sent:
@@ -145,7 +145,7 @@ class World:
             topic, 2, 7, 0, self.clock.now_ms(), BORN, HOST, 0, 0, f"body of {name}".encode(),
             encode_properties(properties), string_hash("A"), (name,),
         )  # fmt: skip
-        half = self.kind.claim(draft, decode_properties(draft.properties))
+        half = self.kind.prepare(draft, decode_properties(draft.properties))
         assert half is not None
         [stored] = self.put([half])
         return Sent(name, stored.position, stored.queue_offset)
@@ -169,7 +169,7 @@ class World:
     def end(self, sent: Sent, kind: int, *, asked: bool = False) -> bool:
         """End a transaction; return whether that changed anything."""
         ending = self.begin(sent, kind, asked=asked)
-        return ending is not None and self.transactions.ended(ending, self.put(ending.drafts))
+        return ending is not None and self.transactions.note_stored(ending, self.put(ending.drafts))
 
     # What the broker does.
 
@@ -185,7 +185,7 @@ class World:
         try:
             stored = self.put(work.drafts)
         finally:
-            questions = self.checks.stored(work, stored)
+            questions = self.checks.note_stored(work, stored)
         return questions
 
     def wait_ms(self) -> int | None:

@@ -11,10 +11,11 @@ from rocketpost.broker.pull.reader import PullResult
 from rocketpost.broker.pull.service import PullAnswer, PullHold
 from rocketpost.codec.headers.message import PullMessage
 from rocketpost.model.group import GroupConfig
-from rocketpost.model.ids import Position, QueueOffset
+from rocketpost.model.ids import Position
 from rocketpost.model.topic import TopicConfig
 from rocketpost.server.long_polling import Held, HeldLimits, LongPolls
-from rocketpost.store.draft import Appended
+from rocketpost.store.dispatch.arrival import Arrival
+from rocketpost.store.queue.files import ENTRY
 from rocketpost.transport.turns import Turns
 
 TOPIC, GROUP = TopicConfig(topic_name="T"), GroupConfig(group_name="g")
@@ -81,9 +82,5 @@ class NamedPolls:
     ) -> None:
         """Tell of messages; those who want them are resumed in the next iteration of the loop."""
         self._records = records or []
-        self.table.note_arrivals(
-            [
-                Appended(Position(at), 1, QueueOffset(0), 0, *queue, code, (), None)
-                for at, code in enumerate(codes)
-            ]
-        )
+        entries = b"".join(ENTRY.pack(at, 1, code) for at, code in enumerate(codes))
+        self.table.note_arrivals([Arrival(*queue, 0, len(codes), entries, 0, len(codes))])

@@ -131,7 +131,7 @@ def test_messages_waiting_for_the_disk_are_deleted_too(opener: Opener) -> None:
     store.delete_queues("TopicA").finish_blocking()
     store.append(draft(b"new"))
     end = store.commit()
-    assert [arrival.queue_offset for arrival in store.confirm(end)] == [2]
+    assert [arrival.first_offset for arrival in store.confirm(end)] == [2]
     assert bodies(store) == [b"new"]
 
 

@@ -72,10 +72,27 @@ def test_arrivals_are_reported_once_visible(opener: Opener) -> None:
     store.append(draft(tags_code=7))
     store.append(draft(sys_flag=sysflag.TRANSACTION_PREPARED))
     seen = store.confirm(store.commit())
-    assert [(a.topic, a.queue_id, a.queue_offset, a.tags_code) for a in seen] == [
-        ("TopicA", 0, 0, 7)
-    ]
+    assert [(a.topic, a.queue_id, a.first_offset) for a in seen] == [("TopicA", 0, 0)]
+    assert [tags_code for _, _, tags_code in seen[0].messages()] == [7]
     assert store.confirm(store.end_position) == []
+
+
+def test_each_queue_gets_one_notice_of_all_its_messages(opener: Opener) -> None:
+    store = opener()
+    places = [(queue_id, store.append(draft(queue_id=queue_id))) for queue_id in (1, 0, 1) * 100]
+    arrivals = store.confirm(store.commit())
+    assert [arrival.queue_id for arrival in arrivals] == [1, 0]
+    for arrival in arrivals:
+        mine = [appended for queue_id, appended in places if queue_id == arrival.queue_id]
+        queue = store.queue("TopicA", arrival.queue_id)
+        assert queue is not None
+        assert arrival.positions == [appended.position for appended in mine]
+        assert arrival.entries == queue.read(0, 1000)
+        assert (arrival.first_offset, arrival.message_count) == (0, len(mine))
+        assert arrival.record_bytes == sum(appended.size for appended in mine)
+    store.append(draft(queue_id=1))
+    (again,) = store.confirm(store.commit())
+    assert (again.first_offset, again.message_count) == (200, 1)
 
 
 def test_nothing_shows_before_it_is_confirmed(opener: Opener) -> None:
@@ -86,7 +103,7 @@ def test_nothing_shows_before_it_is_confirmed(opener: Opener) -> None:
     end = store.commit()
     assert bodies(store) == []
     assert store.record_at(first.position) is None
-    assert [a.queue_offset for a in store.confirm(second.position)] == [0]
+    assert [a.first_offset for a in store.confirm(second.position)] == [0]
     assert bodies(store) == [b"one"]
     store._flusher.flush_blocking()
     assert opener.durable == [end] == [store.durable_position]

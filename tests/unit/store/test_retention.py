@@ -167,7 +167,7 @@ def test_levels_are_clamped_as_rocketmq_does() -> None:
 @pytest.mark.parametrize(
     ("change", "percent", "harm"),
     [
-        ({"disk_ratio_force": 75}, 76, "deleted before their time at once"),
+        ({"disk_ratio_force": 75}, 76, "deleted before they expire at once"),
         ({"disk_ratio_warning": 80}, 81, "refused at once"),
         ({"disk_ratio_force": 75}, 74, None),
         ({"disk_ratio_warning": 80}, 79, None),

@@ -165,7 +165,7 @@ def test_a_table_that_was_there_is_not_taken_for_an_empty_one(tmp_path: Path) ->
     table(tmp_path, is_guarded=True).save_blocking(b'{"a": 1}')
     main = tmp_path / "config" / "topics.json"
     main.unlink()
-    with pytest.raises(StoreError, match=r"topics\.json is missing.* a file with {} in it"):
+    with pytest.raises(StoreError, match=r"topics\.json is missing.* a file that contains {}"):
         table(tmp_path, is_guarded=True).load_blocking()
     main.touch()
     with pytest.raises(StoreError, match=r"topics\.json is empty"):

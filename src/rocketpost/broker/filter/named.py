@@ -90,7 +90,7 @@ class NamedFilters:
         self._filters[name] = NamedFilter(
             name=name, expression=expression, update_timestamp=self._clock.now_ms()
         )
-        self._changed()
+        self._note_change()
 
     def delete(self, name: str) -> None:
         """Delete a filter.
@@ -107,7 +107,7 @@ class NamedFilters:
         if users:
             raise IllegalOperation(f"the filter {name} is in use by {', '.join(users[:5])}")
         del self._filters[name]
-        self._changed()
+        self._note_change()
 
     def body(self) -> bytes:
         """Return the body of GET_NAMED_FILTERS."""
@@ -143,7 +143,7 @@ class NamedFilters:
         if not self.enabled:
             raise NoPermission("this broker keeps no filters: namedFilterEnable is false")
 
-    def _changed(self) -> None:
+    def _note_change(self) -> None:
         self._version = self._version.next(self._clock.now_ms())
         self.revision += 1
         self.on_change()

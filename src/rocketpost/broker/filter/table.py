@@ -187,7 +187,7 @@ class FilterTable:
         self._count += before is None
         self._characters += len(data.expression) - (len(before.expression) if before else 0)
         topics[data.topic] = data
-        self._changed()
+        self._note_change()
 
     def _remove(self, data: FilterData) -> None:
         topics = self._by_group[data.consumer_group]
@@ -196,8 +196,8 @@ class FilterTable:
             del self._by_group[data.consumer_group]
         self._count -= 1
         self._characters -= len(data.expression)
-        self._changed()
+        self._note_change()
 
-    def _changed(self) -> None:
+    def _note_change(self) -> None:
         self.revision += 1
         self.on_change()

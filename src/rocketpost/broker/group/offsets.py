@@ -133,7 +133,7 @@ class OffsetTable:
             before = self._rows.get(f"{topic}@{target}")
             self._count += len(row.offsets) - (0 if before is None else len(before.offsets))
             self._rows[f"{topic}@{target}"] = _Row(dict(row.offsets))
-            self._changed()
+            self._note_change()
 
     def forget_topic(self, topic: str) -> None:
         """Forget every offset in the topic."""
@@ -214,7 +214,7 @@ class OffsetTable:
         for key in keys:
             self._count -= len(self._rows.pop(key).offsets)
             self._forget_volatile([key])
-            self._changed()
+            self._note_change()
 
     def _forget_volatile(self, keys: list[str]) -> None:
         for key in keys:
@@ -222,7 +222,7 @@ class OffsetTable:
             for reset in [each for each in self._resets if each[0] == key]:
                 del self._resets[reset]
 
-    def _changed(self) -> None:
+    def _note_change(self) -> None:
         self.revision += 1
         self.version = self.version.next(self._clock.now_ms())
 

@@ -101,7 +101,7 @@ class GroupTable:
 
     def use(self, group: str) -> None:
         """Note that a message waits to be retried for a group: from now on the group stays."""
-        self.auto.claim(group)
+        self.auto.remove(group)
 
     def retry_policy(self, group: str) -> RetryPolicy | None:
         """Return the retry delays of a group.
@@ -168,7 +168,7 @@ class GroupTable:
             ServerError: An attribute is not allowed.
         """
         config = self.plan(wanted)
-        self.auto.claim(wanted.group_name)
+        self.auto.remove(wanted.group_name)
         self._store(config, by)
         return config
 
@@ -181,12 +181,12 @@ class GroupTable:
         if problem := names.group_problem(group):
             raise InvalidParameter(problem)
         check_deletion(group)
-        self.auto.claim(group)
+        self.auto.remove(group)
         config = self._configs.pop(group, None)
         if config is not None:
             self._forbidden.pop(group, None)
             logger.info("group deleted: group=%s by=%s %s", group, by or "broker", _unusual(config))
-            self._changed(group)
+            self._note_change(group)
         return config
 
     def forbid_reading(self, group: str, topic: str, *, forbidden: bool) -> None:
@@ -196,14 +196,14 @@ class GroupTable:
         wanted = bits | flag if forbidden else bits & ~flag
         if wanted == bits:
             return
-        self.auto.claim(group)
+        self.auto.remove(group)
         row = self._forbidden.setdefault(group, {})
         row[topic] = wanted
         if not wanted:
             del row[topic]
         if not row:
             del self._forbidden[group]
-        self._changed(group)
+        self._note_change(group)
 
     def may_read(self, group: str, topic: str) -> bool:
         """Tell whether the group may read the topic: nobody has forbidden it."""
@@ -258,9 +258,9 @@ class GroupTable:
     def _put(self, config: GroupConfig, by: str) -> None:
         _log_change(self._configs.get(config.group_name), config, by)
         self._configs[config.group_name] = config
-        self._changed(config.group_name)
+        self._note_change(config.group_name)
 
-    def _changed(self, group: str) -> None:
+    def _note_change(self, group: str) -> None:
         self._policies.pop(group, None)
         self.version = self.version.next(self._clock.now_ms())
         self.revision += 1

@@ -59,7 +59,7 @@ class TimerRules(NamedTuple):
     stop_dequeue: bool = False
 
 
-class Timers:
+class TimedMessages:
     """The kind of message that has its own due time.
 
     Args:
@@ -82,8 +82,8 @@ class Timers:
         """Returns the number of messages in a slot; the owner of the slots sets it."""
         self._random_below = random_below
 
-    def claim(self, draft: Draft, properties: dict[str, str]) -> Draft | None:
-        """Claim a message that is due later; one that is already due is a plain message.
+    def prepare(self, draft: Draft, properties: dict[str, str]) -> Draft | None:
+        """Return the message to store if it is due later; None if it is plain or already due.
 
         Raises:
             MessageIllegal: The time is invalid or too far ahead, or there is no room for more
@@ -128,15 +128,15 @@ class Timers:
         The delay is at most ``timerMaxDelaySec``.
 
         Raises:
-            MessageIllegal: As :meth:`claim`.
-            ServerError: As :meth:`claim`.
+            MessageIllegal: As :meth:`prepare`.
+            ServerError: As :meth:`prepare`.
         """
         properties = decode_properties(draft.properties)
         for name in _OF_WAITING:
             properties.pop(name, None)
         delay_ms = min(delay_ms, self._rules().delay_ms_max)
         properties[names.TIMER_DELIVER_MS] = str(self._clock.now_ms() + delay_ms)
-        waiting = self.claim(draft, properties)
+        waiting = self.prepare(draft, properties)
         return draft if waiting is None else waiting
 
     def _check_crowd(self, count: int, most: int) -> None:

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 TAKE_COUNT_MAX: Final = 256
 
 
-class Taken(NamedTuple):
+class TakenMessage(NamedTuple):
     """A message that is now in the wheel, and the place of its unit."""
 
     item: Item
@@ -63,7 +63,7 @@ class Intake:
         self._timers.queue_offset = corrected
         return True
 
-    def take(self, rules: TimerRules, now_ms: int) -> list[Taken] | None:
+    def take(self, rules: TimerRules, now_ms: int) -> list[TakenMessage] | None:
         """Take some messages into the wheel and return them; None if there are none to take.
 
         Raises:
@@ -91,7 +91,7 @@ class Intake:
         items = [item for item, _ in found]
         places = self._timers.add(items, now_ms=now_ms) if items else []
         self._timers.queue_offset = offset
-        return [Taken(*each, at) for each, at in zip(found, places, strict=True)]
+        return [TakenMessage(*each, at) for each, at in zip(found, places, strict=True)]
 
     def record(self, position: int, size: int) -> Record | None:
         """Return the message of a unit; None if it is gone or another record is in its place."""

@@ -47,7 +47,7 @@ class Departure:
     batch: list[Unit]
 
 
-class Moving:
+class MessageMover:
     """Decides which messages move, and makes their copies. Owned by the event loop; never waits."""
 
     def __init__(
@@ -74,14 +74,14 @@ class Moving:
         Yields the result so far at intervals, and the full result at the end.
         """
         slots: set[int] = set()
-        for count, (slot_ms, unit) in enumerate(self._logged(), 1):
+        for count, (slot_ms, unit) in enumerate(self._logged_units(), 1):
             if unit.position < position:
                 slots.add(slot_ms)
             if count % LOOKED_AT_ONCE == 0:
                 yield {}
         # The log also has units that no longer wait: moved before, or in a rebuilt chain.
         found: dict[int, int] = {}
-        for count, (slot_ms, unit) in enumerate(self._chained(slots), 1):
+        for count, (slot_ms, unit) in enumerate(self._waiting_units(slots), 1):
             if unit.position < position and unit.position not in self._service.moved:
                 found[slot_ms] = found.get(slot_ms, 0) + unit.size
             if count % LOOKED_AT_ONCE == 0:
@@ -105,7 +105,7 @@ class Moving:
             StoreError: They are due now and will be delivered soon.
         """
         service, timers = self._service, self._timers
-        old = [(at, unit) for at, unit in self._chain(slot_ms) if unit.position < position]
+        old = [(at, unit) for at, unit in self._slot_units(slot_ms) if unit.position < position]
         leaving = [(at, unit) for at, unit in old if unit.position not in service.moved]
         if slot_ms <= max(timers.read_ms, self._clock.now_ms()):
             cursor = timers.cursor if slot_ms == timers.read_ms else Cursor()
@@ -135,7 +135,7 @@ class Moving:
             departure.batch.append(unit)
         return drafts
 
-    def stored(self, departure: Departure, count: int) -> None:
+    def note_stored(self, departure: Departure, count: int) -> None:
         """Note that the first ``count`` of the last copies are stored."""
         self._service.moved.update(unit.position for unit in departure.batch[:count])
         self.moved += min(count, len(departure.batch))
@@ -145,23 +145,23 @@ class Moving:
         """Rebuild the chain of the slot without the moved units, and let the service continue.
 
         Raises:
-            OSError: The timer log could not be written; see :meth:`settle`.
+            OSError: The timer log could not be written; see :meth:`rebuild_slots`.
         """
         service, slot_ms = self._service, departure.slot_ms
         service.is_held = False
-        units = [unit for _, unit in self._chain(slot_ms)]  # new ones may have arrived
+        units = [unit for _, unit in self._slot_units(slot_ms)]  # new ones may have arrived
         left = [unit for unit in units if unit.position in service.moved]
         if not left:
-            service.unsettled.discard(slot_ms)
+            service.slots_to_rebuild.discard(slot_ms)
             return
-        service.unsettled.add(slot_ms)
+        service.slots_to_rebuild.add(slot_ms)
         items = [
             Item(slot_ms, unit.due_ms, unit.magic, unit.position, unit.size, unit.topic_hash)
             for unit in units
             if unit.position not in service.moved
         ]
         self._timers.add(items, now_ms=self._clock.now_ms(), anew=slot_ms)
-        service.unsettled.discard(slot_ms)
+        service.slots_to_rebuild.discard(slot_ms)
         service.is_changed = True
         for unit in left:
             service.moved.discard(unit.position)
@@ -169,14 +169,14 @@ class Moving:
             if record is not None and not unit.magic & RECALL:
                 self._timers.waiting[record.properties.get(names.REAL_TOPIC, "")] -= 1
 
-    def settle(self) -> None:
+    def rebuild_slots(self) -> None:
         """Rebuild the chains of slots for which that failed before.
 
         Raises:
             OSError: Some of them still fail; try again later.
         """
         service = self._service
-        for slot_ms in list(service.unsettled):
+        for slot_ms in list(service.slots_to_rebuild):
             # Not while another slot is moved: the service must stay paused until that is done.
             if not service.is_held and not service.is_reading(slot_ms):
                 self.end(Departure(slot_ms, deque(), []))
@@ -185,7 +185,7 @@ class Moving:
         """Remove messages from the wheel that a crash left there beside their copies."""
         service = self._service
         moved = service.moved
-        for position, size in (*self._not_taken(), *self._rebuilt()):
+        for position, size in (*self._untaken_entries(), *self._rebuilt_entries()):
             record = service.record(position, size)
             # A copy may itself have been moved while its original is still in the log.
             while record is not None and (original := self._original(record)) is not None:
@@ -193,10 +193,12 @@ class Moving:
                 record = self._store.record_at(original)
         if not moved:
             return
-        service.unsettled.update(slot for slot, unit in self._logged() if unit.position in moved)
+        service.slots_to_rebuild.update(
+            slot for slot, unit in self._logged_units() if unit.position in moved
+        )
         try:
-            service.leave()  # only its old chain shows what is done of the first slot
-            self.settle()
+            service.return_open_slot()  # only its old chain shows what is done of the first slot
+            self.rebuild_slots()
         except OSError as error:
             logger.warning("moved messages stay in the wheel for now: reason=%s", error)
 
@@ -215,7 +217,7 @@ class Moving:
         is_same = original.topic == TIMER_TOPIC and _identity(original) == _identity(copy)
         return position if is_same else None
 
-    def _not_taken(self) -> Iterator[tuple[int, int]]:
+    def _untaken_entries(self) -> Iterator[tuple[int, int]]:
         queue = self._store.queue(TIMER_TOPIC, 0)
         if queue is not None:
             for offset in range(self._timers.queue_offset, int(queue.end)):
@@ -223,13 +225,13 @@ class Moving:
                 if entry is not None:
                     yield entry[0], entry[1]
 
-    def _rebuilt(self) -> Iterator[tuple[int, int]]:
+    def _rebuilt_entries(self) -> Iterator[tuple[int, int]]:
         """Yield the units of a wheel that was rebuilt from the log."""
         if self._timers.is_rebuilt:
-            for _, unit in self._logged():
+            for _, unit in self._logged_units():
                 yield unit.position, unit.size
 
-    def _logged(self) -> Iterator[tuple[int, Unit]]:
+    def _logged_units(self) -> Iterator[tuple[int, Unit]]:
         """Yield the log's units of slots that are still to come, whether in the wheel or not."""
         timers = self._timers
         for _, unit in timers.log.scan(timers.log.first, timers.log.end):
@@ -238,13 +240,13 @@ class Moving:
             if slot_ms >= timers.read_ms:
                 yield slot_ms, unit
 
-    def _chained(self, slots: Iterable[int]) -> Iterator[tuple[int, Unit]]:
+    def _waiting_units(self, slots: Iterable[int]) -> Iterator[tuple[int, Unit]]:
         """Yield the units that wait in some slots."""
         for slot_ms in slots:
             for _, unit in self._timers.units_from(self._timers.wheel.get(slot_ms).last):
                 yield slot_ms, unit
 
-    def _chain(self, slot_ms: int) -> list[tuple[int, Unit]]:
+    def _slot_units(self, slot_ms: int) -> list[tuple[int, Unit]]:
         """Return the units of a slot, oldest first."""
         timers = self._timers
         return list(timers.units_from(timers.wheel.get(slot_ms).last))[::-1]

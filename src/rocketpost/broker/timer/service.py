@@ -28,7 +28,7 @@ from rocketpost.broker.timer.admission import (
 )
 from rocketpost.broker.timer.copies import Copies
 from rocketpost.broker.timer.intake import Intake
-from rocketpost.broker.timer.slot import Fate, Judged, OpenSlot, Place
+from rocketpost.broker.timer.slot import Decision, OpenSlot, Outcome, SlotEntry
 from rocketpost.broker.timer.target import Targets
 from rocketpost.codec.record import Record
 from rocketpost.model import properties as names
@@ -50,7 +50,7 @@ _HOLD_MS: Final = 10
 
 
 class Due(NamedTuple):
-    """Messages to store now; :meth:`TimerService.done` is then told how many were stored."""
+    """Messages to store now; :meth:`TimerService.note_stored` is then told how many were stored."""
 
     drafts: list[Draft]
 
@@ -107,7 +107,7 @@ class TimerService:
         self._slot: OpenSlot | None = None
         self._next: _Next | None = None
         self._empty_count = 0
-        self._batch: list[Judged] = []
+        self._batch: list[Decision] = []
         self.recalling: set[str] = set()
         """Recalls that are being stored; their messages are held until then."""
         self.recalled: set[str] = set()
@@ -116,7 +116,7 @@ class TimerService:
         """Whether taking and delivering are paused: see ``broker.timer.moving``."""
         self.moved: set[int] = set()
         """Positions of messages that were moved; their units in the wheel are void."""
-        self.unsettled: set[int] = set()
+        self.slots_to_rebuild: set[int] = set()
         """Slots with such units. Nothing is taken meanwhile, or a crash would show both copies."""
         self.enqueued = self.delivered = self.rolled = self.recalled_count = self.lost = 0
         self.is_changed = False
@@ -137,17 +137,17 @@ class TimerService:
             return Wait(_HOLD_MS)
         rules, now_ms = self._rules(), min(self._clock.now_ms(), self._store.stamp_ms())
         if self._timers.slot_of(now_ms) < self._timers.read_ms:
-            self._follow_back(now_ms)
+            self._restart_earlier(now_ms)
         is_far_behind = self._timers.slot_ms_max < now_ms + rules.roll_window_ms
         if is_far_behind and self._slot is None and isinstance(self._open_next(now_ms), Again):
             return AGAIN  # otherwise new messages would not fit the wheel
-        if not rules.stop_enqueue and not self.unsettled and self._take(rules, now_ms):
+        if not rules.stop_enqueue and not self.slots_to_rebuild and self._take(rules, now_ms):
             return AGAIN
         if rules.stop_dequeue:
             return Wait(None)
         return self._serve(now_ms)
 
-    def done(self, count: int) -> None:
+    def note_stored(self, count: int) -> None:
         """Note that the first ``count`` of the messages to store are stored.
 
         Raises:
@@ -157,36 +157,36 @@ class TimerService:
         assert slot is not None
         batch, self._batch = self._batch, []
         trouble: OSError | None = None
-        for at, judged in enumerate(batch):
-            if judged.fate is Fate.SENT and count == 0:
-                slot.put_back([each.place for each in batch[at:]])
+        for at, decision in enumerate(batch):
+            if decision.outcome is Outcome.SENT and count == 0:
+                slot.put_back([each.entry for each in batch[at:]])
                 break
-            count -= judged.fate is Fate.SENT
+            count -= decision.outcome is Outcome.SENT
             try:
-                self._settle(judged)
+                self._settle(decision)
             except OSError as error:
                 trouble = error
-                slot.put_back([judged.place])
+                slot.put_back([decision.entry])
                 continue
             if trouble is None:  # else a crash would count messages put back as delivered
-                self._timers.cursor = Cursor(*judged.place)
+                self._timers.cursor = Cursor(*decision.entry)
         if trouble is not None:
             raise trouble
 
-    def failed(self) -> None:
+    def note_failed(self) -> None:
         """Note that nothing of the last batch was stored, if there was one."""
         if self._slot is not None:
-            self._slot.put_back([each.place for each in self._batch])
+            self._slot.put_back([each.entry for each in self._batch])
         self._batch = []
 
-    def leave(self) -> None:
+    def return_open_slot(self) -> None:
         """Put the remaining messages of the open slot back into the wheel, for an orderly stop.
 
         Raises:
             OSError: The timer log could not be written; nothing was changed.
         """
         if self._slot is not None or self._timers.cursor.position != NOWHERE:
-            self._leave(self._timers.read_ms, self._clock.now_ms())
+            self._return_slot(self._timers.read_ms, self._clock.now_ms())
 
     @property
     def is_suspect(self) -> bool:
@@ -247,10 +247,10 @@ class TimerService:
         self.is_changed = True
         self.enqueued += len(taken)
         for item, waiting, at in taken:
-            self._entered(item, waiting, at=at)
+            self._note_entry(item, waiting, at=at)
         return True
 
-    def _entered(self, item: Item, waiting: Waiting, *, at: int) -> None:
+    def _note_entry(self, item: Item, waiting: Waiting, *, at: int) -> None:
         slot, ahead, is_recall = self._slot, self._next, bool(item.magic & RECALL)
         self._empty_count = 0
         if ahead is not None and item.slot_ms < (ahead.slot_ms or ahead.until_ms):
@@ -265,7 +265,7 @@ class TimerService:
         if not is_recall:
             self._timers.waiting[waiting.topic] += 1
         if is_open and slot is not None:
-            slot.add_late(Place(item.due_ms, at))
+            slot.add_late(SlotEntry(item.due_ms, at))
 
     # -- out of the wheel
 
@@ -284,7 +284,7 @@ class TimerService:
             return self._close_or_wait(slot, now_ms)
         if first.due_ms > now_ms:
             return Wait(first.due_ms - now_ms)
-        return self._judge_due(slot, now_ms)
+        return self._decide_due(slot, now_ms)
 
     def _open_next(self, now_ms: int) -> Wait | Again | None:
         """Open the next used slot, if its time has come."""
@@ -326,7 +326,7 @@ class TimerService:
         for _ in range(LOAD_COUNT_MAX):
             found = next(slot.chain, None)
             if found is None:
-                slot.loaded(self._timers.cursor)
+                slot.finish_loading(self._timers.cursor)
                 return
             at, unit = found
             if unit.magic & RECALL and not unit.magic & ROLL:
@@ -334,7 +334,7 @@ class TimerService:
                 if record is not None:
                     slot.recalled.add(record.properties.get(names.TIMER_RECALLS, ""))
             else:
-                slot.add(Place(self.due_of(unit), at))
+                slot.add(SlotEntry(self.due_of(unit), at))
 
     def _close_or_wait(self, slot: OpenSlot, now_ms: int) -> Wait | Again:
         end_ms = slot.slot_ms + self._timers.precision_ms
@@ -346,64 +346,65 @@ class TimerService:
         self.is_changed = True
         return AGAIN
 
-    def _judge_due(self, slot: OpenSlot, now_ms: int) -> Due | Wait | Again:
+    def _decide_due(self, slot: OpenSlot, now_ms: int) -> Due | Wait | Again:
         """Take due messages from the slot, as many as are stored at once."""
         size_sum = 0
         while len(self._batch) < BATCH_COUNT_MAX and size_sum < BATCH_BYTES_MAX:
             first = slot.first()
             if first is None or first.due_ms > now_ms:
                 break
-            judged = self._judge(slot, first, now_ms)
-            if judged.fate is Fate.HELD:
+            decision = self._decide(slot, first, now_ms)
+            if decision.outcome is Outcome.HELD:
                 break
             slot.pop()
-            self._batch.append(judged)
-            size_sum += judged.unit.size
-        drafts = [judged.draft for judged in self._batch if judged.draft is not None]
+            self._batch.append(decision)
+            size_sum += decision.unit.size
+        drafts = [decision.draft for decision in self._batch if decision.draft is not None]
         if drafts:
             return Due(drafts)
         is_held = not self._batch
-        self.done(0)
+        self.note_stored(0)
         return Wait(_HOLD_MS) if is_held else AGAIN
 
-    def _judge(self, slot: OpenSlot, place: Place, now_ms: int) -> Judged:
-        unit = self._timers.log.unit(place.position)
+    def _decide(self, slot: OpenSlot, entry: SlotEntry, now_ms: int) -> Decision:
+        unit = self._timers.log.unit(entry.position)
         record = self.record(unit.position, unit.size) if unit is not None else None
         is_moved = unit is not None and unit.position in self.moved
         if unit is None or record is None:
-            if is_moved:
-                return Judged(place, Fate.DROPPED, "", unit or _NO_UNIT)
-            self.lost += 1
-            logger.error("timed message is gone or damaged: unit=%s", place.position)
-            return Judged(place, Fate.DROPPED, "", unit or _NO_UNIT)
+            if not is_moved:
+                self.lost += 1
+                logger.error("timed message is gone or damaged: unit=%s", entry.position)
+            return Decision(entry, Outcome.DROPPED, "", unit or _NO_UNIT)
         properties = record.properties
         topic = properties.get(names.REAL_TOPIC, "")
         is_rolled = bool(unit.magic & ROLL)
         counted = "" if unit.magic & RECALL else topic
         if is_moved:
-            return Judged(place, Fate.DROPPED, counted, unit)
+            return Decision(entry, Outcome.DROPPED, counted, unit)
         if not is_rolled:
             key = recall_key(topic, properties.get(names.UNIQUE_KEY, ""))
             if key in self.recalling:
-                return Judged(place, Fate.HELD, counted, unit)
+                return Decision(entry, Outcome.HELD, counted, unit)
             if key in slot.recalled or key in self.recalled:
                 self.recalled_count += 1
-                return Judged(place, Fate.DROPPED, counted, unit)
-        if self.was_delivered(record, due_ms=place.due_ms):
-            return Judged(place, Fate.DROPPED, counted, unit)
+                return Decision(entry, Outcome.DROPPED, counted, unit)
+        if self.was_delivered(record, due_ms=entry.due_ms):
+            return Decision(entry, Outcome.DROPPED, counted, unit)
         if is_rolled:
             target: tuple[str, int] | None = (TIMER_TOPIC, 0)
         else:
             target = self._targets.find(topic, properties)
             if target is not None and self._targets.is_missing(topic, now_ms):
-                fate = Fate.DROPPED if self._targets.gave_up(topic, now_ms) else Fate.LATER
-                return Judged(place, fate, counted, unit)
+                outcome = (
+                    Outcome.DROPPED if self._targets.has_given_up(topic, now_ms) else Outcome.LATER
+                )
+                return Decision(entry, outcome, counted, unit)
         if target is None:
             logger.error("timed message without destination: position=%s", record.position)
-            return Judged(place, Fate.DROPPED, counted, unit)
+            return Decision(entry, Outcome.DROPPED, counted, unit)
         wait_ms = day_wait_ms(properties, self._timers.precision_ms, self._wall_ms())
         if wait_ms > 0 and not is_rolled:
-            return Judged(place, Fate.LATER, counted, unit, wait_ms=wait_ms)
+            return Decision(entry, Outcome.LATER, counted, unit, wait_ms=wait_ms)
         draft = copy_draft(
             record,
             properties,
@@ -413,24 +414,24 @@ class TimerService:
             now_ms=now_ms,
             store_host=self._store_host,
         )
-        return Judged(place, Fate.SENT, counted, unit, draft)
+        return Decision(entry, Outcome.SENT, counted, unit, draft)
 
-    def _settle(self, judged: Judged) -> None:
+    def _settle(self, decision: Decision) -> None:
         timers, slot = self._timers, self._slot
         assert slot is not None
-        if judged.fate is Fate.LATER:
+        if decision.outcome is Outcome.LATER:
             now_ms = self._clock.now_ms()
-            due_ms = max(now_ms, judged.place.due_ms) + judged.wait_ms
+            due_ms = max(now_ms, decision.entry.due_ms) + decision.wait_ms
             slot_ms = max(timers.slot_of(due_ms), timers.read_ms)
-            unit = judged.unit
+            unit = decision.unit
             item = Item(slot_ms, due_ms, unit.magic, unit.position, unit.size, unit.topic_hash)
             (at,) = timers.add([item], now_ms=now_ms)
             if slot_ms == slot.slot_ms:
-                slot.add_late(Place(due_ms, at))
-        elif judged.topic:
-            timers.waiting[judged.topic] -= 1
-        if judged.fate is Fate.SENT:
-            if judged.unit.magic & ROLL:
+                slot.add_late(SlotEntry(due_ms, at))
+        elif decision.topic:
+            timers.waiting[decision.topic] -= 1
+        if decision.outcome is Outcome.SENT:
+            if decision.unit.magic & ROLL:
                 self.rolled += 1
             else:
                 self.delivered += 1
@@ -438,13 +439,13 @@ class TimerService:
 
     # -- clocks and crashes
 
-    def _follow_back(self, now_ms: int) -> None:
+    def _restart_earlier(self, now_ms: int) -> None:
         """Restart at an earlier slot, since the clock was set back."""
         logger.warning("the clock was set back: by_ms=%s", self._timers.read_ms - now_ms)
-        self._leave(self._timers.slot_of(now_ms), now_ms)
+        self._return_slot(self._timers.slot_of(now_ms), now_ms)
         self._next = None
 
-    def _leave(self, read_ms: int, now_ms: int) -> None:
+    def _return_slot(self, read_ms: int, now_ms: int) -> None:
         """Put the messages left in the first slot back into the wheel; continue at ``read_ms``.
 
         Messages that were too late for their own slot wait in the first one; they may return now.
@@ -458,25 +459,25 @@ class TimerService:
         while slot.chain is not None:
             self._load(slot)
         units = self._recalls_of(slot)
-        places = []
+        entries = []
         while slot.first() is not None:
-            places.append(slot.pop())
-            unit = timers.log.unit(places[-1].position)
+            entries.append(slot.pop())
+            unit = timers.log.unit(entries[-1].position)
             if unit is not None:
                 units.append(unit)
         timers.read_ms, timers.cursor = read_ms, Cursor()
-        items = [self._again(unit) for unit in units]
+        items = [self._rescheduled_item(unit) for unit in units]
         try:
             timers.add(items, now_ms=now_ms, anew=slot.slot_ms)
         except OSError:
-            slot.put_back(places)
+            slot.put_back(entries)
             timers.read_ms, timers.cursor = before
             raise
-        self.unsettled.update(item.slot_ms for item in items if item.position in self.moved)
+        self.slots_to_rebuild.update(item.slot_ms for item in items if item.position in self.moved)
         self._slot = None
         self.is_changed = True
 
-    def _again(self, unit: Unit) -> Item:
+    def _rescheduled_item(self, unit: Unit) -> Item:
         """Return the new slot and due time of a unit's message."""
         timers = self._timers
         slot_ms, due_ms = unit.slot_ms, unit.due_ms

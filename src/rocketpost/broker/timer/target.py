@@ -50,7 +50,7 @@ class Targets:
         self._missing_since.pop(topic, None)
         return False
 
-    def gave_up(self, topic: str, now_ms: int) -> bool:
+    def has_given_up(self, topic: str, now_ms: int) -> bool:
         """Tell whether a missing topic has been awaited for long enough."""
         since_ms = self._missing_since[topic] = min(self._missing_since[topic], now_ms)
         if now_ms - since_ms < MISSING_MS_MAX:

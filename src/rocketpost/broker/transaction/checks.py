@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from rocketpost.broker.transaction.log import destination, discarded, renewed
+from rocketpost.broker.transaction.log import destination, discard_draft, renewed_draft
 from rocketpost.broker.transaction.service import TransactionService
 from rocketpost.broker.transaction.table import Fate, Half
 from rocketpost.codec.record import Record
@@ -42,7 +42,7 @@ _RETRY_MS: Final = 1000
 
 
 class Work(NamedTuple):
-    """Drafts to store now; :meth:`CheckService.stored` is then told the result."""
+    """Drafts to store now; :meth:`CheckService.note_stored` is then told the result."""
 
     drafts: list[Draft]
     """First a copy of each of ``halves``, then an op message if there are ``offsets``."""
@@ -94,11 +94,11 @@ class CheckService:
         self._asked: dict[str, int] = {}
         # Ordered dictionaries: a plain one passes all its deleted entries to find its first.
         self._waiting: dict[str, OrderedDict[Half, None]] = {}
-        self._kept_up_at = 0
+        self._moved_at = 0
         self._seen_ms = clock.now_ms()
         self.questions = 0
-        transactions.on_answer = self._answered
-        transactions.on_end = self._ended
+        transactions.on_answer = self._note_answer
+        transactions.on_end = self._note_end
 
     @property
     def waiting(self) -> dict[str, int]:
@@ -107,14 +107,14 @@ class CheckService:
 
     def next(self) -> Work | Wait:
         """Return the drafts to store now, or how long there are none."""
-        now_ms = self._look_at_clock()
+        now_ms = self._read_clock()
         batch = _Batch()
-        self._keep_up(batch)
+        self._move_oldest(batch)
         while not batch.is_full:
             half = self._table.take_due(now_ms)
             if half is None:
                 break
-            self._judge(half, batch, now_ms)
+            self._decide(half, batch, now_ms)
         ops, rules = self._transactions.ops, self._transactions.rules
         ops_ms = ops.due_ms(chars_max=rules.op_chars_max, interval_ms=rules.op_interval_ms)
         if batch.halves or (ops_ms is not None and ops_ms <= now_ms):
@@ -126,79 +126,79 @@ class CheckService:
         """Return the op message that must be stored before the broker stops, if any."""
         return self._work(_Batch()) if len(self._transactions.ops) else None
 
-    def vacate(self, position: int) -> Work | None:
+    def move_halves_before(self, position: int) -> Work | None:
         """Return drafts that move halves out of positions that are about to be deleted, if any."""
-        now_ms = self._look_at_clock()
+        now_ms = self._read_clock()
         batch = _Batch()
-        for half in self._table.before(position=position):
+        for half in self._table.find_before(position=position):
             if batch.is_full:
                 break
             if half.ending is None and not half.is_moving:
-                self._judge_age(half, batch, now_ms)
+                self._move_or_discard(half, batch, now_ms)
         return self._work(batch) if batch.halves else None
 
     def is_needed_before(self, position: int) -> bool:
         """Tell whether there are halves before a position; if so, it may not be deleted."""
-        return bool(self._table.before(position=position))
+        return bool(self._table.find_before(position=position))
 
-    def stored(self, work: Work, stored: list[Appended]) -> list[Question]:
+    def note_stored(self, work: Work, stored: list[Appended]) -> list[Question]:
         """Note how many drafts of a work were stored; return the questions to ask now."""
         now_ms = self._clock.now_ms()
-        is_named = bool(work.offsets) and len(stored) == len(work.drafts)
+        is_marked = bool(work.offsets) and len(stored) == len(work.drafts)
         questions = []
         for at, (half, is_asked) in enumerate(zip(work.halves, work.asked, strict=True)):
             if at >= len(stored):
                 self._postpone(half, now_ms)
                 continue
-            if not is_named:
-                self._transactions.name(work.offsets[at])
+            if not is_marked:
+                self._transactions.add_to_ops(work.offsets[at])
             if half.ending is Fate.DISCARD:
                 self._transactions.ended_counts[Fate.DISCARD] += 1
-                self._transactions.finish(half, proof=int(stored[at].end), named=True)
+                self._transactions.finish(half, proof=int(stored[at].end), is_marked=True)
             elif is_asked and half.is_open and half.ending is None:
                 question = self._question(half)
                 if question is not None:
                     questions.append(question)
-        if not is_named:
+        if not is_marked:
             for offset in work.offsets[len(work.halves) :]:
-                self._transactions.name(offset)
+                self._transactions.add_to_ops(offset)
         self.questions += len(questions)
         return questions
 
-    def producer_joined(self, group: str) -> bool:
+    def note_producer(self, group: str) -> bool:
         """Schedule the halves that wait for this group; return whether there are any."""
         return self._release(group)
 
     # Inside.
 
-    def _look_at_clock(self) -> int:
+    def _read_clock(self) -> int:
         now_ms = self._clock.now_ms()
         if now_ms < self._seen_ms:
             self._table.shift(self._seen_ms - now_ms)
         self._seen_ms = now_ms
         return now_ms
 
-    def _keep_up(self, batch: _Batch) -> None:
+    def _move_oldest(self, batch: _Batch) -> None:
         """Move halves that block the progress of the whole queue to its end."""
         end = self._table.half_end
         # Many halves need much room anyway; moving them would only make the queue longer.
         limit = end - max(LAG_MAX, _LAG_A_HALF * len(self._table))
-        if limit <= self._table.half_floor(0) or end - self._kept_up_at < LAG_MAX // 10:
+        if limit <= self._table.half_floor(0) or end - self._moved_at < LAG_MAX // 10:
             return
-        for half in self._table.before(offset=limit):
+        for half in self._table.find_before(offset=limit):
             if batch.is_full:
                 return  # the others follow next time
             record = self._record_at(half.position)
             if record is not None and half.ending is None and not half.is_moving:
                 self._renew(half, record, batch)
-        self._kept_up_at = end
+        self._moved_at = end
 
-    def _judge(self, half: Half, batch: _Batch, now_ms: int) -> None:
+    def _decide(self, half: Half, batch: _Batch, now_ms: int) -> None:
         """Ask about a half, discard it, or let it wait."""
         if half.is_moving:
             return  # scheduled again when its copy is stored or has failed
-        self._answered(half)  # if it was asked about before, that question no longer counts
-        if not self._transactions.make_sure(half):
+        self._note_answer(half)  # if it was asked about before, that question no longer counts
+        if not self._transactions.confirm_pending(half):
             return
         rules = self._transactions.rules
         if half.checks >= rules.check_max or self._is_too_old(half, now_ms):
@@ -211,9 +211,9 @@ class CheckService:
             if record is not None:
                 self._renew(half, record, batch, is_asked=True)
 
-    def _judge_age(self, half: Half, batch: _Batch, now_ms: int) -> None:
+    def _move_or_discard(self, half: Half, batch: _Batch, now_ms: int) -> None:
         """Discard a half that is older than messages are kept; keep a younger one."""
-        if not self._transactions.make_sure(half):
+        if not self._transactions.confirm_pending(half):
             return
         if self._is_too_old(half, now_ms):
             self._discard(half, batch)
@@ -225,7 +225,9 @@ class CheckService:
     def _renew(self, half: Half, record: Record, batch: _Batch, *, is_asked: bool = False) -> None:
         """Store a half again; discard it at once if it has no room for the count."""
         try:
-            draft = renewed(record, checks=half.checks + is_asked, store_host=self._store_host)
+            draft = renewed_draft(
+                record, checks=half.checks + is_asked, store_host=self._store_host
+            )
         except LocalProtocolError as error:
             logger.warning("transaction cannot be asked about: reason=%s", error)
             self._discard(half, batch)
@@ -248,7 +250,7 @@ class CheckService:
         )  # fmt: skip
         half.ending = Fate.DISCARD
         self._transactions.require_discard_topic()
-        batch.add(half, discarded(record, store_host=self._store_host))
+        batch.add(half, discard_draft(record, store_host=self._store_host))
 
     def _read(self, half: Half) -> Record | None:
         record = self._record_at(half.position)
@@ -262,16 +264,16 @@ class CheckService:
 
     def _work(self, batch: _Batch) -> Work:
         offsets = [*(half.offset for half in batch.halves), *self._transactions.ops.take()]
-        drafts = [*batch.drafts, self._transactions.op(offsets)]
+        drafts = [*batch.drafts, self._transactions.op_draft(offsets)]
         return Work(drafts, batch.halves, batch.asked, offsets)
 
     def _question(self, half: Half) -> Question | None:
         record = self._record_at(half.position)
         properties = record.properties if record is not None else {}
-        goal = destination(properties)
-        if record is None or goal is None:
+        target = destination(properties)
+        if record is None or target is None:
             return None
-        record = msgspec.structs.replace(record, topic=goal[0], queue_id=goal[1])
+        record = msgspec.structs.replace(record, topic=target[0], queue_id=target[1])
         key = properties.get(names.UNIQUE_KEY, "")
         return Question(half.group, record, half.offset, half.position, key)
 
@@ -279,11 +281,11 @@ class CheckService:
         half.covered = -1
         if half.ending is Fate.DISCARD:
             half.ending = None
-        self._answered(half)
+        self._note_answer(half)
         if half.is_open and half.ending is None:
             self._table.schedule(half, now_ms + _RETRY_MS)
 
-    def _answered(self, half: Half) -> None:
+    def _note_answer(self, half: Half) -> None:
         if half.is_asked:
             half.is_asked = False
             left = self._asked.get(half.group, 0) - 1
@@ -293,8 +295,8 @@ class CheckService:
                 self._asked.pop(half.group, None)
             self._release(half.group)
 
-    def _ended(self, half: Half) -> None:
-        self._answered(half)
+    def _note_end(self, half: Half) -> None:
+        self._note_answer(half)
         waiting = self._waiting.get(half.group)
         if waiting is not None:
             waiting.pop(half, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, Protocol
 
-from rocketpost.broker.transaction.log import Identity, identity
+from rocketpost.broker.transaction.log import Identity, identity_of
 from rocketpost.codec.record import Record
 from rocketpost.model.ids import Position
 from rocketpost.model.names import CHECK_MAX_TOPIC, HALF_TOPIC
@@ -41,7 +41,7 @@ class Evidence:
         self._store = store
 
     @property
-    def is_kept(self) -> bool:
+    def is_available(self) -> bool:
         """Whether there is a key index; without one nothing is ever found."""
         return self._store.index is not None
 
@@ -68,5 +68,5 @@ class Evidence:
             record = self._store.record_at(position)
             if record is None or record.topic != topic:
                 continue
-            if identity(record, record.properties) == wanted:
+            if identity_of(record, record.properties) == wanted:
                 yield record

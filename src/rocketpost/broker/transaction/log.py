@@ -27,7 +27,7 @@ from rocketpost.model.names import CHECK_MAX_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from rocketpost.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK
 from rocketpost.store.draft import Draft
 
-DONE_TAG: Final = "d"
+OP_TAG: Final = "d"
 SEPARATOR: Final = ","
 CHECKS_MAX: Final = 2**31 - 1
 
@@ -47,12 +47,12 @@ class Identity(NamedTuple):
     born_ms: int
 
 
-def identity(record: Record, properties: dict[str, str]) -> Identity:
+def identity_of(record: Record, properties: dict[str, str]) -> Identity:
     """Return the identity of a copy."""
     return Identity(properties.get(names.UNIQUE_KEY, ""), record.born_ms)
 
 
-def halved(draft: Draft, properties: dict[str, str]) -> Draft:
+def half_draft(draft: Draft, properties: dict[str, str]) -> Draft:
     """Return the half to store for a message until its transaction ends.
 
     Raises:
@@ -81,7 +81,7 @@ def halved(draft: Draft, properties: dict[str, str]) -> Draft:
     )
 
 
-def committed(record: Record, *, topic: str, queue_id: int, store_host: bytes) -> Draft:
+def commit_draft(record: Record, *, topic: str, queue_id: int, store_host: bytes) -> Draft:
     """Return the commit of a half."""
     draft = _copy(record, topic, queue_id, store_host)
     draft.sys_flag |= TRANSACTION_COMMIT
@@ -89,7 +89,7 @@ def committed(record: Record, *, topic: str, queue_id: int, store_host: bytes) -
     return draft
 
 
-def renewed(record: Record, *, checks: int, store_host: bytes) -> Draft:
+def renewed_draft(record: Record, *, checks: int, store_host: bytes) -> Draft:
     """Return a new copy of a half, with a count of checks.
 
     Raises:
@@ -104,12 +104,12 @@ def renewed(record: Record, *, checks: int, store_host: bytes) -> Draft:
     return draft
 
 
-def discarded(record: Record, *, store_host: bytes) -> Draft:
+def discard_draft(record: Record, *, store_host: bytes) -> Draft:
     """Return the copy of a half that never ended, to be stored for operators."""
     return _copy(record, CHECK_MAX_TOPIC, 0, store_host)
 
 
-def resumed(record: Record, *, store_host: bytes) -> Draft:
+def resumed_draft(record: Record, *, store_host: bytes) -> Draft:
     """Return a discarded half as a new one that was never asked about."""
     properties = record.properties
     properties.pop(names.PREPARED_QUEUE_OFFSET, None)
@@ -119,11 +119,11 @@ def resumed(record: Record, *, store_host: bytes) -> Draft:
     return draft
 
 
-def done(offsets: list[int], *, now_ms: int, store_host: bytes, unique_key: str) -> Draft:
+def op_draft(offsets: list[int], *, now_ms: int, store_host: bytes, unique_key: str) -> Draft:
     """Return the op message that names halves that are done."""
     assert offsets
     properties = {
-        names.TAGS: DONE_TAG,
+        names.TAGS: OP_TAG,
         names.UNIQUE_KEY: unique_key,
         names.WAIT_STORE: "false",
     }
@@ -139,14 +139,14 @@ def done(offsets: list[int], *, now_ms: int, store_host: bytes, unique_key: str)
         0,
         "".join(f"{offset}{SEPARATOR}" for offset in offsets).encode(),
         encode_properties(properties),
-        string_hash(DONE_TAG),
+        string_hash(OP_TAG),
         (unique_key,),
     )
 
 
-def done_offsets(record: Record) -> list[int]:
+def ended_offsets(record: Record) -> list[int]:
     """Return the offsets of the halves that an op message names; RocketMQ 4 names one each."""
-    if record.properties.get(names.TAGS) != DONE_TAG:
+    if record.properties.get(names.TAGS) != OP_TAG:
         return []
     words = bytes(record.body).decode("ascii", "replace").split(SEPARATOR)
     return [int(word) for word in words if _is_number(word)]

@@ -22,14 +22,14 @@ from rocketpost.broker.transaction.evidence import Store as EvidenceStore
 from rocketpost.broker.transaction.log import (
     Identity,
     checks_of,
-    committed,
+    commit_draft,
     destination,
-    done,
-    done_offsets,
+    ended_offsets,
     first_offset,
-    identity,
+    identity_of,
     immunity_ms,
-    resumed,
+    op_draft,
+    resumed_draft,
 )
 from rocketpost.broker.transaction.ops import UnwrittenOps
 from rocketpost.broker.transaction.table import Fate, Half, PendingTable
@@ -47,6 +47,7 @@ from rocketpost.model.clock import Clock
 from rocketpost.model.names import CHECK_MAX_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from rocketpost.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from rocketpost.model.topic import TopicConfig
+from rocketpost.store.dispatch.arrival import Arrival
 from rocketpost.store.draft import Appended, Draft
 from rocketpost.store.queue.consume_queue import ConsumeQueue
 from rocketpost.store.queue.files import ENTRY
@@ -54,7 +55,7 @@ from rocketpost.store.queue.files import ENTRY
 logger = logging.getLogger(__name__)
 
 TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
-"""Group whose offsets record the progress in the half and op queues; RocketMQ's name."""
+"""Group identity offsets record the progress in the half and op queues; RocketMQ's name."""
 
 _READ_COUNT: Final = 1024
 _FATES: Final = {TRANSACTION_COMMIT: Fate.COMMIT, TRANSACTION_ROLLBACK: Fate.ROLLBACK}
@@ -72,7 +73,7 @@ class Rules(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """The end of a transaction, to be stored; :meth:`TransactionService.ended` follows."""
+    """The end of a transaction, to be stored; :meth:`TransactionService.note_stored` follows."""
 
     fate: Fate
     identity: Identity
@@ -141,7 +142,7 @@ class TransactionService:
         self._store_host = store_host
         self._new_unique_id = new_unique_id
         self._evidence = Evidence(store)
-        self._unsure: deque[Half] = deque()
+        self._unconfirmed: deque[Half] = deque()
         self._late: set[Identity] = set()
         self.table = PendingTable()
         self.ops = UnwrittenOps()
@@ -154,60 +155,69 @@ class TransactionService:
 
     # From the log.
 
-    def arrived(self, messages: Iterable[Appended]) -> bool:
+    def note_arrivals(self, arrivals: Iterable[Arrival]) -> bool:
         """Process messages that became visible; return whether any concerns transactions."""
         matters = False
-        for message in messages:
-            if message.topic == HALF_TOPIC:
-                record = self._store.record_at(message.position)
-                if record is not None:
-                    self._take(record, is_sure=True)
-                    matters = True
-            elif message.topic == OP_HALF_TOPIC:
-                record = self._store.record_at(message.position)
-                self.table.note_op(
-                    message.queue_offset, done_offsets(record) if record is not None else []
-                )
+        for arrival in arrivals:
+            if arrival.topic == HALF_TOPIC:
+                matters |= self._add_halves(arrival)
+            elif arrival.topic == OP_HALF_TOPIC:
+                self._note_ops(arrival)
         return matters
+
+    def _add_halves(self, arrival: Arrival) -> bool:
+        records = [self._store.record_at(position) for position in arrival.positions]
+        halves = [record for record in records if record is not None]
+        for half in halves:
+            self._add_copy(half, is_confirmed=True)
+        return bool(halves)
+
+    def _note_ops(self, arrival: Arrival) -> None:
+        for offset, position in enumerate(arrival.positions, start=arrival.first_offset):
+            record = self._store.record_at(position)
+            self.table.note_op(offset, ended_offsets(record) if record is not None else [])
 
     def recover(self) -> None:
         """Read both queues again, from the first offsets that are still needed."""
         halves, ops = self._store.queue(HALF_TOPIC, 0), self._store.queue(OP_HALF_TOPIC, 0)
-        half_start, op_start = self._saved(HALF_TOPIC, halves), self._saved(OP_HALF_TOPIC, ops)
+        half_start, op_start = (
+            self._saved_offset(HALF_TOPIC, halves),
+            self._saved_offset(OP_HALF_TOPIC, ops),
+        )
         self.table.start_at(
             int(halves.end) if halves is not None else 0, int(ops.end) if ops is not None else 0
         )
         finished: set[int] = set()
         for op_offset, record in self._records(ops, OP_HALF_TOPIC, op_start, frozenset()):
-            offsets = [offset for offset in done_offsets(record) if offset >= half_start]
+            offsets = [offset for offset in ended_offsets(record) if offset >= half_start]
             finished.update(offsets)
             self.table.note_op(op_offset, offsets)
         for _, record in self._records(halves, HALF_TOPIC, half_start, finished):
-            self._take(record, is_sure=False)
-        self._unsure.extend(self.table)
-        if self._unsure:
-            logger.info("transactions pending after the start: count=%s", len(self._unsure))
+            self._add_copy(record, is_confirmed=False)
+        self._unconfirmed.extend(self.table)
+        if self._unconfirmed:
+            logger.info("transactions pending after the start: count=%s", len(self._unconfirmed))
 
-    def settle(self, count: int) -> bool:
+    def look_up_commits(self, count: int) -> bool:
         """Look up the commits of some halves read from disk; return False once all are done."""
-        for _ in range(min(count, len(self._unsure))):
-            self.make_sure(self._unsure.popleft())
-        return bool(self._unsure)
+        for _ in range(min(count, len(self._unconfirmed))):
+            self.confirm_pending(self._unconfirmed.popleft())
+        return bool(self._unconfirmed)
 
-    def make_sure(self, half: Half) -> bool:
+    def confirm_pending(self, half: Half) -> bool:
         """Return whether a half is really pending; finish it if a crash hid its commit."""
-        if half.is_sure or not half.is_open:
+        if half.is_confirmed or not half.is_open:
             return half.is_open
-        half.is_sure = True
+        half.is_confirmed = True
         record = self._store.record_at(half.position)
-        goal = destination(record.properties) if record is not None else None
-        if goal is None or self._evidence.commit_of(goal[0], half.identity) is None:
+        target = destination(record.properties) if record is not None else None
+        if target is None or self._evidence.commit_of(target[0], half.identity) is None:
             return True
         logger.info("committed before the crash: key=%s", half.identity.unique_key)
         self.finish(half, proof=int(half.position))
         return False
 
-    def progress(self, durable: int) -> None:
+    def advance_progress(self, durable: int) -> None:
         """Advance the saved offsets past everything that is done and on disk."""
         half_floor = self.table.half_floor(durable)
         self._save(HALF_TOPIC, half_floor)
@@ -224,36 +234,36 @@ class TransactionService:
         fate = _FATES.get(header.commit_or_rollback)
         if fate is None:
             raise ServerError(f"commitOrRollback={header.commit_or_rollback} is no end")
-        record, properties = self._addressed(header)
-        whose, topic = identity(record, properties), properties.get(names.REAL_TOPIC, "")
-        half = self.table.find(whose)
+        record, properties = self._require_half(header)
+        identity, topic = identity_of(record, properties), properties.get(names.REAL_TOPIC, "")
+        half = self.table.find(identity)
         if half is not None:
             self.on_answer(half)
         if half is not None and half.ending is not None and half.ending is not Fate.DISCARD:
             if half.ending is fate:
                 raise SystemBusy("the end of this transaction is being stored already")
             raise IllegalOperation(f"the transaction is being {half.ending.value} already")
-        if half is None or not self.make_sure(half):
-            return self._late_end(record, properties, whose, fate)
+        if half is None or not self.confirm_pending(half):
+            return self._late_end(record, properties, identity, fate)
         if fate is Fate.COMMIT:
             drafts = [self._commit(record, properties)]
-            if self._evidence.is_kept:
+            if self._evidence.is_available:
                 half.ending = fate
-                return Ending(fate, whose, topic, half, drafts, [])
+                return Ending(fate, identity, topic, half, drafts, [])
         else:
             drafts = []
         # If the commit cannot be looked up after a crash, only the op message shows the end.
         offsets = [half.offset, *self.ops.take()]
         half.ending = fate
-        return Ending(fate, whose, topic, half, [*drafts, self.op(offsets)], offsets)
+        return Ending(fate, identity, topic, half, [*drafts, self.op_draft(offsets)], offsets)
 
-    def ended(self, ending: Ending, stored: list[Appended]) -> bool:
+    def note_stored(self, ending: Ending, stored: list[Appended]) -> bool:
         """Note how many drafts of an end were stored; return whether the transaction is over."""
         half = ending.half
         written = len(stored) == len(ending.drafts)
         for offset in ending.offsets if not written else ():
             if half is None or offset != half.offset:
-                self.name(offset)
+                self.add_to_ops(offset)
         self._late.discard(ending.identity)
         if not stored:
             if half is not None and half.is_open and half.ending is ending.fate:
@@ -262,33 +272,33 @@ class TransactionService:
             return False
         self.ended_counts[ending.fate] += 1
         if half is not None:
-            named = written and half.offset in ending.offsets
-            self.finish(half, proof=int(stored[-1].end), named=named)
+            is_marked = written and half.offset in ending.offsets
+            self.finish(half, proof=int(stored[-1].end), is_marked=is_marked)
         return True
 
-    def unknown(self, header: EndTransaction) -> None:
+    def note_unknown(self, header: EndTransaction) -> None:
         """Note that a producer was asked and does not know the outcome yet."""
         record = self._store.record_at(header.commit_log_offset)
         if record is not None and record.topic == HALF_TOPIC:
-            half = self.table.find(identity(record, record.properties))
+            half = self.table.find(identity_of(record, record.properties))
             if half is not None:
                 self.on_answer(half)
 
-    def finish(self, half: Half, *, proof: int, named: bool = False) -> None:
-        """Forget a half whose end is in the log before ``proof``."""
+    def finish(self, half: Half, *, proof: int, is_marked: bool = False) -> None:
+        """Forget a half identity end is in the log before ``proof``."""
         if half.is_open:
             self.table.remove(half, proof=proof)
-            if not named:
-                self.name(half.offset)
+            if not is_marked:
+                self.add_to_ops(half.offset)
             self.on_end(half)
 
-    def name(self, offset: int) -> None:
+    def add_to_ops(self, offset: int) -> None:
         """Add an offset that is done to the next op message."""
         self.ops.add(offset, now_ms=self._clock.now_ms())
 
-    def op(self, offsets: list[int]) -> Draft:
+    def op_draft(self, offsets: list[int]) -> Draft:
         """Return the op message that names these offsets."""
-        return done(
+        return op_draft(
             offsets,
             now_ms=self._clock.now_ms(),
             store_host=self._store_host,
@@ -313,19 +323,19 @@ class TransactionService:
                 f"id of a message in {CHECK_MAX_TOPIC}"
             )
         properties = record.properties
-        goal = destination(properties)
-        if goal is None:
+        target = destination(properties)
+        if target is None:
             raise ServerError("the message names no destination, it cannot be committed")
-        whose = identity(record, properties)
-        if self.table.find(whose) is not None:
+        identity = identity_of(record, properties)
+        if self.table.find(identity) is not None:
             raise IllegalOperation("the transaction is pending already")
-        if self._evidence.commit_of(goal[0], whose) is not None:
+        if self._evidence.commit_of(target[0], identity) is not None:
             raise IllegalOperation("the transaction was committed since")
-        return resumed(record, store_host=self._store_host)
+        return resumed_draft(record, store_host=self._store_host)
 
     # Inside.
 
-    def _addressed(self, header: EndTransaction) -> tuple[Record, dict[str, str]]:
+    def _require_half(self, header: EndTransaction) -> tuple[Record, dict[str, str]]:
         position = header.commit_log_offset
         record = self._store.record_at(position) if position >= 0 else None
         if record is None or record.topic != HALF_TOPIC:
@@ -352,44 +362,46 @@ class TransactionService:
         return record, properties
 
     def _late_end(
-        self, record: Record, properties: dict[str, str], whose: Identity, fate: Fate
+        self, record: Record, properties: dict[str, str], identity: Identity, fate: Fate
     ) -> Ending | None:
         """Return the end of a transaction that is no longer pending."""
-        goal = destination(properties)
-        is_committed = goal is not None and self._evidence.commit_of(goal[0], whose) is not None
+        target = destination(properties)
+        is_committed = (
+            target is not None and self._evidence.commit_of(target[0], identity) is not None
+        )
         if fate is Fate.ROLLBACK:
             if is_committed:
                 raise IllegalOperation("the transaction was committed already")
             return None
         if is_committed:
             return None
-        if whose in self._late:
+        if identity in self._late:
             raise SystemBusy("the end of this transaction is being stored already")
-        if not self._evidence.was_discarded(whose):
+        if not self._evidence.was_discarded(identity):
             raise IllegalOperation("the transaction was rolled back already")
         draft = self._commit(record, properties)
-        self._late.add(whose)
-        return Ending(fate, whose, draft.topic, None, [draft], [])
+        self._late.add(identity)
+        return Ending(fate, identity, draft.topic, None, [draft], [])
 
     def _commit(self, record: Record, properties: dict[str, str]) -> Draft:
-        goal = destination(properties)
-        if goal is None:
+        target = destination(properties)
+        if target is None:
             raise ServerError("the half message names no destination")
-        topic, queue_id = goal
+        topic, queue_id = target
         config = self._topics.find(topic)
         if config is None:
             raise TopicNotExist(f"the topic {topic} was deleted since; create it again to commit")
         if queue_id >= max(config.write_queue_nums, config.read_queue_nums):
             queue_id %= max(1, config.write_queue_nums)  # the topic has fewer queues now
-        return committed(record, topic=topic, queue_id=queue_id, store_host=self._store_host)
+        return commit_draft(record, topic=topic, queue_id=queue_id, store_host=self._store_host)
 
-    def _take(self, record: Record, *, is_sure: bool) -> None:
+    def _add_copy(self, record: Record, *, is_confirmed: bool) -> None:
         """Add a copy of a half, the first or a newer one."""
         properties = record.properties
-        whose = identity(record, properties)
+        identity = identity_of(record, properties)
         checks = checks_of(properties)
         offset, position = record.queue_offset, record.position
-        half = self.table.find(whose)
+        half = self.table.find(identity)
         is_first = first_offset(record, properties) == offset
         if half is None:
             since_ms = self._since_ms(record, properties, checks)
@@ -398,21 +410,21 @@ class TransactionService:
         due_ms = self._due_ms(record, properties, checks=checks, since_ms=since_ms)
         if half is None:
             half = Half(
-                whose,
+                identity,
                 offset=offset,
                 position=position,
                 group=properties.get(names.PRODUCER_GROUP, ""),
                 checks=checks,
                 since_ms=since_ms,
                 due_ms=due_ms,
-                is_sure=is_sure and is_first and not checks,
+                is_confirmed=is_confirmed and is_first and not checks,
             )
             self.table.add(half)
             return
         before, half.checks, half.since_ms = half.offset, checks, since_ms
         self.table.move(half, offset=offset, position=position, proof=position + record.size)
         if half.covered != before:
-            self.name(before)
+            self.add_to_ops(before)
         half.covered = -1
         self.table.schedule(half, due_ms)
 
@@ -437,7 +449,7 @@ class TransactionService:
         # The clock may have been set back: nothing waits longer than its time from now.
         return min(start_ms, self._clock.now_ms()) + wait_ms
 
-    def _saved(self, topic: str, queue: ConsumeQueue | None) -> int:
+    def _saved_offset(self, topic: str, queue: ConsumeQueue | None) -> int:
         saved = self._offsets.query(topic, TRANSACTION_GROUP, 0)
         if queue is None:
             return 0

@@ -40,8 +40,8 @@ class Half:
         "group",
         "identity",
         "is_asked",
+        "is_confirmed",
         "is_open",
-        "is_sure",
         "offset",
         "position",
         "since_ms",
@@ -57,7 +57,7 @@ class Half:
         checks: int,
         since_ms: int,
         due_ms: int,
-        is_sure: bool,
+        is_confirmed: bool,
     ) -> None:
         self.identity = identity
         self.offset = offset
@@ -69,7 +69,7 @@ class Half:
         """Store time of its first copy, as far as it is known."""
         self.due_ms = due_ms
         """Time of the next check."""
-        self.is_sure = is_sure
+        self.is_confirmed = is_confirmed
         """False after a restart, until its commit was looked up."""
         self.is_open = True
         self.is_asked = False
@@ -114,14 +114,14 @@ class PendingTable:
         """Add a half that was just stored."""
         assert half.identity not in self._halves
         self._halves[half.identity] = half
-        self._opened(half.offset)
+        self._open_offset(half.offset)
         self.schedule(half, half.due_ms)
 
     def move(self, half: Half, *, offset: int, position: int, proof: int) -> None:
         """Record a newer copy of a half, stored before ``proof``."""
         self._closing.append((proof, half.offset))
         half.offset, half.position = offset, position
-        self._opened(offset)
+        self._open_offset(offset)
 
     def remove(self, half: Half, *, proof: int) -> None:
         """Remove a half whose end is in the log before ``proof``."""
@@ -130,7 +130,7 @@ class PendingTable:
             del self._halves[half.identity]
             self._closing.append((proof, half.offset))
 
-    def before(self, *, offset: int = 0, position: int = 0) -> list[Half]:
+    def find_before(self, *, offset: int = 0, position: int = 0) -> list[Half]:
         """Return the halves before an offset of the queue or a position of the log."""
         return [
             half
@@ -205,7 +205,7 @@ class PendingTable:
         """Whether no closed offset waits for the disk."""
         return not self._closing
 
-    def _opened(self, offset: int) -> None:
+    def _open_offset(self, offset: int) -> None:
         self._open.add(offset)
         self._order.append(offset)
         self._half_end = max(self._half_end, offset + 1)

@@ -10,10 +10,14 @@ from rocketpost.broker.query import ProgressQueries
 from rocketpost.server.context import BrokerContext
 from rocketpost.server.feature import Feature, FeatureSet
 from rocketpost.server.features.standstill import standstill_of
-from rocketpost.server.handlers.admin import AdminHandlers
+from rocketpost.server.handlers.admin import AdminHandlers, CleaningHandlers, SettingsHandlers
 from rocketpost.server.handlers.damage import DamageHandlers
 from rocketpost.server.handlers.group import GroupHandlers
-from rocketpost.server.handlers.offset import OffsetHandlers
+from rocketpost.server.handlers.offset import (
+    OffsetHandlers,
+    ProgressHandlers,
+    QueueOffsetHandlers,
+)
 from rocketpost.server.handlers.query import QueryHandlers, QueryLimits
 from rocketpost.server.handlers.reset import ResetHandlers
 from rocketpost.server.handlers.topic import TopicHandlers
@@ -77,21 +81,25 @@ class AdministrationFeature(Feature):
         )
         admin = AdminHandlers(
             clock=context.clock,
-            config=context.settings,
-            topics=context.tables.topics,
             stats=context.stats,
             store=context.store,
             commit_log_path=context.store.layout.commit_log,
+            extra=self._features.runtime_values,
+        )
+        settings = SettingsHandlers(config=context.settings, save=context.persistence.save_urgent)
+        cleaning = CleaningHandlers(
+            topics=context.tables.topics,
+            store=context.store,
             delete_queues=self._deleter.delete_queues,
             clean=self._clean,
-            saved=context.persistence.save_urgent,
-            extra=self._features.runtime_values,
         )
         return [
             *self._table_routes(),
             *self._damage.routes(),
             *messages.routes(),
             *admin.routes(),
+            *settings.routes(),
+            *cleaning.routes(),
         ]
 
     def runtime_values(self) -> dict[str, str]:
@@ -107,7 +115,7 @@ class AdministrationFeature(Feature):
 
     def _table_routes(self) -> list[Route]:
         context, tables = self._context, self._context.tables
-        saved = context.persistence.save
+        save = context.persistence.save
         queries = ProgressQueries(
             clock=context.clock,
             broker_name=context.identity.name,
@@ -124,29 +132,25 @@ class AdministrationFeature(Feature):
             stats=context.stats,
             queries=queries,
             store=self._deleter,
-            saved=self._save_and_register,
+            save=self._save_and_register,
         )
         groups = GroupHandlers(
-            groups=tables.groups,
-            topics=tables.topics,
-            offsets=tables.offsets,
+            tables=tables,
             membership=context.membership,
             stats=context.stats,
             broker_address=context.identity.address,
-            saved=saved,
+            save=save,
         )
         offsets = OffsetHandlers(
-            topics=tables.topics,
-            groups=tables.groups,
-            offsets=tables.offsets,
+            tables=tables,
             membership=context.membership,
-            queries=queries,
             store=context.store,
-            broker_name=context.identity.name,
-            broker_address=context.identity.address,
-            saved=saved,
+            save=save,
             memory_bytes=pull_limits(context.broker_config).memory_bytes,
             on_back=self._features.offset_moved_back,
+        )
+        progress = ProgressHandlers(
+            tables=tables, queries=queries, broker_address=context.identity.address
         )
         resets = ResetHandlers(
             service=ResetService(
@@ -158,11 +162,18 @@ class AdministrationFeature(Feature):
             offsets=tables.offsets,
             membership=context.membership,
             broker_name=context.identity.name,
-            saved=saved,
+            save=save,
             server_side=lambda: context.broker_config.server_side_reset,
             on_reset=self._features.offset_reset,
         )
-        return [*topics.routes(), *groups.routes(), *offsets.routes(), *resets.routes()]
+        return [
+            *topics.routes(),
+            *groups.routes(),
+            *offsets.routes(),
+            *QueueOffsetHandlers(context.store).routes(),
+            *progress.routes(),
+            *resets.routes(),
+        ]
 
     async def _save_and_register(self) -> None:
         await self._context.persistence.save()

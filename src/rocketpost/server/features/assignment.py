@@ -33,7 +33,7 @@ class AssignmentFeature(Feature):
             service=self._service,
             modes=tables.modes,
             routes=self._routes,
-            saved=partial(context.persistence.save, Owner.REQUEST_MODES),
+            save=partial(context.persistence.save, Owner.REQUEST_MODES),
         )
 
     async def open(self) -> None:

@@ -8,7 +8,8 @@ from typing import Final
 
 from rocketpost.server.context import BrokerContext
 from rocketpost.server.feature import Feature
-from rocketpost.server.handlers.client import ClientHandlers
+from rocketpost.server.handlers.client import ClientHandlers, LockHandlers
+from rocketpost.server.handlers.relay import RelayHandlers
 from rocketpost.server.notices import Notices
 from rocketpost.server.routes.route import Route
 from rocketpost.transport.connection import Connection
@@ -22,14 +23,19 @@ class ClientFeature(Feature):
     def __init__(self, context: BrokerContext) -> None:
         self._member_expiry_ms = context.broker_config.member_expiry_ms
         tables = context.tables
+        self._locks = LockHandlers(locks=context.locks, topics=tables.topics)
+        self._relays = RelayHandlers(
+            membership=context.membership,
+            tables=tables,
+            records=context.store,
+            broker_name=context.identity.name,
+        )
         self._handlers = ClientHandlers(
             membership=context.membership,
             groups=tables.groups,
             topics=tables.topics,
             locks=context.locks,
             filters=context.filters,
-            records=context.store,
-            broker_name=context.identity.name,
             notices=Notices(
                 membership=context.membership,
                 groups=tables.groups,
@@ -40,7 +46,7 @@ class ClientFeature(Feature):
 
     def routes(self) -> Sequence[Route]:
         """Return the routes of clients, and of requests about clients."""
-        return self._handlers.routes()
+        return [*self._handlers.routes(), *self._locks.routes(), *self._relays.routes()]
 
     async def run(self) -> None:
         """Remove silent clients; check more often if they expire sooner."""

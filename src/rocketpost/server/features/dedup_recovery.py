@@ -19,7 +19,7 @@ from rocketpost.broker.dedup.service import sent_queue_id, stamp_of
 from rocketpost.broker.dedup.unique_keys import Key, KeyWindow
 from rocketpost.broker.kinds import WAITING_TOPICS
 from rocketpost.broker.topic import TopicTable
-from rocketpost.broker.transaction.log import done_offsets
+from rocketpost.broker.transaction.log import ended_offsets
 from rocketpost.codec.record import Record, decode_record
 from rocketpost.errors import CorruptRecord, StoreError
 from rocketpost.model import properties as names
@@ -274,7 +274,7 @@ def _ended_halves(store: MessageStore, begin_ms: int) -> frozenset[int]:
         entry = queue.entry(offset)
         record = store.record_of(queue, offset, *entry[:2]) if entry is not None else None
         if record is not None:
-            ended.update(done_offsets(record))
+            ended.update(ended_offsets(record))
     return frozenset(ended)
 
 

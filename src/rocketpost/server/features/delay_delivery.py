@@ -18,6 +18,7 @@ from rocketpost.broker.delay.service import DelayService, Due, Wait
 from rocketpost.model.ids import Position
 from rocketpost.model.names import SCHEDULE_TOPIC
 from rocketpost.server.due_loop import DueLoop, Next
+from rocketpost.store.dispatch.arrival import Arrival
 from rocketpost.store.draft import Appended, Draft
 
 logger = logging.getLogger(__name__)
@@ -58,11 +59,11 @@ class Delivery:
             for level in range(1, len(self._loops) + 1):
                 group.create_task(self._serve(level), name=f"delay level {level}")
 
-    def note_arrivals(self, messages: Iterable[Appended]) -> None:
+    def note_arrivals(self, arrivals: Iterable[Arrival]) -> None:
         """Wake the levels that were empty before these messages; others wake when due."""
-        for message in messages:
-            if message.topic == SCHEDULE_TOPIC and message.queue_id < len(self._loops):
-                loop = self._loops[message.queue_id]
+        for arrival in arrivals:
+            if arrival.topic == SCHEDULE_TOPIC and arrival.queue_id < len(self._loops):
+                loop = self._loops[arrival.queue_id]
                 if loop.is_idle:
                     loop.wake()
 

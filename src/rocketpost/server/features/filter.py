@@ -27,7 +27,7 @@ class FilterFeature(Feature):
         self._handlers = FilterHandlers(
             filters=context.filters,
             named=tables.named,
-            saved=partial(context.persistence.save, Owner.NAMED_FILTERS),
+            save=partial(context.persistence.save, Owner.NAMED_FILTERS),
         )
 
     async def open(self) -> None:

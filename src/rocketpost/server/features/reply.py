@@ -14,7 +14,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final, cast
 
-from rocketpost.broker.reply import Accepted, ReplyService
+from rocketpost.broker.reply import AcceptedReply, ReplyService
 from rocketpost.broker.send import SendHeader
 from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.command import Command
@@ -117,7 +117,7 @@ class ReplyFeature(Feature):
         }
 
 
-async def _push(accepted: Accepted, body: bytes) -> str | None:
+async def _push(accepted: AcceptedReply, body: bytes) -> str | None:
     """Send a reply to its requester; return the reason of a failure, or None."""
     who = f"the requester {accepted.requester_id}"
     if accepted.requester is None:

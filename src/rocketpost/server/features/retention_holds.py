@@ -23,12 +23,12 @@ class RetentionHoldsFeature(Feature):
     """Acts before held messages are deleted. Owned by the loop.
 
     Args:
-        saved: Returns once the offsets of groups are on disk.
+        save: Returns once the offsets of groups are on disk.
     """
 
-    def __init__(self, *, holds: RetentionHolds, saved: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, *, holds: RetentionHolds, save: Callable[[], Awaitable[None]]) -> None:
         self._holds = holds
-        self._saved = saved
+        self._save = save
 
     async def move_messages_before(self, position: int) -> None:
         """Log the held messages that will be lost, and save the groups' offsets.
@@ -45,7 +45,7 @@ class RetentionHoldsFeature(Feature):
                     lost.group, lost.topic, lost.queue_id, lost.first, lost.end - 1,
                 )  # fmt: skip
         try:
-            await self._saved()
+            await self._save()
         except StoreError as error:  # a full disk must not prevent its cleaning
             logger.warning("offsets of holding groups are not saved: reason=%s", error)
 

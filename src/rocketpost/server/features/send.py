@@ -13,7 +13,7 @@ from rocketpost.broker.dedup.service import DedupService
 from rocketpost.broker.dedup.unique_keys import KeyWindow
 from rocketpost.broker.kinds import DeadLetters, DelayLevels, HalfMessages
 from rocketpost.broker.send import SendService
-from rocketpost.broker.timer.admission import Timers
+from rocketpost.broker.timer.admission import TimedMessages
 from rocketpost.codec.properties import properties_bytes_max
 from rocketpost.model.delay_levels import parse_delay_levels
 from rocketpost.model.topic import PERM_WRITE
@@ -51,7 +51,7 @@ class SendFeature(Feature):
             records=context.store,
         )
         halves = HalfMessages()
-        timed = Timers(
+        timed = TimedMessages(
             clock=context.clock,
             precision_ms=store.timer_precision_ms,
             rules=lambda: self._timer_rules,

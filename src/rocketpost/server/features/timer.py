@@ -16,7 +16,7 @@ from typing import Final
 
 from rocketpost.broker.delay.service import Wait
 from rocketpost.broker.timer.admission import TimerRules
-from rocketpost.broker.timer.moving import Moving
+from rocketpost.broker.timer.moving import MessageMover
 from rocketpost.broker.timer.recall import RecallService
 from rocketpost.broker.timer.service import Due, TimerService
 from rocketpost.broker.topic import TopicTable
@@ -40,7 +40,8 @@ from rocketpost.server.routes.route import Reply, Route, waiting
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.server.writer.log_writer import ArrivalListener
 from rocketpost.store.config import StoreConfig
-from rocketpost.store.draft import Appended, Arrival
+from rocketpost.store.dispatch.arrival import Arrival
+from rocketpost.store.draft import Appended
 from rocketpost.store.files import FileSystem, RealFiles
 from rocketpost.store.message_store import MessageStore
 from rocketpost.store.timer.checkpoint import CLEAN
@@ -179,14 +180,14 @@ class TimerFeature(Feature):
             precision_ms=timers.precision_ms,
             is_indexed=store.index is not None,
         )
-        self._moving = Moving(
+        self._mover = MessageMover(
             service=self._service, store=store, timers=timers, clock=clock, store_host=store_host
         )
-        self._removal = TimerRemoval(moving=self._moving, put=self._put)
+        self._removal = TimerRemoval(moving=self._mover, put=self._put)
         self._loop = DueLoop(
             self._step,
             failure="timed messages stay",
-            on_failure=self._service.failed,
+            on_failure=self._service.note_failed,
             retry_seconds_max=_RETRY_SECONDS_MAX,
         )
         # Its own thread: a save in progress at a cancellation finishes before the next one.
@@ -219,10 +220,10 @@ class TimerFeature(Feature):
         """Wake up for new messages of the timer topic."""
         return (self._note_arrivals,)
 
-    def _note_arrivals(self, messages: list[Arrival]) -> None:
+    def _note_arrivals(self, arrivals: list[Arrival]) -> None:
         if not self._loop.is_woken:
-            for message in messages:
-                if message.topic == TIMER_TOPIC:
+            for arrival in arrivals:
+                if arrival.topic == TIMER_TOPIC:
                     self._loop.wake()
                     return
 
@@ -267,7 +268,7 @@ class TimerFeature(Feature):
             "timerDelivered": str(service.delivered),
             "timerRolled": str(service.rolled),
             "timerRecalled": str(service.recalled_count),
-            "timerMoved": str(self._moving.moved),
+            "timerMoved": str(self._mover.moved),
             "timerLost": str(service.lost),
             "timerNotSavedReason": timers.failure or "",
             "timerRebuiltReason": timers.rebuilt_because or "",
@@ -284,13 +285,13 @@ class TimerFeature(Feature):
                 is_sure = self._removal.end()
             is_sure = self._end_delivery() and is_sure
             with contextlib.suppress(OSError):  # then the slot in memory is read again
-                self._service.leave()
-                self._moving.settle()
+                self._service.return_open_slot()
+                self._mover.rebuild_slots()
             service = self._service
-            is_sure = is_sure and not service.is_suspect and not service.unsettled
+            is_sure = is_sure and not service.is_suspect and not service.slots_to_rebuild
             await self._save(flags=CLEAN if is_sure else 0)
         except OSError as error:
-            raise StoreError(f"what waits could not be saved: {error}") from error
+            raise StoreError(f"the timed messages that wait could not be saved: {error}") from error
         finally:
             await asyncio.to_thread(self._thread.shutdown)
             self._timers.close()
@@ -317,10 +318,10 @@ class TimerFeature(Feature):
             stored = await asyncio.shield(self._under_way)
         except Exception:
             self._under_way = None
-            self._service.failed()
+            self._service.note_failed()
             raise
         self._under_way = None
-        self._service.done(len(stored))
+        self._service.note_stored(len(stored))
 
     def _end_delivery(self) -> bool:
         """Settle the delivery in progress at the stop; return False if its outcome is unknown."""
@@ -328,9 +329,9 @@ class TimerFeature(Feature):
         if future is None:
             return True
         if future.done() and not future.cancelled() and future.exception() is None:
-            self._service.done(len(future.result()))
+            self._service.note_stored(len(future.result()))
             return True
-        self._service.failed()
+        self._service.note_failed()
         return False
 
     # -- saving
@@ -350,8 +351,8 @@ class TimerFeature(Feature):
                 if loop.time() >= expiry_at:
                     expiry_at = loop.time() + _EXPIRY_SECONDS
                     await self._expire()
-                if self._service.unsettled:
-                    self._moving.settle()
+                if self._service.slots_to_rebuild:
+                    self._mover.rebuild_slots()
                     self._loop.wake()
             except (RocketpostError, OSError) as error:
                 logger.error("what waits is not saved: reason=%s", error)

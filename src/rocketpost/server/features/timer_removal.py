@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 
-from rocketpost.broker.timer.moving import Departure, Moving
+from rocketpost.broker.timer.moving import Departure, MessageMover
 from rocketpost.errors import StoreError
 from rocketpost.server.features.delay_delivery import Put
 from rocketpost.store.draft import Appended
@@ -22,8 +22,8 @@ class TimerRemoval:
         put: Stores messages as safely as sends are stored.
     """
 
-    def __init__(self, *, moving: Moving, put: Put) -> None:
-        self._moving = moving
+    def __init__(self, *, moving: MessageMover, put: Put) -> None:
+        self._mover = moving
         self._put = put
         self._departure: Departure | None = None
         self._under_way: asyncio.Future[list[Appended]] | None = None
@@ -35,23 +35,23 @@ class TimerRemoval:
             StoreError: Some messages could not be moved.
             OSError: The timer log could not be written.
         """
-        before, found = self._moving.moved, dict[int, int]()
-        for found in self._moving.survey(position):  # noqa: B007 - the last has all
+        before, found = self._mover.moved, dict[int, int]()
+        for found in self._mover.survey(position):  # noqa: B007 - the last has all
             await asyncio.sleep(0)
-        self._moving.check(found, freed_bytes=freed_bytes)
+        self._mover.check(found, freed_bytes=freed_bytes)
         for slot_ms in sorted(found, reverse=True):  # the first slots may be due by then
-            departure = self._departure = self._moving.begin(slot_ms, position)
+            departure = self._departure = self._mover.begin(slot_ms, position)
             if departure is not None:
                 await self._move(departure)
-        return self._moving.moved - before
+        return self._mover.moved - before
 
     async def _move(self, departure: Departure) -> None:
         try:
-            while drafts := self._moving.drafts(departure):
+            while drafts := self._mover.drafts(departure):
                 self._under_way = self._put(drafts)
                 stored = await asyncio.shield(self._under_way)
                 self._under_way = None
-                self._moving.stored(departure, len(stored))
+                self._mover.note_stored(departure, len(stored))
                 if len(stored) < len(drafts):
                     raise StoreError("there is no room to move messages that wait")
         except asyncio.CancelledError:
@@ -71,6 +71,6 @@ class TimerRemoval:
         if future is not None:
             is_known = future.done() and not future.cancelled() and future.exception() is None
             if is_known:
-                self._moving.stored(departure, len(future.result()))
-        self._moving.end(departure)
+                self._mover.note_stored(departure, len(future.result()))
+        self._mover.end(departure)
         return is_known

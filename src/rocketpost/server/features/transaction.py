@@ -33,7 +33,8 @@ from rocketpost.server.routes.route import Reply, Route, plain, waiting
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.server.writer.log_writer import ArrivalListener
 from rocketpost.store.config import StoreConfig
-from rocketpost.store.draft import Appended, Arrival
+from rocketpost.store.dispatch.arrival import Arrival
+from rocketpost.store.draft import Appended
 from rocketpost.transport.connection import Connection
 from rocketpost.transport.unique_id import unique_id
 
@@ -91,7 +92,7 @@ class TransactionFeature(Feature):
         """Read the pending transactions from the log."""
         self._service.recover()
         self._kind.pending_count = self._service.table.__len__
-        self._membership.on_producer = self._producer_joined
+        self._membership.on_producer = self._note_producer
 
     def routes(self) -> Sequence[Route]:
         """Return the routes of commits and rollbacks, and of renewed checks."""
@@ -122,7 +123,7 @@ class TransactionFeature(Feature):
     def end(self, connection: Connection, command: Command, header: EndTransaction) -> Reply | None:
         """Commit or roll back; answer once that is stored, or at once if the state is unknown."""
         if header.commit_or_rollback == TRANSACTION_NONE:
-            self._service.unknown(header)
+            self._service.note_unknown(header)
             return Reply(remark="noted; the broker will ask again")
         ending = self._service.end(header)
         if ending is None:
@@ -130,7 +131,7 @@ class TransactionFeature(Feature):
         try:
             stored = self._put(ending.drafts)
         except StoreError as error:
-            self._service.ended(ending, [])
+            self._service.note_stored(ending, [])
             raise ServiceNotAvailable(str(error)) from error
 
         def finished(future: asyncio.Future[list[Appended]]) -> None:
@@ -164,14 +165,14 @@ class TransactionFeature(Feature):
 
     async def _settle(self) -> None:
         try:
-            while self._service.settle(_SETTLED_AT_ONCE):  # noqa: ASYNC110 - lets requests in
+            while self._service.look_up_commits(_SETTLED_AT_ONCE):  # noqa: ASYNC110 - lets requests in
                 await asyncio.sleep(0)
         except Exception:
             # The others are looked up when they end or are due.
             logger.exception("pending transactions were not all looked up")
 
     async def _step(self) -> int | Next:
-        self._service.progress(self._store.durable_position)
+        self._service.advance_progress(self._store.durable_position)
         step = self._checks.next()
         if not isinstance(step, Wait):
             await self._do(step)
@@ -186,13 +187,13 @@ class TransactionFeature(Feature):
         """Follow new halves and op messages."""
         return (self._note_arrivals,)
 
-    def _note_arrivals(self, messages: list[Arrival]) -> None:
-        if self._service.arrived(messages):
+    def _note_arrivals(self, arrivals: list[Arrival]) -> None:
+        if self._service.note_arrivals(arrivals):
             self._loop.wake()
 
     async def move_messages_before(self, position: int) -> None:
         """Move pending halves out of segments that are about to be deleted."""
-        while (work := self._checks.vacate(position)) is not None:
+        while (work := self._checks.move_halves_before(position)) is not None:
             await self._do(work)
         if self._checks.is_needed_before(position):
             raise StoreError("transactions there are just being ended")
@@ -219,7 +220,7 @@ class TransactionFeature(Feature):
 
     async def save(self) -> None:
         """Record the progress of both queues; all appended messages are on disk."""
-        self._service.progress(self._store.durable_position)
+        self._service.advance_progress(self._store.durable_position)
 
     # Inside.
 
@@ -232,9 +233,9 @@ class TransactionFeature(Feature):
     ) -> Reply:
         error = StoreError("the broker is stopping") if future.cancelled() else future.exception()
         if isinstance(error, Exception):
-            self._service.ended(ending, [])
+            self._service.note_stored(ending, [])
             return refusal(connection, command, error)
-        if self._service.ended(ending, future.result()) and ending.fate is Fate.ROLLBACK:
+        if self._service.note_stored(ending, future.result()) and ending.fate is Fate.ROLLBACK:
             self._forget_key((ending.topic, ending.identity.unique_key))
         self._loop.wake()
         return Reply()
@@ -244,7 +245,7 @@ class TransactionFeature(Feature):
         try:
             stored = await self._put(work.drafts)
         finally:
-            questions = self._checks.stored(work, stored)
+            questions = self._checks.note_stored(work, stored)
         for question in questions:
             self._ask(question)
 
@@ -276,6 +277,6 @@ class TransactionFeature(Feature):
                 return connection
         return None
 
-    def _producer_joined(self, group: str) -> None:
-        if self._checks.producer_joined(group):
+    def _note_producer(self, group: str) -> None:
+        if self._checks.note_producer(group):
             self._loop.wake()

@@ -96,13 +96,10 @@ class Store(Protocol):
 
 
 class AdminHandlers:
-    """Serves administrators.
+    """Serves requests about the broker's state.
 
     Args:
         commit_log_path: The directory whose partition is reported.
-        delete_queues: Deletes the queues of a topic, after earlier sends are committed.
-        clean: Deletes expired files now.
-        saved: Returns once changed settings are on disk.
         extra: Returns more values for the runtime information.
     """
 
@@ -110,34 +107,20 @@ class AdminHandlers:
         self,
         *,
         clock: Clock,
-        config: LiveConfig,
-        topics: TopicTable,
         stats: BrokerStats,
         store: Store,
         commit_log_path: str,
-        delete_queues: Callable[[str], UnfinishedDeletion],
-        clean: Callable[[], Awaitable[object]],
-        saved: Callable[[], Awaitable[None]],
         extra: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         self._clock = clock
-        self._config = config
-        self._topics = topics
         self._stats = stats
         self._store = store
         self._commit_log_path = commit_log_path
-        self._delete_queues = delete_queues
-        self._clean = clean
-        self._saved = saved
         self._extra = extra
 
     def routes(self) -> Sequence[Route]:
-        """Return the routes of this family."""
+        """Return the routes of requests about the broker's state."""
         return [
-            waiting(
-                RequestCode.UPDATE_BROKER_CONFIG, NO_HEADER, of_cluster(UPDATE), self.update_config
-            ),
-            plain(RequestCode.GET_BROKER_CONFIG, NO_HEADER, of_cluster(GET), self.show_config),
             waiting(
                 RequestCode.GET_BROKER_RUNTIME_INFO, NO_HEADER, of_cluster(GET), self.runtime_info
             ),
@@ -145,39 +128,7 @@ class AdminHandlers:
                 RequestCode.VIEW_BROKER_STATS_DATA, StatsRequest, of_cluster(GET), self.stats_item
             ),
             plain(RequestCode.GET_BROKER_HA_STATUS, NO_HEADER, of_cluster(GET), self.replication),
-            waiting(
-                RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, NO_HEADER, of_cluster(UPDATE), self.clean
-            ),
-            waiting(
-                RequestCode.DELETE_EXPIRED_COMMITLOG, NO_HEADER, of_cluster(UPDATE), self.clean
-            ),
-            waiting(
-                RequestCode.CLEAN_UNUSED_TOPIC, NO_HEADER, of_cluster(UPDATE), self.clean_unused
-            ),
         ]
-
-    async def update_config(self, connection: Connection, command: Command, header: None) -> Reply:
-        """Change settings at run time: all of the request, or none."""
-        if len(command.body) > CONFIG_BYTES_MAX:
-            raise InvalidParameter(f"more than {CONFIG_BYTES_MAX} bytes of settings")
-        try:
-            values = parse_properties(command.body.decode())
-        except (ConfigError, UnicodeDecodeError) as error:
-            raise InvalidParameter(f"the settings cannot be read: {error}") from None
-        if not values:
-            raise InvalidParameter("no setting is given")
-        self._config.change(values)
-        logger.info("settings changed: peer=%s keys=%s", connection.peer_text, sorted(values))
-        await self._saved()
-        return Reply()
-
-    def show_config(self, connection: Connection, command: Command, header: None) -> Reply:
-        """Return every setting as properties text."""
-        version = encode(self._config.version).decode()
-        return Reply(
-            body=format_properties(self._config.properties()).encode(),
-            fields=to_fields(ConfigResponse(version=version)),
-        )
 
     async def runtime_info(self, connection: Connection, command: Command, header: None) -> Reply:
         """Return the broker's runtime values, all as text."""
@@ -195,23 +146,6 @@ class AdminHandlers:
     def replication(self, connection: Connection, command: Command, header: None) -> Reply:
         """Describe this broker as a master without slaves."""
         return json_reply(ReplicationState(master_commit_log_max_offset=self._store.end_position))
-
-    async def clean(self, connection: Connection, command: Command, header: None) -> Reply:
-        """Delete expired files at any hour."""
-        await self._clean()
-        return Reply()
-
-    async def clean_unused(self, connection: Connection, command: Command, header: None) -> Reply:
-        """Delete the queues of topics that no longer exist."""
-        unused = {queue.topic for queue in self._store.queues} - self._topics.configs.keys()
-        deletion: UnfinishedDeletion | None = None
-        for topic in sorted(unused):
-            logger.info("unused queues deleted: topic=%s peer=%s", topic, connection.peer_text)
-            deletion = self._delete_queues(topic)
-            await asyncio.sleep(0)  # serves other requests in between
-        if deletion is not None:
-            await asyncio.to_thread(deletion.finish_blocking)  # finishes all of them
-        return Reply()
 
     def _counters(self) -> dict[str, str]:
         stats = self._stats
@@ -252,6 +186,103 @@ class AdminHandlers:
             "dispatchBehindBytes": str(end - store.confirmed_position),
             "remainHowManyDataToFlush": f"{end - store.durable_position} B",
         }
+
+
+class SettingsHandlers:
+    """Shows and changes the broker's settings.
+
+    Args:
+        save: Returns once changed settings are on disk.
+    """
+
+    def __init__(self, *, config: LiveConfig, save: Callable[[], Awaitable[None]]) -> None:
+        self._config = config
+        self._save = save
+
+    def routes(self) -> Sequence[Route]:
+        """Return the routes of requests about settings."""
+        return [
+            waiting(
+                RequestCode.UPDATE_BROKER_CONFIG, NO_HEADER, of_cluster(UPDATE), self.update_config
+            ),
+            plain(RequestCode.GET_BROKER_CONFIG, NO_HEADER, of_cluster(GET), self.show_config),
+        ]
+
+    async def update_config(self, connection: Connection, command: Command, header: None) -> Reply:
+        """Change settings at run time: all of the request, or none."""
+        if len(command.body) > CONFIG_BYTES_MAX:
+            raise InvalidParameter(f"more than {CONFIG_BYTES_MAX} bytes of settings")
+        try:
+            values = parse_properties(command.body.decode())
+        except (ConfigError, UnicodeDecodeError) as error:
+            raise InvalidParameter(f"the settings cannot be read: {error}") from None
+        if not values:
+            raise InvalidParameter("no setting is given")
+        self._config.change(values)
+        logger.info("settings changed: peer=%s keys=%s", connection.peer_text, sorted(values))
+        await self._save()
+        return Reply()
+
+    def show_config(self, connection: Connection, command: Command, header: None) -> Reply:
+        """Return every setting as properties text."""
+        version = encode(self._config.version).decode()
+        return Reply(
+            body=format_properties(self._config.properties()).encode(),
+            fields=to_fields(ConfigResponse(version=version)),
+        )
+
+
+class CleaningHandlers:
+    """Deletes files that are no longer needed.
+
+    Args:
+        delete_queues: Deletes the queues of a topic, after earlier sends are committed.
+        clean: Deletes expired files now.
+    """
+
+    def __init__(
+        self,
+        *,
+        topics: TopicTable,
+        store: Store,
+        delete_queues: Callable[[str], UnfinishedDeletion],
+        clean: Callable[[], Awaitable[object]],
+    ) -> None:
+        self._topics = topics
+        self._store = store
+        self._delete_queues = delete_queues
+        self._clean = clean
+
+    def routes(self) -> Sequence[Route]:
+        """Return the routes of requests to delete files."""
+        return [
+            waiting(
+                RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, NO_HEADER, of_cluster(UPDATE), self.clean
+            ),
+            waiting(
+                RequestCode.DELETE_EXPIRED_COMMITLOG, NO_HEADER, of_cluster(UPDATE), self.clean
+            ),
+            waiting(
+                RequestCode.CLEAN_UNUSED_TOPIC, NO_HEADER, of_cluster(UPDATE), self.clean_unused
+            ),
+        ]
+
+    async def clean(self, connection: Connection, command: Command, header: None) -> Reply:
+        """Delete expired files at any hour."""
+        await self._clean()
+        return Reply()
+
+    async def clean_unused(self, connection: Connection, command: Command, header: None) -> Reply:
+        """Delete the queues of topics that no longer exist."""
+        unused = {queue.topic for queue in self._store.queues} - self._topics.configs.keys()
+        deletion: UnfinishedDeletion | None = None
+        for topic in sorted(unused):
+            logger.info("unused queues deleted: topic=%s peer=%s", topic, connection.peer_text)
+            deletion = self._delete_queues(topic)
+            await asyncio.sleep(0)  # serves other requests in between
+        if deletion is not None:
+            await asyncio.to_thread(deletion.finish_blocking)  # finishes all of them
+        return Reply()
 
 
 def _day_values(name: str, totals: DayTotals) -> dict[str, str]:

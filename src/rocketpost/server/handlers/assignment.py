@@ -35,7 +35,7 @@ class AssignmentHandlers:
     """Serves assignments and request modes. Owned by the loop.
 
     Args:
-        saved: Returns once the modes are on disk; no change is acknowledged before.
+        save: Returns once the modes are on disk; no change is acknowledged before.
     """
 
     def __init__(
@@ -44,12 +44,12 @@ class AssignmentHandlers:
         service: AssignmentService,
         modes: RequestModes,
         routes: Routes,
-        saved: Callable[[], Awaitable[None]],
+        save: Callable[[], Awaitable[None]],
     ) -> None:
         self._service = service
         self._modes = modes
         self._routes = routes
-        self._saved = saved
+        self._save = save
 
     def routes(self) -> Sequence[Route]:
         """Return the routes of this family."""
@@ -80,7 +80,7 @@ class AssignmentHandlers:
     async def set_mode(self, connection: Connection, command: Command, header: None) -> Reply:
         """Set the request mode of a group for a topic: pull or pop."""
         self._modes.set(read_body(command, decode_request_mode))
-        await self._saved()
+        await self._save()
         return Reply()
 
     def modes(self, connection: Connection, command: Command, header: None) -> Reply:

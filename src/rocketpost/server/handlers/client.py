@@ -1,4 +1,4 @@
-"""Clients: heartbeats, connected members, locks, and requests passed on to a client.
+"""Clients: heartbeats, connected members and locks.
 
 When the members of a consumer group change, every member is notified to share the queues anew. If
 a member unregisters, the others are notified when its connection closes, or after a moment if it
@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Final, Protocol, cast
+from typing import Final, cast
 
 from rocketpost.broker.filter.filters import Filters
 from rocketpost.broker.group.membership import Client, JoinResult, Membership
@@ -38,33 +38,27 @@ from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.command import Command
 from rocketpost.codec.faults import (
     ConsumerNotOnline,
-    ConsumeTimedOut,
     GroupNotExist,
     InvalidParameter,
     ServerError,
     SystemBusy,
 )
 from rocketpost.codec.headers.client import (
-    ConsumeDirectly,
     ConsumerGroupRequest,
     HeartbeatResponse,
     ProducerGroupRequest,
-    RunningInfoRequest,
     Unregister,
 )
-from rocketpost.codec.record import Record, parse_message_id
-from rocketpost.errors import ConnectionLost, RemoteProtocolError, RequestTimeout
 from rocketpost.model.group import GroupConfig
 from rocketpost.model.names import group_problem, retry_topic
 from rocketpost.model.route import MessageQueue
 from rocketpost.server.handlers.replies import fields_reply, json_reply, read_body
 from rocketpost.server.notices import Notices
-from rocketpost.server.routes.access import GET, SUB, of_cluster, of_group, of_message_id
+from rocketpost.server.routes.access import GET, SUB, of_cluster, of_group
 from rocketpost.server.routes.body_access import CLIENT_CONFIG, HEARTBEAT, LOCKS
 from rocketpost.server.routes.dispatch import REMARK_LENGTH_MAX
-from rocketpost.server.routes.pools import Kind
-from rocketpost.server.routes.route import NO_HEADER, Reply, Route, plain, sliced, waiting
-from rocketpost.transport.connection import Buffer, Connection
+from rocketpost.server.routes.route import NO_HEADER, Reply, Route, plain, sliced
+from rocketpost.transport.connection import Connection
 
 logger = logging.getLogger(__name__)
 
@@ -73,23 +67,7 @@ HEARTBEAT_BYTES_MAX: Final = 1024 * 1024
 """Room for some 7,000 subscriptions; reading them takes a tenth of a second."""
 _AT_A_STEP: Final = 128
 _LOCKS_AT_A_STEP: Final = 512
-_RELAY_SECONDS: Final = 10.0
-RELAYS_MAX: Final = 64
-"""Most unanswered requests passed on to one client."""
 LEAVE_SECONDS: Final = 0.5  # On a busy machine Java's offsets came 20 ms late.
-_VERSION_RUNNING_INFO: Final = 62  # 3.1.8: older clients cannot be asked.
-
-
-class Records(Protocol):
-    """The part of the store that passing on a message uses."""
-
-    def record_at(self, position: int) -> Record | None:
-        """Return the record at ``position``."""
-        ...
-
-    def view(self, position: int, size: int) -> memoryview | None:
-        """Return bytes of the log."""
-        ...
 
 
 class ClientHandlers:
@@ -103,8 +81,6 @@ class ClientHandlers:
         topics: TopicTable,
         locks: QueueLocks,
         filters: Filters,
-        records: Records,
-        broker_name: str,
         notices: Notices,
     ) -> None:
         self._membership = membership
@@ -112,13 +88,11 @@ class ClientHandlers:
         self._topics = topics
         self._locks = locks
         self._filters = filters
-        self._records = records
-        self._broker_name = broker_name
         self._notices = notices
         self._leaving: dict[Connection, dict[str, asyncio.TimerHandle]] = {}
 
     def routes(self) -> Sequence[Route]:
-        """Return the routes of this family."""
+        """Return the routes of clients, and of requests about clients."""
         return [
             sliced(RequestCode.HEART_BEAT, NO_HEADER, HEARTBEAT, self.heartbeat),
             plain(
@@ -148,22 +122,6 @@ class ClientHandlers:
             ),
             sliced(
                 RequestCode.GET_ALL_PRODUCER_INFO, NO_HEADER, of_cluster(GET), self.all_producers
-            ),
-            sliced(RequestCode.LOCK_BATCH_MQ, NO_HEADER, LOCKS, self.lock),
-            sliced(RequestCode.UNLOCK_BATCH_MQ, NO_HEADER, LOCKS, self.unlock),
-            waiting(
-                RequestCode.GET_CONSUMER_RUNNING_INFO,
-                RunningInfoRequest,
-                of_group(GET, field="consumer_group"),
-                self.running_info,
-                Kind.CLIENTS,
-            ),
-            waiting(
-                RequestCode.CONSUME_MESSAGE_DIRECTLY,
-                ConsumeDirectly,
-                of_group(SUB, field="consumer_group") + of_message_id(SUB),
-                self.consume_directly,
-                Kind.CLIENTS,
             ),
         ]
 
@@ -316,58 +274,6 @@ class ClientHandlers:
                 yield
         return json_reply(ProducerTableBody(data))
 
-    # Locks of orderly groups.
-
-    def lock(self, connection: Connection, command: Command, header: None) -> Steps[Reply]:
-        """Lock queues for one client of a group; the answer lists those that it holds now."""
-        request = read_body(command, decode_lock_request)
-        if problem := group_problem(request.consumer_group):
-            raise InvalidParameter(problem)
-        if len(request.client_id) > CLIENT_ID_LENGTH_MAX:
-            raise InvalidParameter(f"clientId has more than {CLIENT_ID_LENGTH_MAX} characters")
-        held: list[MessageQueue] = []
-        for some in _batched(request.mq_set):
-            known = [queue for queue in some if self._is_known(queue)]
-            held += self._locks.lock(request.consumer_group, request.client_id, known)
-            if len(some) == _LOCKS_AT_A_STEP:
-                yield
-        return json_reply(LockResponse(held))
-
-    def unlock(self, connection: Connection, command: Command, header: None) -> Steps[Reply]:
-        """Unlock queues that the client holds."""
-        request = read_body(command, decode_lock_request)
-        for some in _batched(request.mq_set):
-            self._locks.unlock(request.consumer_group, request.client_id, some)
-            if len(some) == _LOCKS_AT_A_STEP:
-                yield
-        return Reply()
-
-    # Requests passed on to a client.
-
-    async def running_info(
-        self, connection: Connection, command: Command, header: RunningInfoRequest
-    ) -> Reply:
-        """Ask a consumer for its running information; pass its answer back unread."""
-        target = self._online(header.consumer_group, header.client_id)
-        return await _relay(target, command.code, command.fields, command.body)
-
-    async def consume_directly(
-        self, connection: Connection, command: Command, header: ConsumeDirectly
-    ) -> Reply:
-        """Have a consumer consume a stored message at once."""
-        target = self._online(header.consumer_group, header.client_id)
-        record, body = self._message(header.msg_id)
-        topic = self._topics.find(record.topic)
-        group = self._groups.find(header.consumer_group)
-        fields = {
-            **command.fields,
-            "brokerName": self._broker_name,
-            "topic": record.topic,
-            "topicSysFlag": str(topic.topic_sys_flag if topic else 0),
-            "groupSysFlag": str(group.group_sys_flag if group else 0),
-        }
-        return await _relay(target, command.code, fields, body)
-
     # Inside.
 
     def _join(
@@ -418,47 +324,50 @@ class ClientHandlers:
             del self._leaving[connection]
         self._notices.changed([group])
 
+
+class LockHandlers:
+    """Serves the locks of orderly groups."""
+
+    def __init__(self, *, locks: QueueLocks, topics: TopicTable) -> None:
+        self._locks = locks
+        self._topics = topics
+
+    def routes(self) -> Sequence[Route]:
+        """Return the routes of locks."""
+        return [
+            sliced(RequestCode.LOCK_BATCH_MQ, NO_HEADER, LOCKS, self.lock),
+            sliced(RequestCode.UNLOCK_BATCH_MQ, NO_HEADER, LOCKS, self.unlock),
+        ]
+
+    def lock(self, connection: Connection, command: Command, header: None) -> Steps[Reply]:
+        """Lock queues for one client of a group; the answer lists those that it holds now."""
+        request = read_body(command, decode_lock_request)
+        if problem := group_problem(request.consumer_group):
+            raise InvalidParameter(problem)
+        if len(request.client_id) > CLIENT_ID_LENGTH_MAX:
+            raise InvalidParameter(f"clientId has more than {CLIENT_ID_LENGTH_MAX} characters")
+        held: list[MessageQueue] = []
+        for some in _batched(request.mq_set):
+            known = [queue for queue in some if self._is_known(queue)]
+            held += self._locks.lock(request.consumer_group, request.client_id, known)
+            if len(some) == _LOCKS_AT_A_STEP:
+                yield
+        return json_reply(LockResponse(held))
+
+    def unlock(self, connection: Connection, command: Command, header: None) -> Steps[Reply]:
+        """Unlock queues that the client holds."""
+        request = read_body(command, decode_lock_request)
+        for some in _batched(request.mq_set):
+            self._locks.unlock(request.consumer_group, request.client_id, some)
+            if len(some) == _LOCKS_AT_A_STEP:
+                yield
+        return Reply()
+
     def _is_known(self, queue: MessageQueue) -> bool:
         config = self._topics.find(queue.topic)
         if config is None:
             return False
         return 0 <= queue.queue_id < max(config.read_queue_nums, config.write_queue_nums)
-
-    def _online(self, group: str, client_id: str) -> Client:
-        client = self._membership.consumer(group, client_id)
-        if client is None:
-            raise ServerError(f"the consumer {client_id} of the group {group} is not online")
-        if client.version < _VERSION_RUNNING_INFO:
-            raise ServerError(f"the consumer {client_id} is too old to be asked")
-        return client
-
-    def _message(self, message_id: str) -> tuple[Record, memoryview]:
-        try:
-            _, position = parse_message_id(message_id)
-        except RemoteProtocolError as error:
-            raise InvalidParameter(f"msgId: {error}") from None
-        record = self._records.record_at(position) if position >= 0 else None
-        body = None if record is None else self._records.view(position, record.size)
-        if record is None or body is None:
-            raise ServerError(f"there is no message {message_id} here")
-        return record, body
-
-
-async def _relay(client: Client, code: int, fields: dict[str, str], body: Buffer) -> Reply:
-    target = cast(Connection, client.connection)
-    if target.unanswered_count >= RELAYS_MAX:
-        raise SystemBusy(
-            f"[OVERLOAD]the consumer {client.client_id} has not answered {RELAYS_MAX} requests yet"
-        )
-    try:
-        response = await target.request(code, fields=fields, body=body, timeout=_RELAY_SECONDS)
-    except RequestTimeout:
-        raise ConsumeTimedOut(
-            f"the consumer {client.client_id} did not answer in {_RELAY_SECONDS:g} s"
-        ) from None
-    except ConnectionLost as error:
-        raise ServerError(f"the consumer {client.client_id} went away: {error}") from None
-    return Reply(response.code, fields=response.fields, body=response.body, remark=response.remark)
 
 
 def _batched(queues: Iterable[MessageQueue]) -> Iterator[list[MessageQueue]]:

@@ -28,7 +28,7 @@ class FilterHandlers:
     """Serves requests about stored filters. Owned by the loop.
 
     Args:
-        saved: Returns once the filters are on disk; no change is acknowledged before.
+        save: Returns once the filters are on disk; no change is acknowledged before.
     """
 
     def __init__(
@@ -36,11 +36,11 @@ class FilterHandlers:
         *,
         filters: Filters,
         named: NamedFilters,
-        saved: Callable[[], Awaitable[None]],
+        save: Callable[[], Awaitable[None]],
     ) -> None:
         self._filters = filters
         self._named = named
-        self._saved = saved
+        self._save = save
 
     def routes(self) -> Sequence[Route]:
         """Return the routes of this family."""
@@ -60,7 +60,7 @@ class FilterHandlers:
         """Store a named filter."""
         wanted = read_body(command, decode_named_filter)
         self._named.put(wanted.name, wanted.expression)
-        await self._saved()
+        await self._save()
         return Reply()
 
     async def delete(
@@ -68,7 +68,7 @@ class FilterHandlers:
     ) -> Reply:
         """Delete a named filter."""
         self._named.delete(header.name)
-        await self._saved()
+        await self._save()
         return Reply()
 
     def all(self, connection: Connection, command: Command, header: None) -> Reply:

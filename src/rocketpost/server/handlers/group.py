@@ -6,10 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 
 from rocketpost.broker.group.membership import Membership
-from rocketpost.broker.group.offsets import OffsetTable
-from rocketpost.broker.group.table import GroupTable
 from rocketpost.broker.stats import BrokerStats
-from rocketpost.broker.topic import TopicTable
 from rocketpost.codec.bodies.group import (
     GroupForbidden,
     GroupSubscription,
@@ -39,6 +36,7 @@ from rocketpost.server.routes.access import (
 )
 from rocketpost.server.routes.body_access import CREATED_GROUP, CREATED_GROUPS
 from rocketpost.server.routes.route import NO_HEADER, Reply, Route, plain, waiting
+from rocketpost.server.tables.broker_tables import Tables
 from rocketpost.transport.connection import Connection
 
 logger = logging.getLogger(__name__)
@@ -49,27 +47,25 @@ class GroupHandlers:
 
     Args:
         broker_address: The address of this broker, for answers.
-        saved: Returns once the tables are on disk; no change is acknowledged before.
+        save: Returns once the tables are on disk; no change is acknowledged before.
     """
 
     def __init__(
         self,
         *,
-        groups: GroupTable,
-        topics: TopicTable,
-        offsets: OffsetTable,
+        tables: Tables,
         membership: Membership,
         stats: BrokerStats,
         broker_address: str,
-        saved: Callable[[], Awaitable[None]],
+        save: Callable[[], Awaitable[None]],
     ) -> None:
-        self._groups = groups
-        self._topics = topics
-        self._offsets = offsets
+        self._groups = tables.groups
+        self._topics = tables.topics
+        self._offsets = tables.offsets
         self._membership = membership
         self._stats = stats
         self._broker_address = broker_address
-        self._saved = saved
+        self._save = save
 
     def routes(self) -> Sequence[Route]:
         """Return the routes of this family."""
@@ -119,7 +115,7 @@ class GroupHandlers:
     async def update(self, connection: Connection, command: Command, header: None) -> Reply:
         """Create or change one group; fields missing in the request stay as they are."""
         self._groups.update(read_body(command, decode_group_change), by=connection.peer_text)
-        await self._saved()
+        await self._save()
         return Reply()
 
     async def update_list(self, connection: Connection, command: Command, header: None) -> Reply:
@@ -132,7 +128,7 @@ class GroupHandlers:
             self._groups.plan(change)
         for change in wanted:
             self._groups.update(change, by=connection.peer_text)
-        await self._saved()
+        await self._save()
         return Reply()
 
     async def delete(self, connection: Connection, command: Command, header: DeleteGroup) -> Reply:
@@ -142,7 +138,7 @@ class GroupHandlers:
         if header.clean_offset:
             self._offsets.forget_group(header.group_name)
             logger.info("offsets deleted: group=%s by=%s", header.group_name, connection.peer_text)
-        await self._saved()
+        await self._save()
         return Reply()
 
     async def forbid(self, connection: Connection, command: Command, header: ForbidGroup) -> Reply:
@@ -158,7 +154,7 @@ class GroupHandlers:
                 header.topic,
                 connection.peer_text,
             )
-            await self._saved()
+            await self._save()
         readable = self._groups.may_read(header.group, header.topic)
         return json_reply(GroupForbidden(group=header.group, readable=readable, topic=header.topic))
 

@@ -8,12 +8,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
 from rocketpost.broker.group.membership import Membership
-from rocketpost.broker.group.offsets import NO_OFFSET, OffsetTable
-from rocketpost.broker.group.table import GroupTable
+from rocketpost.broker.group.offsets import NO_OFFSET
 from rocketpost.broker.own_state import check_offset
 from rocketpost.broker.query import ProgressQueries
 from rocketpost.broker.steps import QUEUES_AT_A_STEP, Steps
-from rocketpost.broker.topic import TopicTable
 from rocketpost.codec.bodies.offset import (
     BrokerConsumeState,
     TimeSpans,
@@ -51,6 +49,7 @@ from rocketpost.server.routes.access import (
 )
 from rocketpost.server.routes.body_access import LEFT_OUT_GROUPS, LISTED_TOPICS
 from rocketpost.server.routes.route import NO_HEADER, Reply, Route, either, plain, sliced, waiting
+from rocketpost.server.tables.broker_tables import Tables
 from rocketpost.transport.connection import Connection
 
 logger = logging.getLogger(__name__)
@@ -103,12 +102,10 @@ class Store(Protocol):
 
 
 class OffsetHandlers:
-    """Serves requests about offsets.
+    """Serves requests about the offsets of consumer groups.
 
     Args:
-        broker_name: Part of the name of every queue in an answer.
-        broker_address: The address of this broker, for answers.
-        saved: Returns once the offsets are on disk; administrators are answered then.
+        save: Returns once the offsets are on disk; administrators are answered then.
         memory_bytes: The size of the log's end that counts as in memory.
         on_back: Called with the topic and queue in which a group got an earlier offset, or its
             first one: there may be messages for its waiting consumers.
@@ -117,32 +114,24 @@ class OffsetHandlers:
     def __init__(
         self,
         *,
-        topics: TopicTable,
-        groups: GroupTable,
-        offsets: OffsetTable,
+        tables: Tables,
         membership: Membership,
-        queries: ProgressQueries,
         store: Store,
-        broker_name: str,
-        broker_address: str,
-        saved: Callable[[], Awaitable[None]],
+        save: Callable[[], Awaitable[None]],
         memory_bytes: int,
         on_back: Callable[[str, int], None] = lambda topic, queue_id: None,
     ) -> None:
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
+        self._topics = tables.topics
+        self._groups = tables.groups
+        self._offsets = tables.offsets
         self._membership = membership
-        self._queries = queries
         self._store = store
-        self._broker_name = broker_name
-        self._broker_address = broker_address
-        self._saved = saved
+        self._save = save
         self._memory_bytes = memory_bytes
         self._on_back = on_back
 
     def routes(self) -> Sequence[Route]:
-        """Return the routes of this family."""
+        """Return the routes of requests about the offsets of groups."""
         return [
             plain(
                 RequestCode.QUERY_CONSUMER_OFFSET, QueryOffset, of_consumer(SUB, GET), self.query
@@ -154,32 +143,8 @@ class OffsetHandlers:
                 self.update,
                 self.update_saved,
             ),
-            plain(RequestCode.GET_MAX_OFFSET, QueueRequest, of_topic(GET), self.end),
-            plain(RequestCode.GET_MIN_OFFSET, QueueRequest, of_topic(GET), self.first),
-            plain(
-                RequestCode.GET_EARLIEST_MSG_STORETIME, QueueRequest, of_topic(GET), self.earliest
-            ),
-            plain(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, SearchOffset, of_topic(GET), self.search),
             plain(
                 RequestCode.GET_ALL_CONSUMER_OFFSET, NO_HEADER, of_cluster(GET), self.all_offsets
-            ),
-            sliced(
-                RequestCode.GET_CONSUME_STATS,
-                ConsumeStats,
-                of_group(GET, field="consumer_group") + LISTED_TOPICS,
-                self.progress,
-            ),
-            sliced(
-                RequestCode.GET_BROKER_CONSUME_STATS,
-                BrokerConsumeStats,
-                of_cluster(GET),
-                self.broker_progress,
-            ),
-            plain(
-                RequestCode.QUERY_CONSUME_TIME_SPAN,
-                ConsumeTimeSpan,
-                of_topic(GET) + of_group(GET),
-                self.time_spans,
             ),
             waiting(
                 RequestCode.CLONE_GROUP_OFFSET,
@@ -196,8 +161,6 @@ class OffsetHandlers:
                 self.correction,
             ),
         ]
-
-    # A group's offsets.
 
     def query(self, connection: Connection, command: Command, header: QueryOffset) -> Reply:
         """Return the offset from which a group continues in a queue.
@@ -250,7 +213,7 @@ class OffsetHandlers:
         self, connection: Connection, command: Command, header: UpdateOffset
     ) -> Reply:
         """Answer once the new offset is on disk."""
-        await self._saved()
+        await self._save()
         return Reply()
 
     def all_offsets(self, connection: Connection, command: Command, header: None) -> Reply:
@@ -277,7 +240,7 @@ class OffsetHandlers:
                     "offsets cloned: topic=%s group=%s from=%s peer=%s",
                     topic, header.dest_group, header.src_group, connection.peer_text,
                 )  # fmt: skip
-        await self._saved()
+        await self._save()
         return Reply()
 
     async def _tell_back(
@@ -307,7 +270,57 @@ class OffsetHandlers:
                 lowest[queue_id] = _LONG_MAX
         return json_reply(encode_correction(lowest))
 
-    # A queue's offsets.
+    def _check_range(self, connection: Connection, header: UpdateOffset, *, end: int) -> None:
+        """Check that an offset is inside its queue.
+
+        With an offset after the end the group would skip messages that are yet to be sent. A
+        consumer can have one for a moment: after a crash in which the broker lost unflushed
+        messages, until its next pull. Refusing its commits does it no harm.
+        """
+        offset = header.commit_offset
+        if 0 <= offset <= end:
+            return
+        logger.warning(
+            "commit refused: peer=%s topic=%s queue=%s group=%s offset=%s end=%s",
+            connection.peer_text, header.topic, header.queue_id, header.consumer_group, offset, end,
+        )  # fmt: skip
+        raise InvalidParameter(
+            f"commitOffset={offset} is outside queue {header.queue_id} of {header.topic}, "
+            f"which ends at {end}"
+        )
+
+    def _starts_at_zero(self, header: QueryOffset) -> bool:
+        """Return whether a new group starts at 0, whatever its client prefers.
+
+        In a queue that never had a message, every preference means 0. If the client had to choose,
+        it would ask for the end with a second request, and skip messages stored in between.
+        """
+        queue = self._store.queue(header.topic, header.queue_id)
+        if queue is None:
+            config = self._topics.find(header.topic)
+            return config is not None and 0 <= header.queue_id < config.read_queue_nums
+        if queue.end == 0:
+            return True
+        entry = queue.entry(0) if queue.first == 0 else None
+        return entry is not None and self._store.end_position - entry[0] <= self._memory_bytes
+
+
+class QueueOffsetHandlers:
+    """Serves requests about the offsets and times of a queue's messages."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def routes(self) -> Sequence[Route]:
+        """Return the routes of requests about the offsets of queues."""
+        return [
+            plain(RequestCode.GET_MAX_OFFSET, QueueRequest, of_topic(GET), self.end),
+            plain(RequestCode.GET_MIN_OFFSET, QueueRequest, of_topic(GET), self.first),
+            plain(
+                RequestCode.GET_EARLIEST_MSG_STORETIME, QueueRequest, of_topic(GET), self.earliest
+            ),
+            plain(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, SearchOffset, of_topic(GET), self.search),
+        ]
 
     def end(self, connection: Connection, command: Command, header: QueueRequest) -> Reply:
         """Return the offset after the newest message of a queue."""
@@ -332,7 +345,42 @@ class OffsetHandlers:
         offset = 0 if queue is None else queue.offset_at(header.timestamp, upper=header.upper)
         return fields_reply(OffsetResponse(offset=offset))
 
-    # Lag and progress.
+
+class ProgressHandlers:
+    """Serves requests about the progress of consumer groups, and their lag.
+
+    Args:
+        broker_address: The address of this broker, for answers.
+    """
+
+    def __init__(self, *, tables: Tables, queries: ProgressQueries, broker_address: str) -> None:
+        self._topics = tables.topics
+        self._offsets = tables.offsets
+        self._queries = queries
+        self._broker_address = broker_address
+
+    def routes(self) -> Sequence[Route]:
+        """Return the routes of requests about progress."""
+        return [
+            sliced(
+                RequestCode.GET_CONSUME_STATS,
+                ConsumeStats,
+                of_group(GET, field="consumer_group") + LISTED_TOPICS,
+                self.progress,
+            ),
+            sliced(
+                RequestCode.GET_BROKER_CONSUME_STATS,
+                BrokerConsumeStats,
+                of_cluster(GET),
+                self.broker_progress,
+            ),
+            plain(
+                RequestCode.QUERY_CONSUME_TIME_SPAN,
+                ConsumeTimeSpan,
+                of_topic(GET) + of_group(GET),
+                self.time_spans,
+            ),
+        ]
 
     def progress(
         self, connection: Connection, command: Command, header: ConsumeStats
@@ -376,37 +424,3 @@ class OffsetHandlers:
         """Return the time spans of the messages that a group has still to consume."""
         config = self._topics.require(header.topic)
         return json_reply(TimeSpans(self._queries.time_spans(config, header.group)))
-
-    def _check_range(self, connection: Connection, header: UpdateOffset, *, end: int) -> None:
-        """Check that an offset is inside its queue.
-
-        With an offset after the end the group would skip messages that are yet to be sent. A
-        consumer can have one for a moment: after a crash in which the broker lost unflushed
-        messages, until its next pull. Refusing its commits does it no harm.
-        """
-        offset = header.commit_offset
-        if 0 <= offset <= end:
-            return
-        logger.warning(
-            "commit refused: peer=%s topic=%s queue=%s group=%s offset=%s end=%s",
-            connection.peer_text, header.topic, header.queue_id, header.consumer_group, offset, end,
-        )  # fmt: skip
-        raise InvalidParameter(
-            f"commitOffset={offset} is outside queue {header.queue_id} of {header.topic}, "
-            f"which ends at {end}"
-        )
-
-    def _starts_at_zero(self, header: QueryOffset) -> bool:
-        """Return whether a new group starts at 0, whatever its client prefers.
-
-        In a queue that never had a message, every preference means 0. If the client had to choose,
-        it would ask for the end with a second request, and skip messages stored in between.
-        """
-        queue = self._store.queue(header.topic, header.queue_id)
-        if queue is None:
-            config = self._topics.find(header.topic)
-            return config is not None and 0 <= header.queue_id < config.read_queue_nums
-        if queue.end == 0:
-            return True
-        entry = queue.entry(0) if queue.first == 0 else None
-        return entry is not None and self._store.end_position - entry[0] <= self._memory_bytes

@@ -28,7 +28,7 @@ from rocketpost.codec.faults import ConsumerNotOnline, ServerError
 from rocketpost.codec.headers.offset import ConsumerStatus, ResetOffset
 from rocketpost.errors import ClientError, ConnectionLost, RemoteProtocolError
 from rocketpost.model.route import MessageQueue
-from rocketpost.server.handlers.client import RELAYS_MAX
+from rocketpost.server.handlers.relay import RELAYS_MAX
 from rocketpost.server.handlers.replies import json_reply
 from rocketpost.server.routes.access import GET, UPDATE, of_group, of_topic
 from rocketpost.server.routes.pools import Kind
@@ -50,7 +50,7 @@ class ResetHandlers:
 
     Args:
         server_side: Returns whether the broker sets the offsets itself, by its settings.
-        saved: Returns once the offsets are on disk; no reset is acknowledged before.
+        save: Returns once the offsets are on disk; no reset is acknowledged before.
         on_reset: Called with the topic and queue whose consumers get another offset.
     """
 
@@ -61,7 +61,7 @@ class ResetHandlers:
         offsets: OffsetTable,
         membership: Membership,
         broker_name: str,
-        saved: Callable[[], Awaitable[None]],
+        save: Callable[[], Awaitable[None]],
         server_side: Callable[[], bool] = lambda: True,
         on_reset: Callable[[str, int], None] = lambda topic, queue_id: None,
     ) -> None:
@@ -69,7 +69,7 @@ class ResetHandlers:
         self._offsets = offsets
         self._membership = membership
         self._broker_name = broker_name
-        self._saved = saved
+        self._save = save
         self._server_side = server_side
         self._on_reset = on_reset
 
@@ -104,7 +104,7 @@ class ResetHandlers:
             connection.peer_text,
             offsets if len(offsets) <= _LOGGED_MAX else f"{len(offsets)} queues",
         )
-        await self._saved()
+        await self._save()
         return json_reply(encode_queue_offsets(self._named(request.topic, offsets)))
 
     async def status(

@@ -12,7 +12,7 @@ from rocketpost.broker.group.offsets import OffsetTable
 from rocketpost.broker.query import ProgressQueries
 from rocketpost.broker.stats import BrokerStats
 from rocketpost.broker.steps import Steps
-from rocketpost.broker.topic import TopicTable, Updated
+from rocketpost.broker.topic import TopicTable, TopicUpdate
 from rocketpost.codec.bodies.group import GroupNames
 from rocketpost.codec.bodies.topic import (
     TopicList,
@@ -55,7 +55,7 @@ class TopicHandlers:
     """Serves requests about topics.
 
     Args:
-        saved: Returns once the tables are on disk; no change is acknowledged before.
+        save: Returns once the tables are on disk; no change is acknowledged before.
     """
 
     def __init__(
@@ -66,14 +66,14 @@ class TopicHandlers:
         stats: BrokerStats,
         queries: ProgressQueries,
         store: Store,
-        saved: Callable[[], Awaitable[None]],
+        save: Callable[[], Awaitable[None]],
     ) -> None:
         self._topics = topics
         self._offsets = offsets
         self._stats = stats
         self._queries = queries
         self._store = store
-        self._saved = saved
+        self._save = save
         self._finishing = asyncio.Lock()
         self._deleted_count = 0
         self._finished_count = 0
@@ -141,10 +141,10 @@ class TopicHandlers:
         for topic, warning in zip(wanted, warnings, strict=True):
             if warning is not None:
                 logger.warning("messages hidden: topic=%s by=%s %s", topic.topic_name, by, warning)
-        await self._saved()
+        await self._save()
         return Reply(remark="; ".join(filter(None, warnings)) or None)
 
-    def _judge(self, planned: Updated, *, force: bool) -> str | None:
+    def _judge(self, planned: TopicUpdate, *, force: bool) -> str | None:
         """Return a warning about the messages that a change hides, or None.
 
         Raises:
@@ -176,7 +176,7 @@ class TopicHandlers:
                 covered = self._deleted_count
                 await asyncio.to_thread(deletion.finish_blocking)
                 self._finished_count = covered
-        await self._saved()
+        await self._save()
         return Reply()
 
     def all_configs(self, connection: Connection, command: Command, header: None) -> Reply:

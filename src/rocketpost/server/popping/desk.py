@@ -22,7 +22,7 @@ from rocketpost.errors import StoreError
 from rocketpost.server.popping.holds import Fresh, PopHolds, Waiting
 from rocketpost.server.popping.recorder import PopRecorder
 from rocketpost.server.settings.limits import share
-from rocketpost.store.draft import Appended
+from rocketpost.store.dispatch.arrival import Arrival
 from rocketpost.transport.turns import Turns
 
 T = TypeVar("T")
@@ -136,7 +136,7 @@ class PopDesk:
 
     # Events.
 
-    note_arrivals: Callable[[list[Appended]], None]
+    note_arrivals: Callable[[list[Arrival]], None]
     """Offers messages to the pops that wait for them."""
 
     def wake(self, topic: str, queue_id: int) -> None:

@@ -22,7 +22,7 @@ from time import monotonic
 from typing import Generic, TypeVar
 
 from rocketpost.broker.pop.requests import PopPlace
-from rocketpost.store.draft import Appended
+from rocketpost.store.dispatch.arrival import Arrival
 from rocketpost.transport.turns import BUDGET_SECONDS, SlicedWork, Turns, advance
 
 P = TypeVar("P")
@@ -150,13 +150,13 @@ class PopHolds(Generic[P]):
             before = self._weights.get(waiting.owner, 0)
             self._weights[waiting.owner] = before + waiting.weight
 
-    def note_arrivals(self, messages: Iterable[Appended]) -> None:
+    def note_arrivals(self, arrivals: Iterable[Arrival]) -> None:
         """Offer messages to waiting pops soon, not now: a commit may be in progress."""
         if not self._total and not self._lookers:
             return
-        for message in messages:
-            if message.topic in self._watched or message.topic in self._lookers:
-                self.offer(message.topic, message.queue_id)
+        for arrival in arrivals:
+            if arrival.topic in self._watched or arrival.topic in self._lookers:
+                self.offer(arrival.topic, arrival.queue_id)
 
     def offer(self, topic: str, queue_id: int) -> None:
         """Have the pops that wait for a queue look at it again soon."""

@@ -26,7 +26,8 @@ from rocketpost.errors import StoreBroken, StoreError, TermEnded
 from rocketpost.model.ids import Position
 from rocketpost.server.writer.acknowledgement_rules import AcknowledgementRule, Flushed, Written
 from rocketpost.server.writer.pending_sends import PendingSend, Submitter, WaitingSends
-from rocketpost.store.draft import Appended, Arrival, Draft
+from rocketpost.store.dispatch.arrival import Arrival
+from rocketpost.store.draft import Appended, Draft
 from rocketpost.store.message_store import MessageStore
 from rocketpost.store.topic_deletion import QueueDeletion
 

@@ -94,12 +94,12 @@ class IndexFile:
         """
         if self.is_empty:
             if not is_last:
-                raise StoreError("it is empty, but others follow")
+                raise StoreError("it is empty, but later files exist")
             return
         if not (0 <= self.begin_position <= self.end_position and 0 < self.begin_ms <= self.end_ms):
             raise StoreError("the header says that it ends before it begins")
         if previous is not None and self.end_position < previous.end_position:
-            raise StoreError("it ends before the one before it")
+            raise StoreError("it ends before the previous file does")
 
     @property
     def is_empty(self) -> bool:

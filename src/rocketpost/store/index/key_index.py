@@ -196,16 +196,19 @@ class KeyIndex:
             except OSError as error:
                 no_room = error.errno in (errno.ENOSPC, errno.EDQUOT)
                 kind = StoreFull if no_room or is_transient(error) else StoreBroken
-                raise kind(f"cannot make the key index file {path}: {error}") from error
+                raise kind(f"cannot create the key index file {path}: {error}") from error
             if file.room < count:
                 file.close()
                 self._fs.unlink(path)
-                raise StoreError(f"maxIndexNum={self._entry_count_max} is below {count} keys")
+                raise StoreError(
+                    f"maxIndexNum={self._entry_count_max} is too small for a message with "
+                    f"{count} keys"
+                )
             if self._files:
                 file.start_after(self._files[-1].end_ms, self._files[-1].end_position)
             self._files = (*self._files, file)
             self._directory_unsynced = True
-        logger.info("key index file made path=%s", path)
+        logger.info("key index file created path=%s", path)
         return file
 
     def _next_name(self, store_ms: int) -> str:
@@ -241,8 +244,10 @@ class KeyIndex:
         sizes = {self._size(name) for name in names}
         if len(names) > 1 and len(sizes) == 1 and sizes.pop() not in (self._file_bytes, 0):
             raise StoreError(
-                f"the files in {self._directory} do not have the {self._file_bytes} bytes that"
-                " maxHashSlotNum and maxIndexNum ask for"
+                f"the files in {self._directory} do not have the {self._file_bytes} bytes "
+                "that maxHashSlotNum and maxIndexNum require. Restore the values with "
+                "which the files were written, or remove the files: the index is rebuilt "
+                "from the commit log"
             )
         # A crash may leave incomplete files, but only after those that were flushed.
         flushed = synced[0] if synced is not None else max(names[:-1], default="")
@@ -390,8 +395,8 @@ class KeyIndex:
         try:
             if size != self._file_bytes:
                 raise StoreError(
-                    f"it has {size} bytes, but maxHashSlotNum and maxIndexNum ask for"
-                    f" {self._file_bytes}"
+                    f"it has {size} bytes, but maxHashSlotNum and maxIndexNum require "
+                    f"{self._file_bytes}"
                 )
             file = self._open(path)
             file.check_follows(previous, is_last=is_last)

@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 BAD_BODY: Final = "the body does not match its CRC"
 BAD_RECORD: Final = "the record does not match its checksum, __CRC32#"
 UNREADABLE: Final = "it cannot be read from its file"
-NO_CHECKSUM: Final = "it has no checksum, __CRC32#, which forceVerifyPropCRC asks for"
+NO_CHECKSUM: Final = "it has no checksum, __CRC32#, which forceVerifyPropCRC requires"
 RANGE_COUNT_MAX: Final = 4096
 """Largest number of ranges listed; more are only counted."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -131,8 +131,9 @@ class DamageRegister:
                 is_listed, is_first_unlisted = True, False
         if is_listed:
             logger.error(
-                "commit log is damaged position=%s bytes=%s topic=%s queue=%s offset=%s found_by=%s"
-                " reason=%s; the bytes are kept, what they held cannot be read",
+                "commit log is damaged position=%s bytes=%s topic=%s queue=%s offset=%s "
+                "found_by=%s reason=%s; the bytes are kept, but their messages cannot be "
+                "read",
                 damage.begin, damage.end - damage.begin, damage.topic, damage.queue_id,
                 damage.queue_offset, damage.found_by, damage.reason,
             )  # fmt: skip

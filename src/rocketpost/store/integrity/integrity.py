@@ -8,7 +8,7 @@ from rocketpost.model.clock import Clock
 from rocketpost.model.delay_levels import parse_delay_levels
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.deleted_topics import DeletedTopics
-from rocketpost.store.dispatch import Dispatcher
+from rocketpost.store.dispatch.dispatcher import Dispatcher
 from rocketpost.store.files import FileSystem
 from rocketpost.store.integrity.damage import DamageRegister
 from rocketpost.store.integrity.read_check import ReadCheck

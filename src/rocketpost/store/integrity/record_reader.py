@@ -8,7 +8,7 @@ from rocketpost.codec.record import Record, decode_record
 from rocketpost.errors import CorruptRecord
 from rocketpost.kernel.record_gather import gather_records
 from rocketpost.kernel.record_scan import CHECKSUM_FAILS, NO_CHECKSUM, judge_checksum
-from rocketpost.store.dispatch import Dispatcher
+from rocketpost.store.dispatch.dispatcher import Dispatcher
 from rocketpost.store.integrity.read_check import ReadCheck
 from rocketpost.store.log.commit_log import CommitLog
 from rocketpost.store.queue.consume_queue import ConsumeQueue

@@ -178,7 +178,7 @@ class Scrub:
                 if self.config.scrub_enabled and self._is_due():
                     self.run_round_blocking()
             except OSError as error:
-                logger.error("scrub of the commit log failed, it is tried again reason=%s", error)
+                logger.error("scrub of the commit log failed, it will be retried reason=%s", error)
             self._wait()
 
     def _wait(self) -> None:

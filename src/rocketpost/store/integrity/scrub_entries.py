@@ -90,7 +90,9 @@ class EntryCheck:
             if not self._is_older(queue, found):
                 self._mend(queue, found, code)
         elif entry[0] < found.position:
-            return f"it states the queue offset {found.queue_offset}, which is another record's"
+            return (
+                f"it states the queue offset {found.queue_offset}, which belongs to another record"
+            )
         return None
 
     def place_of_from_thread(self, position: int, head: bytes) -> tuple[str | None, int, int]:

@@ -109,7 +109,7 @@ class Allocator:
             try:
                 self._ready = self._make(start)
             except StoreFull as error:
-                logger.warning("no segment made ahead reason=%s", error)
+                logger.warning("next segment not allocated in advance reason=%s", error)
 
     def _make(self, start: int) -> Segment:
         unfinished, path = self._layout.unfinished_segment(start), self._layout.segment(start)

@@ -196,7 +196,10 @@ class CommitLog:
         if self.end + size <= self._room_end:
             return
         if size + BLANK_BYTES > self._segments.segment_bytes:
-            raise StoreError(f"{size} bytes do not fit in a file of {self._segments.segment_bytes}")
+            raise StoreError(
+                f"a record of {size} bytes does not fit in a segment of "
+                f"{self._segments.segment_bytes} (mappedFileSizeCommitLog)"
+            )
         self._roll()
 
     def write(self) -> None:
@@ -355,7 +358,9 @@ def _sound(properties: bytes) -> bytes:
     if properties.endswith(_NUL) or properties[-CHECKSUM_BYTES:].startswith(CHECKSUM_NAME):
         properties += _SEPARATOR
     if is_torn(b"", properties) or len(properties) > PROPERTIES_BYTES_MAX:
-        raise StoreError("the properties hold too many zero bytes to be told from a torn record")
+        raise StoreError(
+            "the properties hold too many zero bytes to be distinguished from a torn record"
+        )
     return properties
 
 

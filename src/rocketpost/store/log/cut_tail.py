@@ -26,13 +26,14 @@ def keep_cut_tail(files: FileSystem, segments: SegmentedLog, position: int, dire
         size = _copy(files, segments, position, directory, path)
     except OSError as error:
         logger.error(
-            "records behind a torn one are cut off and could not be kept position=%s reason=%s",
+            "records after a torn one are cut off, and no copy of them could be kept "
+            "position=%s reason=%s",
             position, error.strerror,
         )  # fmt: skip
         return
     logger.error(
-        "power was lost: records behind a torn one are cut off, none of them was synced"
-        " position=%s bytes=%s kept_in=%s", position, size, path,
+        "power was lost: records after a torn one are cut off; none of them was synced "
+        "position=%s bytes=%s kept_in=%s", position, size, path,
     )  # fmt: skip
 
 

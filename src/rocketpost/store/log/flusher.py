@@ -121,7 +121,9 @@ class Flusher:
                 self._retry_at = time.monotonic() + RETRY_SECONDS
                 return
             self.why_broken = f"the commit log could not be made durable: {error.strerror}"
-            logger.critical("fdatasync failed, no more is acknowledged reason=%s", error.strerror)
+            logger.critical(
+                "fdatasync failed, no more messages are acknowledged reason=%s", error.strerror
+            )
             self._on_broken(self.why_broken)
             return
         self._retry_at = 0.0

@@ -61,7 +61,7 @@ class Segment:
         return self._view
 
     def _restore_and_map(self) -> memoryview:
-        logger.error("segment was cut short, it gets its size again path=%s", self.path)
+        logger.error("segment was cut short, its size is restored path=%s", self.path)
         fd = self._files.open(self.path, write=True)
         try:
             self._files.ftruncate(fd, self.size)

@@ -68,11 +68,11 @@ class SegmentedLog:
             self.add(Segment(self._files, path, start=start, size=self.segment_bytes))
 
     def _wrong_size(self, path: str, size: int) -> StoreError:
-        text = f"{path} has {size} bytes; mappedFileSizeCommitLog says {self.segment_bytes}"
+        text = f"{path} has {size} bytes; mappedFileSizeCommitLog is {self.segment_bytes}"
         if size < self.segment_bytes:
             text += (
-                f". If that is right, the file was cut short: truncate -s {self.segment_bytes} FILE"
-                " lets the broker start, which then names what is lost"
+                ". If that setting is right, the file was cut short: after truncate -s "
+                f"{self.segment_bytes} FILE the broker starts and reports what is lost"
             )
         return StoreError(text)
 

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rocketpost.model.ids import Position, QueueOffset
 from rocketpost.store.queue.files import ENTRY, ENTRY_BYTES, FILLER, FILLER_SIZE, QueueFiles
+
+if TYPE_CHECKING:
+    from rocketpost.store.dispatch.arrival import Arrival
 
 logger = logging.getLogger(__name__)
 
@@ -50,14 +53,15 @@ class ConsumeQueue:
         "_files",
         "_spill_at",
         "_store_time",
-        "_tail",
         "checked",
         "end",
         "first",
         "is_deleted",
         "last_position",
         "next_offset",
+        "notice",
         "queue_id",
+        "tail",
         "topic",
     )
 
@@ -80,12 +84,15 @@ class ConsumeQueue:
         self._directory = directory
         self._files = files
         self._store_time = store_time
+        self.notice: Arrival | None = None
+        """Notice of the messages that are just becoming visible (``store.dispatch``)."""
         self.restart_at(start)
 
     def restart_at(self, offset: int) -> None:
         """Become an empty queue whose next message gets ``offset``."""
         self.first = self.end = self.next_offset = QueueOffset(offset)
-        self._tail = Tail(offset)
+        self.tail = Tail(offset)
+        """The newest entries; not to be kept, since another one may replace it."""
         self._spill_at = TAIL_BYTES_MAX
 
     def resume(self, first: int, end: int, last_position: int) -> None:
@@ -97,12 +104,21 @@ class ConsumeQueue:
     def put(self, queue_offset: int, position: int, size: int, tags_code: int) -> None:
         """Make a message visible; calls must be in the order of the offsets."""
         assert queue_offset == self.end
-        data = self._tail.data
+        data = self.tail.data
         data += _pack(position, size, tags_code)
         self.end = queue_offset + 1  # type: ignore[assignment]
         self.last_position = position
         if len(data) >= self._spill_at:
             self._spill()
+
+    def end_notice(self) -> Arrival:
+        """Complete and return the notice of messages whose entries were added to the tail."""
+        notice, self.notice = self.notice, None
+        assert notice is not None
+        notice.message_count = self.end - notice.first_offset
+        if len(self.tail.data) >= self._spill_at:
+            self._spill()
+        return notice
 
     def put_recovered(self, queue_offset: int, position: int, size: int, tags_code: int) -> None:
         """Make a record visible that recovery has read from the log."""
@@ -116,15 +132,15 @@ class ConsumeQueue:
         """
         while self.end < offset:
             count = min(offset - self.end, GAP_COUNT_MAX)
-            self._tail.data += FILLER * count
+            self.tail.data += FILLER * count
             self.end = QueueOffset(self.end + count)
-            if len(self._tail.data) >= self._spill_at:
+            if len(self.tail.data) >= self._spill_at:
                 self._spill()
         self.next_offset = self.end
 
     def read(self, offset: int, count_max: int) -> bytes:
         """Return up to ``count_max`` entries of 20 bytes from ``offset`` on; empty if outside."""
-        tail = self._tail
+        tail = self.tail
         if offset >= tail.start:
             at = (offset - tail.start) * ENTRY_BYTES
             return bytes(tail.data[at : at + count_max * ENTRY_BYTES])
@@ -134,7 +150,7 @@ class ConsumeQueue:
         try:
             found = self._files.read(self._directory, offset, from_files)
         except FileNotFoundError:
-            logger.error("queue file is gone directory=%s offset=%s", self._directory, offset)
+            logger.error("queue file is missing directory=%s offset=%s", self._directory, offset)
             return b""
         count = len(found) // ENTRY_BYTES
         if 0 < count < count_max:
@@ -246,9 +262,7 @@ class ConsumeQueue:
         if low == self.end:
             return
         first = min(int(self.first), low)
-        kept = (
-            self.read(self._tail.start, low - self._tail.start) if low > self._tail.start else b""
-        )
+        kept = self.read(self.tail.start, low - self.tail.start) if low > self.tail.start else b""
         # Set first, so that from here on no entry after the end is mended.
         self.resume(first, low, last_position)
         self.checked = (0, 0, 0)
@@ -266,12 +280,12 @@ class ConsumeQueue:
     @property
     def unsaved_bytes(self) -> int:
         """Number of bytes of the tail that are not in a file yet."""
-        tail = self._tail
+        tail = self.tail
         return len(tail.data) - tail.saved_bytes
 
     def save_blocking(self) -> list[str]:
         """Write the current tail; returns the files written. For the checkpoint thread."""
-        tail = self._tail
+        tail = self.tail
         data = bytes(tail.data)
         begin = tail.saved_bytes
         if len(data) == begin:
@@ -286,14 +300,14 @@ class ConsumeQueue:
 
     def read_from_thread(self, offset: int, count_max: int) -> bytes:
         """Return entries of 20 bytes from ``offset`` on that are in files."""
-        count = min(count_max, self._tail.start - offset)
+        count = min(count_max, self.tail.start - offset)
         return self._files.read_blocking(self._directory, offset, count) if count > 0 else b""
 
     def mend_from_thread(self, offset: int, position: int, size: int, tags_code: int) -> bool:
         """Overwrite an entry that was damaged in its file; False if that is not possible."""
         try:
             with self._files.writing:
-                if self.is_deleted or offset >= self._tail.start:
+                if self.is_deleted or offset >= self.tail.start:
                     return False  # the queue is gone, or the entry is in memory
                 entry = _pack(position, size, tags_code)
                 self._files.overwrite_blocking(self._directory, offset, entry)
@@ -313,7 +327,7 @@ class ConsumeQueue:
         return paths
 
     def _spill(self) -> None:
-        tail = self._tail
+        tail = self.tail
         try:
             self._files.write(self._directory, tail.start, tail.data)
         except OSError as error:
@@ -321,5 +335,5 @@ class ConsumeQueue:
             self._spill_at = len(tail.data) + TAIL_BYTES_MAX
             logger.error("queue file not written directory=%s reason=%s", self._directory, error)
             return
-        self._tail = Tail(self.end)
+        self.tail = Tail(self.end)
         self._spill_at = TAIL_BYTES_MAX

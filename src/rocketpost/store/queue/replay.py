@@ -84,7 +84,9 @@ class QueueReplay:
         witness = self._queues.witness(queue, placed.queue_offset)
         if witness is not None and witness != placed.position:
             if self._claim_at(witness) == (topic, queue_id, placed.queue_offset):
-                self._refuse(queue, placed, f"by the queue file that is the record at {witness}")
+                self._refuse(
+                    queue, placed, f"the queue file names the record at {witness} for this offset"
+                )
                 return
             witness = None  # the entry itself is damaged
         held = self._held.pop((topic, queue_id), None) if self._held else None
@@ -125,7 +127,7 @@ class QueueReplay:
             elif self._is_foreign and held.queue_offset == 0:
                 self._start_over(queue, held)
             else:
-                self._refuse(queue, held, f"its queue was at {queue.end}")
+                self._refuse(queue, held, f"its queue had reached offset {queue.end}")
                 if queue.last_position >= 0:
                     queue.fill_to(queue.end + 1)  # this may be the record's true offset
                 else:
@@ -152,7 +154,9 @@ class QueueReplay:
             self._put_behind_gap(queue, held)
         else:
             # It claims the offset of another record, or one that was not next in the queue.
-            self._refuse(queue, held, f"its queue was at {end} and went on with {offset}")
+            self._refuse(
+                queue, held, f"its queue had reached offset {end} and continued at {offset}"
+            )
 
     def _put_behind_gap(self, queue: ConsumeQueue, placed: PlacedEntry) -> None:
         gap = placed.queue_offset - queue.end

@@ -323,8 +323,8 @@ class QueueTable:
     def _discard(self, topic: str, queue_id: int, *, known_end: int) -> None:
         """Unlink the files of a queue, to rebuild it from the commit log."""
         logger.error(
-            "queue files are missing or damaged, the queue is built again from the commit log"
-            " topic=%s queue=%s", topic, queue_id,
+            "queue files are missing or damaged, the queue is rebuilt from the commit log "
+            "topic=%s queue=%s", topic, queue_id,
         )  # fmt: skip
         directory = self._layout.queue(topic, queue_id)
         self._unlink(directory, self._files.starts(directory))
@@ -342,8 +342,9 @@ class QueueTable:
         starts = self._files.starts(directory)
         if not all(map(self._files.is_aligned, starts)):
             raise StoreError(
-                f"the files in {directory} are not mappedFileSizeConsumeQueue"
-                f" ({self._files.file_bytes} bytes) apart"
+                f"the files in {directory} do not start at multiples of "
+                f"mappedFileSizeConsumeQueue ({self._files.file_bytes} bytes); set the "
+                "value with which they were written"
             )
         for start in list(starts):
             path = self._files.path(directory, start)
@@ -355,9 +356,9 @@ class QueueTable:
                 self._files.restore_size(path)  # cut short, or a crash while it was made
             elif size != self._files.file_bytes:
                 raise StoreError(
-                    f"{path} has {size} bytes; mappedFileSizeConsumeQueue says"
-                    f" {self._files.file_bytes}. If that is right, remove the file: the queue is"
-                    " built again from the commit log"
+                    f"{path} has {size} bytes; mappedFileSizeConsumeQueue is "
+                    f"{self._files.file_bytes}. If that setting is right, remove the "
+                    "file: the queue is rebuilt from the commit log"
                 )
         return starts
 

@@ -96,7 +96,7 @@ class MissingLog:
         if count > _NAMED_MAX:
             listed += f" and {count - _NAMED_MAX} more"
         return (
-            f"the commit log in {self._segments.directory} lacks {listed}, which held messages."
-            f" Put the files back; or start once with the option {ACCEPT_OPTION}, which goes on"
-            " without their messages and names them as lost"
+            f"the commit log in {self._segments.directory} lacks {listed}, which held "
+            f"messages. Restore the files; or start once with the option {ACCEPT_OPTION} "
+            "to continue without their messages, which are then reported as lost"
         )

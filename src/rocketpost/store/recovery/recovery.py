@@ -184,7 +184,7 @@ class Recovery:
         if counted != (progress.queue_count, progress.queue_end_sum) or (
             self._queues.start_sum() > start_sum
         ):
-            logger.error("queue files are missing, they are built again from the commit log")
+            logger.error("queue files are missing, they are rebuilt from the commit log")
             self._queues.check_all_blocking(limit=progress.position, start_sum=start_sum)
             self._queues.is_incomplete = True
         if self._queues.is_incomplete:
@@ -201,7 +201,7 @@ class Recovery:
             self._index_from = progress.index_position
             return
         if progress is not None:
-            logger.warning("index files are missing, they are built again from the commit log")
+            logger.warning("index files are missing, they are rebuilt from the commit log")
         self._index_from = self._index.end_position
 
     def _is_from_expired_start(self, start: int) -> bool:

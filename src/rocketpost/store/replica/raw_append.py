@@ -24,7 +24,7 @@ from rocketpost.kernel.record_scan import (
 from rocketpost.model.ids import Position, QueueOffset
 from rocketpost.store.apply import ApplyRules, Effects, is_possible
 from rocketpost.store.deleted_topics import DeletedTopics
-from rocketpost.store.dispatch import Dispatcher
+from rocketpost.store.dispatch.dispatcher import Dispatcher
 from rocketpost.store.draft import Appended
 from rocketpost.store.integrity.damage import NO_CHECKSUM
 from rocketpost.store.integrity.record_evidence import (
@@ -154,8 +154,8 @@ class RawAppender:
         if queue_offset != wanted:
             raise _refusal(
                 position,
-                f"it has the offset {queue_offset} of queue {topic}/{queue_id}, which is at"
-                f" {wanted}",
+                f"it has the offset {queue_offset} of queue {topic}/{queue_id}, whose "
+                f"next offset is {wanted}",
             )
         next_offsets[topic, queue_id] = queue_offset + 1
         return effects
@@ -197,7 +197,7 @@ def why_refused(data: bytes | memoryview, at: int, position: int) -> str:
     """Return the reason why no whole and sound record is at byte ``at`` of ``data``."""
     left = len(data) - at
     if left < RECORD_BYTES_MIN:
-        return f"it is cut short: {left} bytes are no whole record"
+        return f"it is cut short: {left} bytes are not a whole record"
     size, magic, _, _, _, _, stated = _HEAD.unpack_from(data, at)
     if magic not in (MAGIC_V1, MAGIC_V2):
         return f"magic {magic:#010x} is not that of a record"

@@ -141,7 +141,7 @@ class TimerLog:
             size = found.size if found is not None else 0
             if start % self._file_bytes or size > self._file_bytes:
                 raise StoreError(
-                    f"{path} has {size} bytes; mappedFileSizeTimerLog says {self._file_bytes}"
+                    f"{path} has {size} bytes; mappedFileSizeTimerLog is {self._file_bytes}"
                 )
             self._starts.append(start)
             if size < self._file_bytes:  # a crash interrupted its creation

@@ -270,7 +270,7 @@ class TimerStore:
         except OSError as error:
             if error.errno == errno.ENOSPC:  # before any sync: nothing is in doubt
                 raise
-            self._failure = f"what waits could not be saved: {error}"
+            self._failure = f"the timed messages that wait could not be saved: {error}"
             raise StoreError(self._failure) from error
 
     def mark_saved(self) -> None:
@@ -352,11 +352,11 @@ class TimerStore:
         java, exact = own
         assert exact is not None
         if exact.flags & REBUILD:
-            return "timerwheel was being made anew"
+            return "timerwheel was being rebuilt"
         path = self._layout.timer_journal(exact.number % 2)
         journal = decode_journal(read_whole_blocking(self._files, path), exact.number)
         if journal is None:
-            return f"{path} is missing, damaged, or not of the save that config/timercheck names"
+            return f"{path} is missing, damaged, or not from the save that config/timercheck names"
         if java.log_end > self.log.end or not self.log.matches_blocking(journal.log_sums):
             return "timerlog is damaged"
         if not has_wheel or not (journal.has_sums or is_last):
@@ -385,7 +385,7 @@ class TimerStore:
         try:
             return self.wheel.open_blocking()
         except StoreError as error:
-            logger.warning("the timer's wheel is made anew: reason=%s", error)
+            logger.warning("the timer's wheel is rebuilt: reason=%s", error)
             return False
 
     def _begin(self, now_ms: int, oldest_ms: int | None, *, because: str | None) -> None:
@@ -463,7 +463,7 @@ class TimerStore:
             unit = self.log.unit(at)
             if unit is not None:
                 self._chain_again(unit, now_ms)
-        logger.info("timers chained anew: count=%s", len(newest))
+        logger.info("timers chained again: count=%s", len(newest))
 
     def _chain_again(self, unit: Unit, now_ms: int) -> None:
         slot_ms = unit.slot_ms // self.precision_ms * self.precision_ms

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from rocketpost.broker.group.retry import RetryService
-from rocketpost.broker.timer.admission import TimerRules, Timers
+from rocketpost.broker.timer.admission import TimedMessages, TimerRules
 from rocketpost.broker.topic import TopicTable
 from rocketpost.codec.faults import Fault, GroupNotExist, NoPermission, ServerError
 from rocketpost.codec.headers.retry import SendBackHeader
@@ -57,7 +57,7 @@ class World:
         self.groups = Groups()
         self.topics = TopicTable(clock=clock, cluster_name="C", broker_name="b")
         self.record: Record | None = RECORD
-        self.timers = Timers(
+        self.timers = TimedMessages(
             clock=clock,
             precision_ms=1000,
             rules=lambda: TimerRules(delay_ms_max=DAY_MS),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketpost.broker.timer.admission import TimerRules, Timers, recall_handle, waiting_of
+from rocketpost.broker.timer.admission import TimedMessages, TimerRules, recall_handle, waiting_of
 from rocketpost.codec.faults import MessageIllegal, ServerError
 from rocketpost.codec.properties import decode_properties, encode_properties
 from rocketpost.codec.recall_handle import RecallHandle, decode_recall_handle
@@ -20,9 +20,9 @@ NOW = 1_700_000_000_250
 HOST = pack_host("127.0.0.1", 10911)
 
 
-def timers(count: int = 0, chance: int = 0, **rules: Any) -> Timers:
+def timers(count: int = 0, chance: int = 0, **rules: Any) -> TimedMessages:
     clock = FakeClock(NOW)
-    kind = Timers(
+    kind = TimedMessages(
         clock=clock,
         precision_ms=1000,
         rules=lambda: TimerRules(**rules),
@@ -32,10 +32,10 @@ def timers(count: int = 0, chance: int = 0, **rules: Any) -> Timers:
     return kind
 
 
-def claim(kind: Timers, **properties: str) -> Draft | None:
+def claim(kind: TimedMessages, **properties: str) -> Draft | None:
     given = {"UNIQ_KEY": "U", **properties}
     draft = Draft("T", 3, 0, 0, 0, HOST, HOST, 0, 0, b"b", encode_properties(given), 0, ("U",))
-    return kind.claim(draft, given)
+    return kind.prepare(draft, given)
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketpost.broker.timer.slot import OpenSlot, Place
+from rocketpost.broker.timer.slot import OpenSlot, SlotEntry
 from rocketpost.store.timer.values import Cursor
 
 SLOT = 1_700_000_000_000
 BASE = 5200
 PLACES = st.sets(
     st.builds(
-        Place,
+        SlotEntry,
         st.integers(SLOT, SLOT + 1000),
         st.integers(0, 50).map(lambda number: BASE + 52 * number),
     ),
@@ -21,14 +21,16 @@ PLACES = st.sets(
 
 
 @given(chained=PLACES, late=PLACES, done=st.integers(0, 5))
-def test_messages_come_in_order_and_once(chained: set[Place], late: set[Place], done: int) -> None:
+def test_messages_come_in_order_and_once(
+    chained: set[SlotEntry], late: set[SlotEntry], done: int
+) -> None:
     order = sorted(chained)
     cursor = Cursor(*order[done - 1]) if 0 < done <= len(order) else Cursor()
     left = [place for place in order if place > tuple(cursor)]
     slot = OpenSlot(SLOT, iter(()), base=BASE)
     for place in chained:
         slot.add(place)
-    slot.loaded(cursor)
+    slot.finish_loading(cursor)
     for place in late - chained:
         slot.add_late(place)
     assert len(slot) == len(left) + len(late - chained)

@@ -47,8 +47,8 @@ def test_a_queue_is_a_number(targets: Targets, queue: str) -> None:
 def test_a_missing_topic_is_waited_for_a_minute(targets: Targets) -> None:
     assert not targets.is_missing("T", 1000)
     assert targets.is_missing("Gone", 1000)
-    assert not targets.gave_up("Gone", 1000 + MISSING_MS_MAX - 1)
-    assert targets.gave_up("Gone", 1000 + MISSING_MS_MAX)
+    assert not targets.has_given_up("Gone", 1000 + MISSING_MS_MAX - 1)
+    assert targets.has_given_up("Gone", 1000 + MISSING_MS_MAX)
 
 
 def test_the_retry_topic_of_a_group_is_made_again(targets: Targets) -> None:

@@ -173,8 +173,8 @@ def test_halves_without_producer_wait_for_one(world: World) -> None:
     assert world.checks.waiting == {GROUP: 1}
     assert len(world.halves()) == 1  # nothing was written meanwhile
     world.producers.add(GROUP)
-    assert not world.checks.producer_joined("other")
-    assert world.checks.producer_joined(GROUP)
+    assert not world.checks.note_producer("other")
+    assert world.checks.note_producer(GROUP)
     assert [question.unique_key for question in world.work()] == ["a"]
     assert world.checks.waiting == {}
 
@@ -185,7 +185,7 @@ def test_a_half_that_ends_waits_no_longer(world: World) -> None:
     world.later(TIMEOUT_MS)
     world.end(sent, COMMIT)
     assert world.checks.waiting == {}
-    assert not world.checks.producer_joined(GROUP)
+    assert not world.checks.note_producer(GROUP)
 
 
 def test_a_half_older_than_messages_are_kept_is_discarded(world: World) -> None:
@@ -213,7 +213,7 @@ def test_issue_1519_no_group_is_asked_too_much_at_once(
     world.end(answer(first[0]), ROLLBACK, asked=True)
     assert [question.unique_key for question in world.work()] == ["c"]
     header = world.header(answer(first[1]), UNKNOWN, asked=True)
-    world.transactions.unknown(header)
+    world.transactions.note_unknown(header)
     assert [question.unique_key for question in world.work()] == ["d"]
     # Who does not answer in time is asked again in turn.
     again = world.later(INTERVAL_MS)
@@ -249,7 +249,7 @@ def test_a_discard_that_finds_no_room_is_tried_again(world: World) -> None:
     world.clock.advance(INTERVAL_MS)
     work = world.checks.next()
     assert isinstance(work, Work)
-    world.checks.stored(work, [])
+    world.checks.note_stored(work, [])
     assert world.pending == ["a"]
     world.later(1000)
     assert (world.pending, world.discarded()) == ([], ["a"])
@@ -265,7 +265,7 @@ def test_a_commit_overtakes_the_discard(world: World) -> None:
     ending = world.begin(sent, COMMIT)
     assert ending is not None
     world.do(work)
-    world.transactions.ended(ending, world.put(ending.drafts))
+    world.transactions.note_stored(ending, world.put(ending.drafts))
     assert world.names() == ["a"]
     assert world.pending == []
 
@@ -278,7 +278,7 @@ def test_a_commit_while_the_question_is_stored_suppresses_it(world: World) -> No
     ending = world.begin(sent, COMMIT)
     assert ending is not None
     assert world.do(work) == []
-    world.transactions.ended(ending, world.put(ending.drafts))
+    world.transactions.note_stored(ending, world.put(ending.drafts))
     world.later(OP_MS)
     assert (world.pending, world.done()) == ([], {0, 1})
     world.crash()
@@ -291,12 +291,12 @@ def test_segments_that_go_are_vacated(world: World) -> None:
     world.clock.advance(72 * HOUR_MS + 1)
     young = world.send("young")
     safe = world.send("safe")
-    work = world.checks.vacate(safe.position)
+    work = world.checks.move_halves_before(safe.position)
     assert work is not None
     assert world.checks.is_needed_before(safe.position)
     assert world.do(work) == []
     assert not world.checks.is_needed_before(safe.position)
-    assert world.checks.vacate(safe.position) is None
+    assert world.checks.move_halves_before(safe.position) is None
     assert world.discarded() == ["old"]
     assert world.pending == ["safe", "young"]
     assert {half.position > safe.position for half in world.transactions.table} == {True, False}
@@ -344,7 +344,7 @@ def test_copies_that_rocketmq_made_are_the_same_transaction(world: World) -> Non
     sent = world.send("a")
     [record] = world.halves()
     properties = record.properties_bytes + b"TRANSACTION_CHECK_TIMES\x013\x02"
-    draft = transaction_checks.renewed(record, checks=3, store_host=record.store_host_bytes)
+    draft = transaction_checks.renewed_draft(record, checks=3, store_host=record.store_host_bytes)
     draft.properties = properties
     world.put([draft])
     world.offsets.commit(HALF_TOPIC, TRANSACTION_GROUP, 0, 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rocketpost.broker.transaction.evidence import Evidence
-from rocketpost.broker.transaction.log import Identity, identity
+from rocketpost.broker.transaction.log import Identity, identity_of
 from rocketpost.model.names import CHECK_MAX_TOPIC
 
 from ..transaction_world import COMMIT, TOPIC, World
@@ -16,11 +16,11 @@ def test_a_commit_is_known_by_its_identity(tmp_path: Path) -> None:
     world.end(world.send("a"), COMMIT)
     world.send("b")
     evidence = Evidence(world.store)
-    first, second = (identity(record, record.properties) for record in world.halves())
+    first, second = (identity_of(record, record.properties) for record in world.halves())
     found = evidence.commit_of(TOPIC, first)
     assert found is not None
     assert found.properties["UNIQ_KEY"] == "a"
-    assert evidence.is_kept
+    assert evidence.is_available
     assert evidence.commit_of(TOPIC, second) is None
     assert evidence.commit_of("other", first) is None
     assert evidence.commit_of(TOPIC, Identity("a", first.born_ms + 1)) is None
@@ -32,11 +32,11 @@ def test_a_plain_message_with_the_same_id_is_no_commit(tmp_path: Path) -> None:
     world = World(tmp_path / "store")
     world.send("a")
     [half] = world.halves()
-    draft = world.transactions.op([1])
+    draft = world.transactions.op_draft([1])
     draft.topic, draft.keys, draft.properties = TOPIC, ("a",), half.properties_bytes
     draft.born_ms, draft.born_host = half.born_ms, half.born_host_bytes
     world.put([draft])
-    assert Evidence(world.store).commit_of(TOPIC, identity(half, half.properties)) is None
+    assert Evidence(world.store).commit_of(TOPIC, identity_of(half, half.properties)) is None
     world.close()
 
 
@@ -47,7 +47,7 @@ def test_discarded_is_what_was_not_resumed_since(tmp_path: Path) -> None:
     world.later(6000)
     world.later(30_000)
     [record] = world.records(CHECK_MAX_TOPIC)
-    whose = identity(record, record.properties)
+    whose = identity_of(record, record.properties)
     assert Evidence(world.store).was_discarded(whose)
     world.put([world.transactions.resume(record.position)])
     assert not Evidence(world.store).was_discarded(whose)
@@ -59,6 +59,6 @@ def test_without_an_index_nothing_is_known(tmp_path: Path) -> None:
     world.end(world.send("a"), COMMIT)
     [half] = world.halves()
     evidence = Evidence(world.store)
-    assert not evidence.is_kept
-    assert evidence.commit_of(TOPIC, identity(half, half.properties)) is None
+    assert not evidence.is_available
+    assert evidence.commit_of(TOPIC, identity_of(half, half.properties)) is None
     world.close()

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from rocketpost.broker.transaction.log import (
     checks_of,
     destination,
-    done,
-    done_offsets,
+    ended_offsets,
     first_offset,
     immunity_ms,
+    op_draft,
 )
 from rocketpost.codec.properties import encode_properties
 from rocketpost.codec.record import MAGIC_V1, Record, pack_host
@@ -45,14 +45,14 @@ def record(body: bytes, queue_offset: int = 3, **properties: str) -> Record:
 
 @given(offsets=st.lists(st.integers(0, 2**53), min_size=1))
 def test_an_op_message_is_read_as_it_was_written(offsets: list[int]) -> None:
-    draft = done(offsets, now_ms=7, store_host=HOST, unique_key="k")
+    draft = op_draft(offsets, now_ms=7, store_host=HOST, unique_key="k")
     assert isinstance(draft.body, bytes)
-    assert done_offsets(record(draft.body, TAGS="d")) == offsets
+    assert ended_offsets(record(draft.body, TAGS="d")) == offsets
     assert draft.keys == ("k",)
 
 
 def test_an_op_message_knows_its_host() -> None:
-    assert done([1], now_ms=7, store_host=HOST_V6, unique_key="k").sys_flag == 0x30
+    assert op_draft([1], now_ms=7, store_host=HOST_V6, unique_key="k").sys_flag == 0x30
 
 
 @pytest.mark.parametrize(
@@ -68,12 +68,12 @@ def test_an_op_message_knows_its_host() -> None:
 def test_op_messages_of_others_are_read_as_far_as_they_make_sense(
     body: bytes, offsets: list[int]
 ) -> None:
-    assert done_offsets(record(body, TAGS="d")) == offsets
+    assert ended_offsets(record(body, TAGS="d")) == offsets
 
 
 def test_only_the_tag_d_says_done() -> None:
-    assert done_offsets(record(b"1,", TAGS="x")) == []
-    assert done_offsets(record(b"1,")) == []
+    assert ended_offsets(record(b"1,", TAGS="x")) == []
+    assert ended_offsets(record(b"1,")) == []
 
 
 @pytest.mark.parametrize(

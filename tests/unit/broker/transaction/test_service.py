@@ -181,7 +181,7 @@ def test_an_end_under_way_is_not_begun_again(world: World) -> None:
         world.begin(sent, COMMIT)
     with pytest.raises(IllegalOperation, match="being committed"):
         world.begin(sent, ROLLBACK)
-    assert not world.transactions.ended(ending, [])  # the store was full
+    assert not world.transactions.note_stored(ending, [])  # the store was full
     assert world.pending == ["a"]
     assert world.end(sent, COMMIT)
     assert world.names() == ["a"]
@@ -194,7 +194,7 @@ def test_a_rollback_that_is_not_stored_leaves_other_op_messages_to_be_written(
     world.end(committed, COMMIT)
     ending = world.begin(sent, ROLLBACK)
     assert ending is not None
-    world.transactions.ended(ending, [])
+    world.transactions.note_stored(ending, [])
     world.later(OP_MS)
     assert committed.offset in world.done()
     assert world.pending == [sent.name]
@@ -205,7 +205,7 @@ def test_a_crash_between_commit_and_op_message_does_not_commit_twice(world: Worl
     world.end(sent, COMMIT)
     world.crash()
     assert world.pending == ["a"]  # until it is looked for
-    assert not world.transactions.settle(9)
+    assert not world.transactions.look_up_commits(9)
     assert world.pending == []
     world.later(OP_MS)
     assert world.done() == {sent.offset}
@@ -264,9 +264,9 @@ def test_progress_stops_at_the_first_pending_half(world: World) -> None:
 def test_progress_waits_for_the_disk(world: World) -> None:
     sent = world.send()
     world.end(sent, COMMIT)
-    world.transactions.progress(sent.position)
+    world.transactions.advance_progress(sent.position)
     assert world.offsets.query(HALF_TOPIC, TRANSACTION_GROUP, 0) == sent.offset
-    world.transactions.progress(int(world.store.end_position))
+    world.transactions.advance_progress(int(world.store.end_position))
     assert world.offsets.query(HALF_TOPIC, TRANSACTION_GROUP, 0) == sent.offset + 1
 
 
@@ -289,7 +289,7 @@ def test_progress_beyond_the_log_is_corrected(world: World) -> None:
 
 def test_op_messages_of_rocketmq_4_name_one_half(world: World) -> None:
     first, second = world.send("a"), world.send("b")
-    draft = world.transactions.op([first.offset])
+    draft = world.transactions.op_draft([first.offset])
     draft.body = b"0"
     world.put([draft])
     world.crash()
@@ -333,7 +333,7 @@ def test_a_late_commit_of_a_discarded_transaction_counts(world: World) -> None:
     assert ending is not None
     with pytest.raises(SystemBusy):
         world.begin(sent, COMMIT)
-    world.transactions.ended(ending, world.put(ending.drafts))
+    world.transactions.note_stored(ending, world.put(ending.drafts))
     assert not world.end(sent, COMMIT)
     assert world.names() == ["a"]
 
@@ -354,6 +354,6 @@ def test_what_was_resumed_and_rolled_back_is_not_committed_late(world: World) ->
 def test_who_does_not_know_is_heard(world: World) -> None:
     sent = world.send("a")
     [question] = world.later(6000)
-    world.transactions.unknown(world.header(answer(question), UNKNOWN, asked=True))
-    world.transactions.unknown(world.header(sent._replace(position=3), UNKNOWN))
+    world.transactions.note_unknown(world.header(answer(question), UNKNOWN, asked=True))
+    world.transactions.note_unknown(world.header(sent._replace(position=3), UNKNOWN))
     assert world.pending == ["a"]

@@ -18,7 +18,7 @@ def half(name: str, offset: int, due_ms: int = 0) -> Half:
         checks=0,
         since_ms=0,
         due_ms=due_ms,
-        is_sure=True,
+        is_confirmed=True,
     )
 
 
@@ -69,8 +69,8 @@ def test_halves_are_found_by_where_they_are() -> None:
     table = PendingTable()
     for offset, name in enumerate("abc"):
         table.add(half(name, offset))
-    assert [each.offset for each in table.before(offset=2)] == [0, 1]
-    assert [each.offset for each in table.before(position=100)] == [0]
+    assert [each.offset for each in table.find_before(offset=2)] == [0, 1]
+    assert [each.offset for each in table.find_before(position=100)] == [0]
 
 
 @given(

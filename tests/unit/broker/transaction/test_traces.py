@@ -109,15 +109,15 @@ class TracedWorld(World):
             try:
                 stored = self.put(ending.drafts)
             finally:
-                self.transactions.ended(ending, stored)
+                self.transactions.note_stored(ending, stored)
 
     def do_unknown(self, command: TraceCommand) -> None:
-        self.transactions.unknown(self.header(self.asked[command.args[0]], 0, asked=True))
+        self.transactions.note_unknown(self.header(self.asked[command.args[0]], 0, asked=True))
 
     def do_producers(self, command: TraceCommand) -> None:
         self.producers = set(command.args)
         for group in command.args:
-            self.checks.producer_joined(group)
+            self.checks.note_producer(group)
 
     def do_resume(self, command: TraceCommand) -> None:
         [record] = [
@@ -155,14 +155,14 @@ class TracedWorld(World):
         """Kill the broker, start it again and let it look for commits that a crash hid."""
         self.crash()
         self.lines.append(f"read: {self.state()}")
-        while self.transactions.settle(1):
+        while self.transactions.look_up_commits(1):
             pass
 
     def do_move(self, command: TraceCommand) -> None:
         """Store all halves again, as for those in a segment that is about to be deleted."""
         end = self.store.end_position
         while self.checks.is_needed_before(end):
-            work = self.checks.vacate(end)
+            work = self.checks.move_halves_before(end)
             assert work is not None
             self.ask(self.do(work))
 

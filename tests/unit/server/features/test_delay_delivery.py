@@ -15,6 +15,7 @@ from rocketpost.model.ids import Position, QueueOffset
 from rocketpost.model.names import SCHEDULE_TOPIC
 from rocketpost.server import due_loop
 from rocketpost.server.features.delay_delivery import Delivery
+from rocketpost.store.dispatch.arrival import Arrival
 from rocketpost.store.draft import Appended, Draft
 from rocketpost.testing.clock import FakeClock
 from rocketpost.testing.virtual_time import in_virtual_time
@@ -25,6 +26,10 @@ DRAFT = Draft("T", 0, 0, 0, 0, b"", b"", 0, 0, b"", b"")
 
 def appended(topic: str = SCHEDULE_TOPIC, queue_id: int = 0, position: int = 0) -> Appended:
     return Appended(Position(position), 10, QueueOffset(0), 0, topic, queue_id, 0, (), None)
+
+
+def arrival(topic: str, queue_id: int) -> Arrival:
+    return Arrival.of_one(topic, queue_id, 0, (0, 10, 0))
 
 
 class Service:
@@ -102,11 +107,11 @@ async def test_a_level_sleeps_until_a_message_arrives_in_it(world: World) -> Non
     async with world.running():
         await settle()
         assert sorted(world.service.asked) == [1, 2]
-        world.delivery.note_arrivals([appended("T", 1), appended(queue_id=77)])
+        world.delivery.note_arrivals([arrival("T", 1), arrival(SCHEDULE_TOPIC, 77)])
         await settle()
         assert sorted(world.service.asked) == [1, 2]
         world.service.steps[2] = [Due([DRAFT], [0], 1)]
-        world.delivery.note_arrivals([appended(queue_id=1)])
+        world.delivery.note_arrivals([arrival(SCHEDULE_TOPIC, 1)])
         await world.until_reached(2, 1)
     assert sorted(world.service.asked) == [1, 2, 2, 2]
 

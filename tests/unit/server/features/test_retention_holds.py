@@ -59,10 +59,10 @@ async def test_forced_messages_are_told_and_offsets_are_saved(
     world = World(first=0)
     saves = []
 
-    async def saved() -> None:
+    async def save() -> None:
         saves.append(world.offsets.query("T", "archive", 0))
 
-    feature = RetentionHoldsFeature(holds=world.holds, saved=saved)
+    feature = RetentionHoldsFeature(holds=world.holds, save=save)
     await feature.move_messages_before(500)
     assert (saves, feature.runtime_values()) == ([], {})
     world.hold(5)
@@ -80,10 +80,10 @@ def test_tools_see_who_holds_and_what_was_lost() -> None:
     world = World(first=6)
     world.hold(5)
 
-    async def saved() -> None:
+    async def save() -> None:
         raise AssertionError("nothing is deleted")
 
-    assert RetentionHoldsFeature(holds=world.holds, saved=saved).runtime_values() == {
+    assert RetentionHoldsFeature(holds=world.holds, save=save).runtime_values() == {
         "retentionHolds": "archive",
         "retentionHeldPosition": "600",
         "retentionLostMessages": "1",

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from rocketpost.broker.timer.moving import Departure, Moving
+from rocketpost.broker.timer.moving import Departure, MessageMover
 from rocketpost.errors import StoreError, StoreFull
 from rocketpost.server.features.timer_removal import TimerRemoval
 
@@ -34,7 +34,7 @@ class FakeMoving:
     def drafts(self, departure: Departure) -> list[Any]:
         return ["draft"] * min(2, self.left[departure.slot_ms])
 
-    def stored(self, departure: Departure, count: int) -> None:
+    def note_stored(self, departure: Departure, count: int) -> None:
         self.left[departure.slot_ms] -= count
         self.moved += count
 
@@ -63,7 +63,7 @@ class Disk:
 
 
 def removal(moving: FakeMoving, disk: Disk) -> TimerRemoval:
-    return TimerRemoval(moving=cast(Moving, moving), put=disk.put)
+    return TimerRemoval(moving=cast(MessageMover, moving), put=disk.put)
 
 
 async def test_slots_are_moved_the_furthest_first() -> None:

@@ -104,7 +104,7 @@ class World:
             "T", 0, 0, 0, self.clock.now_ms(), HOST, HOST, 0, 0, b"body",
             encode_properties(properties), 0, (name,),
         )  # fmt: skip
-        half = self.kind.claim(draft, decode_properties(draft.properties))
+        half = self.kind.prepare(draft, decode_properties(draft.properties))
         assert half is not None
         stored = self.store.append(half)
         self.commit()

@@ -25,6 +25,7 @@ from rocketpost.model.topic import TopicConfig
 from rocketpost.server.features.pop import PopFeature
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.store.config import StoreConfig
+from rocketpost.store.dispatch.arrival import Arrival
 from rocketpost.store.draft import Appended, Draft
 from rocketpost.store.message_store import MessageStore
 from rocketpost.testing.clock import FakeClock
@@ -115,23 +116,22 @@ class PopWorld:
         return future
 
     def commit(self) -> None:
-        self.store.confirm(self.store.commit())
+        arrivals = self.store.confirm(self.store.commit())
         storing, self.storing = self.storing, []
         for future, appended in storing:
             future.set_result(appended)
-            self.tell(appended)
+        self.tell(arrivals)
 
     def send(self, queue_id: int = 0, *, tag: str = "A", body: bytes = b"body") -> None:
         properties, code = encode_properties({"TAGS": tag}), string_hash(tag)
         draft = Draft("T", queue_id, 0, 0, 5, HOST, HOST, 0, 0, body, properties, code, ())
-        appended = self.store.append(draft)
-        self.store.confirm(self.store.commit())
-        self.tell([appended])
+        self.store.append(draft)
+        self.tell(self.store.confirm(self.store.commit()))
 
-    def tell(self, messages: list[Appended]) -> None:
+    def tell(self, arrivals: list[Arrival]) -> None:
         """Tell features of messages that became visible."""
         for listener in self.feature.arrival_listeners():
-            listener(messages)
+            listener(arrivals)
 
     async def call(self, code: int, **fields: object) -> Command:
         texts = {name: str(value) for name, value in fields.items()}

@@ -76,7 +76,8 @@ async def test_runtime_information_is_all_numbers_that_tools_parse(world: World)
 
 class FakeMessage:
     topic = "T"
-    size = 100
+    message_count = 1
+    record_bytes = 100
 
 
 async def test_an_unreadable_disk_is_no_reason_to_fail(

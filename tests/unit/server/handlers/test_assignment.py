@@ -36,7 +36,7 @@ class Assigning:
         service = AssignmentService(members=world.membership, modes=self.modes)
         self.call = Caller(
             AssignmentHandlers(
-                service=service, modes=self.modes, routes=self.routes, saved=world.saves
+                service=service, modes=self.modes, routes=self.routes, save=world.saves
             )
         )
 

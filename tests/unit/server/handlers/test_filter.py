@@ -25,7 +25,7 @@ class Kept:
         self.named.enabled = True
         filters = Filters(table=world.filters.table, unpack=decompress, resolve=self.named.text)
         self.named.on_change = filters.forget
-        self.call = Caller(FilterHandlers(filters=filters, named=self.named, saved=self.saves))
+        self.call = Caller(FilterHandlers(filters=filters, named=self.named, save=self.saves))
 
     async def put(self, name: str, expression: str) -> tuple[int, str]:
         body = msgspec.json.encode({"name": name, "expression": expression})

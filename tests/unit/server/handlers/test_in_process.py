@@ -16,7 +16,7 @@ from rocketpost.codec.record import decode_record
 from rocketpost.model import sysflag
 from rocketpost.server.features.pull import PullFeature
 from rocketpost.server.handlers.in_process import InProcessClient
-from rocketpost.store.draft import Appended
+from rocketpost.store.dispatch.arrival import Arrival
 
 from ..contexts import open_now
 from .popping import PopWorld
@@ -31,9 +31,9 @@ class InProcessWorld(PopWorld):
         open_now(self.pulls)
         self.client = self.connect("client")
 
-    def tell(self, messages: list[Appended]) -> None:
-        self.pulls.polls.note_arrivals(messages)
-        super().tell(messages)
+    def tell(self, arrivals: list[Arrival]) -> None:
+        self.pulls.polls.note_arrivals(arrivals)
+        super().tell(arrivals)
 
     def connect(self, name: str) -> InProcessClient:
         return InProcessClient(

@@ -17,11 +17,16 @@ from rocketpost.broker.topic import TopicTable
 from rocketpost.client.compression import decompress
 from rocketpost.errors import ConfigError
 from rocketpost.model.topic import TopicConfig
-from rocketpost.server.handlers.admin import AdminHandlers
-from rocketpost.server.handlers.client import ClientHandlers
+from rocketpost.server.handlers.admin import AdminHandlers, CleaningHandlers, SettingsHandlers
+from rocketpost.server.handlers.client import ClientHandlers, LockHandlers
 from rocketpost.server.handlers.group import GroupHandlers
-from rocketpost.server.handlers.offset import OffsetHandlers
+from rocketpost.server.handlers.offset import (
+    OffsetHandlers,
+    ProgressHandlers,
+    QueueOffsetHandlers,
+)
 from rocketpost.server.handlers.query import QueryHandlers
+from rocketpost.server.handlers.relay import RelayHandlers
 from rocketpost.server.handlers.reset import ResetHandlers
 from rocketpost.server.handlers.topic import TopicHandlers
 from rocketpost.server.notices import Notices
@@ -29,6 +34,7 @@ from rocketpost.server.settings.live_config import LiveConfig
 from rocketpost.settings import option
 from rocketpost.testing.clock import FakeClock
 
+from ..contexts import some_tables
 from .fakes import Caller, FakeStore, Saves
 
 
@@ -60,6 +66,7 @@ class World:
         self.topics.add_builtin()
         self.groups = GroupTable(clock=clock)
         self.offsets = OffsetTable(clock=clock)
+        self.tables = some_tables(topics=self.topics, groups=self.groups, offsets=self.offsets)
         self.membership = Membership(clock=clock)
         self.locks = QueueLocks(clock=clock)
         self.filters = Filters(table=FilterTable(clock=clock), unpack=decompress)
@@ -80,8 +87,6 @@ class World:
             topics=self.topics,
             locks=self.locks,
             filters=self.filters,
-            records=self.store,
-            broker_name="broker-a",
             notices=Notices(
                 membership=self.membership,
                 groups=self.groups,
@@ -90,8 +95,10 @@ class World:
         )
         self.back: list[tuple[str, int]] = []
         self.call = Caller(
-            self.clients, self._topics(), self._groups(), self._offsets(), self._resets(),
-            self._rest(), self._admin(),
+            self.clients, LockHandlers(locks=self.locks, topics=self.topics), self._relays(),
+            self._topics(), self._groups(), self._offsets(), QueueOffsetHandlers(self.store),
+            self._progress(), self._resets(), self._rest(), self._admin(), self._cleaning(),
+            SettingsHandlers(config=self.config, save=self.saves),
         )  # fmt: skip
 
     def add_topic(self, name: str = "T", queues: int = 2, **fields: object) -> TopicConfig:
@@ -110,31 +117,24 @@ class World:
             stats=self.stats,
             queries=self.queries,
             store=self.store,
-            saved=self.saves,
+            save=self.saves,
         )
 
     def _groups(self) -> GroupHandlers:
         return GroupHandlers(
-            groups=self.groups,
-            topics=self.topics,
-            offsets=self.offsets,
+            tables=self.tables,
             membership=self.membership,
             stats=self.stats,
             broker_address="10.0.0.1:10911",
-            saved=self.saves,
+            save=self.saves,
         )
 
     def _offsets(self) -> OffsetHandlers:
         return OffsetHandlers(
-            topics=self.topics,
-            groups=self.groups,
-            offsets=self.offsets,
+            tables=self.tables,
             membership=self.membership,
-            queries=self.queries,
             store=self.store,
-            broker_name="broker-a",
-            broker_address="10.0.0.1:10911",
-            saved=self.saves,
+            save=self.saves,
             memory_bytes=5000,
             on_back=lambda topic, queue_id: self.back.append((topic, queue_id)),
         )
@@ -147,7 +147,7 @@ class World:
             offsets=self.offsets,
             membership=self.membership,
             broker_name="broker-a",
-            saved=self.saves,
+            save=self.saves,
             server_side=lambda: self.server_side_reset,
         )
 
@@ -160,19 +160,35 @@ class World:
             index_state=lambda: (123, 456),
         )
 
-    def _admin(self) -> AdminHandlers:
+    def _cleaning(self) -> CleaningHandlers:
         async def clean() -> None:
             self.cleaned += 1
 
+        return CleaningHandlers(
+            topics=self.topics,
+            store=self.store,
+            delete_queues=self.store.delete_queues,
+            clean=clean,
+        )
+
+    def _relays(self) -> RelayHandlers:
+        return RelayHandlers(
+            membership=self.membership,
+            tables=self.tables,
+            records=self.store,
+            broker_name="broker-a",
+        )
+
+    def _progress(self) -> ProgressHandlers:
+        return ProgressHandlers(
+            tables=self.tables, queries=self.queries, broker_address="10.0.0.1:10911"
+        )
+
+    def _admin(self) -> AdminHandlers:
         return AdminHandlers(
             clock=self.clock,
-            config=self.config,
-            topics=self.topics,
             stats=self.stats,
             store=self.store,
             commit_log_path=".",
-            delete_queues=self.store.delete_queues,
-            clean=clean,
-            saved=self.saves,
             extra=lambda: {"heldPulls": "3"},
         )

@@ -6,9 +6,8 @@ import asyncio
 from collections.abc import Generator
 
 from rocketpost.broker.pop.requests import PopPlace
-from rocketpost.model.ids import Position, QueueOffset
 from rocketpost.server.popping.holds import Fresh, PopHolds, Waiting
-from rocketpost.store.draft import Appended
+from rocketpost.store.dispatch.arrival import Arrival
 from rocketpost.testing.virtual_time import in_virtual_time
 from rocketpost.testing.waiting import until
 
@@ -55,8 +54,7 @@ class World:
 
     async def arrive(self, topic: str, count: int = 1) -> None:
         self.there += count
-        message = Appended(Position(0), 1, QueueOffset(0), 0, topic, 0, 0, (), None)
-        self.holds.note_arrivals([message] * count)
+        self.holds.note_arrivals([Arrival.of_one(topic, 0, 0, (0, 1, 0))] * count)
         await asyncio.sleep(0)
 
 

@@ -34,9 +34,9 @@ def test_records_are_those_of_the_codec(
 
 def test_a_record_that_no_file_could_hold_is_refused(opener: Opener) -> None:
     store = opener()
-    with pytest.raises(StoreError, match="do not fit"):
+    with pytest.raises(StoreError, match="does not fit"):
         store.append(draft(b"x" * 16384))
-    with pytest.raises(StoreError, match="do not fit"):
+    with pytest.raises(StoreError, match="does not fit"):
         store.append_batch([draft(b"x" * 8000), draft(b"x" * 8000), draft(b"x" * 8000)])
     assert store.append(draft(b"fits")).position == 0
 

@@ -250,7 +250,7 @@ def test_a_flipped_bit_is_refused(opener: Opener, leader: Opener) -> None:
         (4, "magic"),
         (8, "body"),
         (12, "no queue"),
-        (27, "which is at"),
+        (27, "whose next offset is"),
         (35, "position"),
         (90, "body"),
     ],

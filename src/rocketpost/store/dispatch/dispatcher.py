@@ -14,14 +14,17 @@ from typing import NamedTuple
 
 from rocketpost.errors import StoreError
 from rocketpost.model.ids import Position
+from rocketpost.store.dispatch.arrival import Arrival
 from rocketpost.store.draft import Appended
 from rocketpost.store.index.key_index import KeyIndex
 from rocketpost.store.queue.consume_queue import ConsumeQueue
+from rocketpost.store.queue.files import ENTRY
 from rocketpost.store.queue.table import QueueTable
 
 logger = logging.getLogger(__name__)
 
 _position_of = itemgetter(0)
+_pack = ENTRY.pack
 
 
 class Mark(NamedTuple):
@@ -71,7 +74,9 @@ class Dispatcher:
         counts = self._queues.count_before(position)
         self.mark = Mark(position, index_position, index_end, store_ms, *counts)
         if self._index is not None and not is_indexed:
-            self.why_unindexed = "the key index is behind; restart with room on the disk"
+            self.why_unindexed = (
+                "the key index is behind the commit log; free some disk space and restart"
+            )
 
     def wait_for(self, hidden: list[Appended], end: int) -> None:
         """Hold the records from :attr:`position` to ``end`` until they are confirmed.
@@ -92,13 +97,13 @@ class Dispatcher:
         """
         if position is not None and position < self.position:
             raise StoreError(
-                f"the ceiling {position} lies before {self.position}, up to which messages are"
-                " visible"
+                f"the ceiling {position} is before {self.position}, up to which messages "
+                "are visible already"
             )
         self.ceiling = position
 
-    def confirm(self, position: int) -> list[Appended]:
-        """Make every message before ``position`` visible; returns those now in a queue."""
+    def confirm(self, position: int) -> list[Arrival]:
+        """Make every message before ``position`` visible; returns a notice for each queue."""
         if self.ceiling is not None and position > self.ceiling:
             position = self._border_below(self.ceiling)
         pending = self.pending
@@ -108,7 +113,7 @@ class Dispatcher:
             count = bisect.bisect_left(pending, position, key=_position_of)
             batch = pending[:count]
             del pending[:count]
-        visible = self._put(batch)
+        arrivals = self._put(batch)
         if batch:
             self._store_ms = batch[-1].store_ms
         if position > self.position:
@@ -117,8 +122,8 @@ class Dispatcher:
             self._count_hidden()
             self._leave_mark(0)
         else:
-            self._leave_mark(len(visible))
-        return visible
+            self._leave_mark(sum([arrival.message_count for arrival in arrivals]))
+        return arrivals
 
     def _border_below(self, ceiling: int) -> int:
         """Return the end of the last whole record before ``ceiling``."""
@@ -163,33 +168,47 @@ class Dispatcher:
             self._put_index(entry)
         return self.why_unindexed is None
 
-    def _put(self, batch: list[Appended]) -> list[Appended]:
+    def _put(self, batch: list[Appended]) -> list[Arrival]:
+        """Add messages to queues and index.
+
+        The entries of one queue go to its tail, which is not written to the file before all of
+        them are in it.
+        """
         if self._hidden_end:
             return self._put_hidden(batch)
-        hidden = 0
-        for position, size, queue_offset, _, _, _, tags_code, _, queue in batch:
+        queues: list[ConsumeQueue] = []
+        for position, size, queue_offset, _, topic, queue_id, tags_code, _, queue in batch:
             if queue is None or queue.is_deleted:
-                hidden += 1
+                continue
+            assert queue_offset == queue.end
+            data = queue.tail.data
+            notice = queue.notice
+            if notice is None:
+                queue.notice = Arrival(topic, queue_id, queue_offset, size, data, len(data))
+                queues.append(queue)
             else:
-                queue.put(queue_offset, position, size, tags_code)
+                notice.record_bytes += size
+            data += _pack(position, size, tags_code)
+            queue.end = queue_offset + 1  # type: ignore[assignment]
+            queue.last_position = position
+        arrivals = [queue.end_notice() for queue in queues]
         if self._index is not None:
             self._put_index_all(self._index, batch)
-        if not hidden:
-            return batch
-        return [entry for entry in batch if entry.queue is not None and not entry.queue.is_deleted]
+        return arrivals
 
-    def _put_hidden(self, batch: list[Appended]) -> list[Appended]:
+    def _put_hidden(self, batch: list[Appended]) -> list[Arrival]:
         """Do the same as :meth:`_put` for waiting records of a recovered log with gaps."""
-        visible = [
-            entry for entry in batch if entry.queue is not None and not entry.queue.is_deleted
-        ]
-        for entry in visible:
-            assert entry.queue is not None
-            _fill(entry.queue, entry.queue_offset)
-            entry.queue.put(entry.queue_offset, entry.position, entry.size, entry.tags_code)
+        arrivals: list[Arrival] = []
+        for position, size, queue_offset, _, topic, queue_id, tags_code, _, queue in batch:
+            if queue is None or queue.is_deleted:
+                continue
+            _fill(queue, queue_offset)
+            queue.put(queue_offset, position, size, tags_code)
+            entry = (position, size, tags_code)
+            arrivals.append(Arrival.of_one(topic, queue_id, queue_offset, entry))
         if self._index is not None:
             self._put_index_all(self._index, batch)
-        return visible
+        return arrivals
 
     def _count_hidden(self) -> None:
         if self.position >= self._hidden_end:
