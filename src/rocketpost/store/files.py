@@ -120,6 +120,10 @@ class FileSystem(Protocol):
         """
         ...
 
+    def is_cached(self, path: str, offset: int, size: int) -> bool:
+        """Tell whether the first and the last byte of a range are in memory; True if unknown."""
+        ...
+
     def stat(self, path: str) -> FileStat | None:
         """Return size, modification time and kind, or None if the path does not exist."""
         ...
@@ -266,6 +270,22 @@ class RealFiles:
             if error.errno not in _UNREADABLE:
                 return False  # the system lacks the call, or has no memory now
             raise
+        return True
+
+    def is_cached(self, path: str, offset: int, size: int) -> bool:
+        """See :class:`FileSystem`; by ``RWF_NOWAIT``, which Linux has."""
+        if not _CAN_READ_ASIDE:  # pragma: no cover - not Linux
+            return True
+        fd = _open(path, os.O_RDONLY)
+        try:
+            for at in (offset, offset + size - 1):
+                os.preadv(fd, [bytearray(1)], at, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True  # the file system does not tell
+        finally:
+            os.close(fd)
         return True
 
     def stat(self, path: str) -> FileStat | None:

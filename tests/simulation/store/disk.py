@@ -252,6 +252,9 @@ class SimulatedDisk:
             raise
         inode.sync()
 
+    def is_cached(self, path: str, offset: int, size: int) -> bool:
+        return True
+
     def populate(self, view: memoryview, offset: int, size: int) -> bool:
         return True
 

@@ -116,7 +116,7 @@ class World:
         )
         self.pulls = QueueReader(
             records=self.store,
-            gather=self.store.integrity.reader.gather,
+            access=self.store.integrity.reader,
             limits=PullLimits(memory_bytes=2**30),
         )
 

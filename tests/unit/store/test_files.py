@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -113,3 +114,20 @@ def test_the_parts_of_a_file_that_hold_data(tmp_path: Path) -> None:
     finally:
         files.close(fd)
     assert files.data_ranges(fd, 5, 9) == [(5, 9)]  # who does not know says: all
+
+
+@pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="needs Linux")
+def test_bytes_that_left_the_page_cache_are_not_in_memory(tmp_path: Path) -> None:
+    files, path = RealFiles(), str(tmp_path / "file")
+    Path(path).write_bytes(bytes(1024 * 1024))
+    assert files.is_cached(path, 0, 1024 * 1024)
+    fd = os.open(path, os.O_RDONLY)
+    os.fsync(fd)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    is_cold = not files.is_cached(path, 0, 1024 * 1024)
+    if not is_cold:
+        os.close(fd)
+        pytest.skip("this file system keeps its pages")
+    assert os.read(fd, 1024 * 1024) == bytes(1024 * 1024)
+    os.close(fd)
+    assert files.is_cached(path, 0, 1024 * 1024)

@@ -17,6 +17,9 @@ from rocketpost.codec.codes import ResponseCode
 from rocketpost.kernel.queue_scan import scan_units
 from rocketpost.model.ids import Position, QueueOffset
 
+Span = tuple[int, int]
+"""Position and size of a part of the log."""
+
 QUEUE_UNIT_BYTES: Final = 20
 _UNIT: Final = Struct(">qiq")
 _FILLER_SIZE: Final = 0x7FFF_FFFF
@@ -71,13 +74,10 @@ class Records(Protocol):
         ...
 
 
-class Gather(Protocol):
-    """Returns the records of entries, joined, their number, and the number of entries scanned.
+class RecordAccess(Protocol):
+    """Access to records without a look at each of them, where that is possible."""
 
-    None if they must be looked at one by one.
-    """
-
-    def __call__(
+    def gather(
         self,
         queue: Any,
         offset: int,
@@ -87,8 +87,24 @@ class Gather(Protocol):
         count_max: int,
         bytes_max: int,
     ) -> tuple[bytes, int, int] | None:
-        """Gather the records of ``units``, which begin at a queue offset."""
+        """Return the records of entries, joined, their number, and the number of entries scanned.
+
+        None if they must be looked at one by one.
+        """
         ...
+
+    def cold_spans(
+        self, queue: Any, offset: int, units: list[tuple[int, int, int]]
+    ) -> Sequence[Span]:
+        """Return the parts of the log to read into memory first; empty if none."""
+        ...
+
+
+class ColdRecords(NamedTuple):
+    """Records that a read has found, but that are not in memory."""
+
+    spans: Sequence[Span]
+    """Their positions and sizes in the log."""
 
 
 class PullLimits(NamedTuple):
@@ -120,12 +136,12 @@ class QueueReader:
     """Reads queues for consumers.
 
     Args:
-        gather: Joins records that need no check.
+        access: Joins records that need no check, and knows which are not in memory.
     """
 
-    def __init__(self, *, records: Records, gather: Gather, limits: PullLimits) -> None:
+    def __init__(self, *, records: Records, access: RecordAccess, limits: PullLimits) -> None:
         self._records = records
-        self._gather = gather
+        self._access = access
         self.limits = limits
         """Current limits; may be replaced while the broker runs."""
 
@@ -139,7 +155,8 @@ class QueueReader:
         tags: AbstractSet[int],
         matcher: Matcher | None = None,
         bytes_max: int | None = None,
-    ) -> PullResult:
+        defers_cold: bool = False,
+    ) -> PullResult | ColdRecords:
         """Return the messages at ``offset``, or why there are none, and the next offset.
 
         Args:
@@ -151,6 +168,8 @@ class QueueReader:
             matcher: Decides which records are wanted; None means all.
             bytes_max: Maximum number of bytes, below the broker's own limits; the first record
                 may exceed it. None or 0 for no further limit.
+            defers_cold: Whether to return the places of records that are not in memory, instead of
+                waiting for the disk.
         """
         queue = self._records.queue(topic, queue_id)
         if queue is None or queue.end == 0:
@@ -174,6 +193,7 @@ class QueueReader:
             tags,
             matcher,
             bytes_max,
+            defers_cold,
         )
 
     def end(self, topic: str, queue_id: int) -> int:
@@ -190,7 +210,8 @@ class QueueReader:
         tags: AbstractSet[int],
         matcher: Matcher | None,
         bytes_wanted: int | None,
-    ) -> PullResult:
+        defers_cold: bool,
+    ) -> PullResult | ColdRecords:
         limits = self.limits
         first, end = queue.first, queue.end
         count_max = min(count_max, limits.batch_max)
@@ -207,7 +228,7 @@ class QueueReader:
         if bytes_wanted is not None and 0 < bytes_wanted < bytes_max:
             bytes_max = bytes_wanted
         if matcher is None:
-            gathered = self._gather(
+            gathered = self._access.gather(
                 queue, offset, units, tags, count_max=count_max, bytes_max=bytes_max
             )
             if gathered is not None and gathered[1]:
@@ -236,6 +257,8 @@ class QueueReader:
         if not chosen:
             status, code = "NO_MATCHED_MESSAGE", ResponseCode.PULL_RETRY_IMMEDIATELY
             return _nothing(code, status, next_offset, first, end)
+        if defers_cold and (spans := self._access.cold_spans(queue, offset, chosen)):
+            return ColdRecords(spans)
         chosen = self._records.select_sound(*name, offset, chosen)
         found = self._views(chosen)
         if found is None:

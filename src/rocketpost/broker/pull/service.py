@@ -2,20 +2,21 @@
 
 A hold is a value: it names the queue that the pull waits for, the wanted messages and the time. The
 caller parks it, and calls :meth:`PullService.resume` when a wanted message has arrived or the time
-is over. The service knows nothing of connections, so that any protocol can use it.
+is over. A hold with cold records waits for the disk instead. The service knows nothing of
+connections, so that any protocol can use it.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple, Protocol
 
 from rocketpost.broker.filter.matching import Matcher
 from rocketpost.broker.group.offsets import OffsetTable
 from rocketpost.broker.group.table import GroupTable, group_not_exist
-from rocketpost.broker.pull.reader import PullResult, QueueReader
+from rocketpost.broker.pull.reader import ColdRecords, PullResult, QueueReader
 from rocketpost.broker.pull.subscriptions import PullFilter, PullSubscriptions
 from rocketpost.broker.stats import BrokerStats
 from rocketpost.broker.topic import TopicTable
@@ -69,7 +70,9 @@ class PullHold(NamedTuple):
     topic: TopicConfig
     group: GroupConfig
     seconds: float
-    """Longest time to wait."""
+    """Longest time to wait for a message."""
+    cold: Sequence[tuple[int, int]] = ()
+    """Parts of the log, as position and size, that it waits for instead of a message."""
 
     @property
     def queue(self) -> tuple[str, int]:
@@ -126,7 +129,9 @@ class PullService:
         wanted = self._subscriptions.find(request, group)
         if request.sys_flag & sysflag.PULL_COMMIT_OFFSET and request.commit_offset >= 0:
             self._commit(request, caller)
-        pulled = self._read(request, wanted)
+        pulled = self._read(request, wanted, defers_cold=True)
+        if isinstance(pulled, ColdRecords):
+            return PullHold(request, *wanted, topic, group, 0, pulled.spans)
         if (
             pulled.code == ResponseCode.PULL_NOT_FOUND
             and request.sys_flag & sysflag.PULL_SUSPEND
@@ -143,6 +148,7 @@ class PullService:
     def resume(self, hold: PullHold) -> PullAnswer:
         """Return the answer to a held pull."""
         pulled = self._read(hold.request, PullFilter(hold.tags, hold.matcher))
+        assert isinstance(pulled, PullResult)
         self._count(hold.request, pulled)
         return PullAnswer(pulled, hold.topic, hold.group)
 
@@ -188,7 +194,9 @@ class PullService:
             return
         self._offsets.commit(topic, group, request.queue_id, offset)
 
-    def _read(self, request: PullMessage, wanted: PullFilter) -> PullResult:
+    def _read(
+        self, request: PullMessage, wanted: PullFilter, *, defers_cold: bool = False
+    ) -> PullResult | ColdRecords:
         corrects_offsets = self._rules().corrects_offsets
         if corrects_offsets:
             reset = self._offsets.take_reset(
@@ -206,7 +214,10 @@ class PullService:
             tags=wanted.tags,
             matcher=wanted.matcher,
             bytes_max=request.max_msg_bytes,
+            defers_cold=defers_cold,
         )
+        if isinstance(pulled, ColdRecords):
+            return pulled
         if pulled.code == ResponseCode.PULL_OFFSET_MOVED and not corrects_offsets:
             return pulled._replace(
                 code=ResponseCode.PULL_RETRY_IMMEDIATELY, next_offset=request.queue_offset

@@ -8,6 +8,7 @@ from rocketpost.broker.pull.reader import QueueReader
 from rocketpost.broker.pull.service import PullRules, PullService
 from rocketpost.broker.pull.subscriptions import PullSubscriptions
 from rocketpost.model.topic import PERM_READ
+from rocketpost.server.cold_reads import ColdReads
 from rocketpost.server.context import BrokerContext
 from rocketpost.server.feature import Feature
 from rocketpost.server.handlers.pull import PullHandler
@@ -33,7 +34,7 @@ class PullFeature(Feature):
         self._corrects_offsets = corrects_offsets
         config, store, tables = context.broker_config, context.store, context.tables
         self._reader = QueueReader(
-            records=store, gather=store.integrity.reader.gather, limits=pull_limits(config)
+            records=store, access=store.integrity.reader, limits=pull_limits(config)
         )
         self._take(config)
         self.service = PullService(
@@ -53,7 +54,12 @@ class PullFeature(Feature):
             limits=lambda: self._held_limits,
             turns=context.turns,
         )
-        self._handler = PullHandler(service=self.service, polls=self.polls)
+        self.cold_reads = ColdReads(
+            warm=store.segments.warm_from_thread, resume=self.service.resume
+        )
+        self._handler = PullHandler(
+            service=self.service, polls=self.polls, cold_reads=self.cold_reads
+        )
 
     @property
     def held(self) -> int:
@@ -75,6 +81,7 @@ class PullFeature(Feature):
 
     def connection_lost(self, connection: Connection) -> None:
         """Forget the held pulls of a client."""
+        self.cold_reads.drop(connection)
         self.polls.drop(connection)
 
     def offset_reset(self, topic: str, queue_id: int) -> None:
@@ -82,11 +89,12 @@ class PullFeature(Feature):
         self.polls.wake(topic, queue_id)
 
     def runtime_values(self) -> dict[str, str]:
-        """Return the number of held pulls."""
-        return {"heldPulls": str(self.held)}
+        """Return the numbers of held pulls, and of pulls that have waited for the disk."""
+        return {"heldPulls": str(self.held), "coldReads": str(self.cold_reads.read_count)}
 
     def close(self) -> None:
         """Answer the held pulls."""
+        self.cold_reads.close()
         self.polls.close()
 
     def _take(self, config: BrokerConfig) -> None:

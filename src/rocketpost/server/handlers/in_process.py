@@ -14,6 +14,7 @@ from rocketpost.broker.pop.requests import PopAnswer
 from rocketpost.broker.pull.service import PullAnswer, PullHold, PullService
 from rocketpost.codec.headers.message import PullMessage
 from rocketpost.codec.headers.pop import PopMessage
+from rocketpost.server.cold_reads import ColdReads
 from rocketpost.server.long_polling import LongPolls
 from rocketpost.server.popping.desk import PopDesk
 
@@ -54,14 +55,24 @@ class InProcessClient:
     Args:
         name: Names the client in log lines.
         pulls: Decides on pulls.
-        polls: Holds waiting pulls.
+        polls: Holds pulls that wait for messages.
+        cold_reads: Holds pulls that wait for the disk.
         pops: Serves pops.
     """
 
-    def __init__(self, name: str, *, pulls: PullService, polls: LongPolls, pops: PopDesk) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        pulls: PullService,
+        polls: LongPolls,
+        cold_reads: ColdReads,
+        pops: PopDesk,
+    ) -> None:
         self.peer_text = name
         self._pulls = pulls
         self._polls = polls
+        self._cold_reads = cold_reads
         self._pops = pops
 
     async def pull(self, request: PullMessage) -> PullAnswer:
@@ -74,6 +85,9 @@ class InProcessClient:
         if not isinstance(outcome, PullHold):
             return outcome
         waiter = FutureWaiter[PullAnswer](self)
+        if outcome.cold:
+            self._cold_reads.park(waiter, outcome)
+            return await waiter.answer
         held = self._polls.park(waiter, outcome)
         try:
             return await waiter.answer
@@ -96,5 +110,6 @@ class InProcessClient:
 
     def close(self) -> None:
         """Drop the client's waiting requests without an answer."""
+        self._cold_reads.drop(self)
         self._polls.drop(self)
         self._pops.drop(self)

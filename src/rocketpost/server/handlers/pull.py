@@ -11,6 +11,7 @@ from rocketpost.codec.command import JSON, Command
 from rocketpost.codec.frames import encode_frame
 from rocketpost.codec.headers.message import PullMessage
 from rocketpost.model.route import MASTER_ID
+from rocketpost.server.cold_reads import ColdReads
 from rocketpost.server.long_polling import LongPolls
 from rocketpost.server.routes.access import SUB, of_group, of_topic
 from rocketpost.server.routes.dispatch import answer_parked, park, refusal
@@ -32,11 +33,13 @@ class PullHandler:
     """Serves pulls. Owned by the loop.
 
     Args:
-        polls: Holds waiting pulls.
+        polls: Holds pulls that wait for messages.
+        cold_reads: Holds pulls that wait for the disk.
     """
 
-    def __init__(self, *, service: PullService, polls: LongPolls) -> None:
+    def __init__(self, *, service: PullService, polls: LongPolls, cold_reads: ColdReads) -> None:
         self._service = service
+        self._cold_reads = cold_reads
         self._polls = polls
 
     def routes(self) -> Sequence[Route]:
@@ -61,7 +64,8 @@ class PullHandler:
         is_lite = command.code == RequestCode.LITE_PULL_MESSAGE
         outcome = self._service.pull(request, connection, is_lite=is_lite)
         if isinstance(outcome, PullHold):
-            self._polls.park(ConnectionWaiter(connection, command), outcome)
+            place = self._cold_reads if outcome.cold else self._polls
+            place.park(ConnectionWaiter(connection, command), outcome)
             park(connection, command)
             return None
         if outcome.pulled.code == ResponseCode.SUCCESS and command.encoding == JSON:

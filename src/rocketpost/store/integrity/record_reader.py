@@ -9,10 +9,13 @@ from rocketpost.errors import CorruptRecord
 from rocketpost.kernel.record_gather import gather_records
 from rocketpost.kernel.record_scan import CHECKSUM_FAILS, NO_CHECKSUM, judge_checksum
 from rocketpost.store.dispatch.dispatcher import Dispatcher
-from rocketpost.store.integrity.read_check import ReadCheck
+from rocketpost.store.integrity.read_check import SPAN_BYTES_MAX, ReadCheck, Unit
 from rocketpost.store.log.commit_log import CommitLog
 from rocketpost.store.queue.consume_queue import ConsumeQueue
 from rocketpost.store.queue.files import ENTRY_BYTES
+
+Span = tuple[int, int]
+"""Position and size of a part of the log."""
 
 
 class RecordReader:
@@ -69,6 +72,23 @@ class RecordReader:
         if part is None or not self._check.trusts(queue, offset, end, position):
             return None
         return gather_records(units, wanted, count_max, bytes_max, *part)
+
+    def cold_spans(self, queue: ConsumeQueue, offset: int, units: list[Unit]) -> list[Span]:
+        """Return the parts of the log to read first, if records are neither trusted nor in memory.
+
+        Args:
+            queue: The queue.
+            offset: The queue offset of ordinal 0.
+            units: Entries, in the order of their ordinals; at least one.
+        """
+        (first, position, _), (last, last_position, last_bytes) = units[0], units[-1]
+        if self._check.trusts(queue, offset + first, offset + last + 1, position):
+            return []
+        size = last_position + last_bytes - position
+        spans = [(position, size)]
+        if not 0 < size <= len(units) * SPAN_BYTES_MAX:
+            spans = [(each_position, each_bytes) for _, each_position, each_bytes in units]
+        return [] if all(self._log.is_cached(*span) for span in spans) else spans
 
     def record_at(self, position: int) -> Record | None:
         """Return the visible record at ``position``; None if none starts there or it is damaged."""

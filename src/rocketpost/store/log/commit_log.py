@@ -264,6 +264,11 @@ class CommitLog:
             return None
         return segment._view or segment.view(), segment.start, min(segment.end, self.written)
 
+    def is_cached(self, position: int, size: int) -> bool:
+        """Tell whether these bytes are in memory; True if that is unknown."""
+        segment = self._segments.find(position)
+        return segment is None or segment.is_cached(position - segment.start, size)
+
     def is_readable(self, position: int, size: int) -> bool:
         """Tell whether a view of these bytes can be used (``Segment.is_readable``)."""
         segment = self._segments.find(position)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import logging
+from typing import Final
 
 from rocketpost.store.files import FileSystem, write_all
 
 logger = logging.getLogger(__name__)
+
+_WARM_BYTES: Final = 1024 * 1024
+"""Size of one read into memory."""
 
 
 class Segment:
@@ -88,6 +92,30 @@ class Segment:
                 self._files.close(fd)
         except OSError:
             return False
+
+    def is_cached(self, offset: int, size: int) -> bool:
+        """Tell whether bytes are in memory; True if that is unknown."""
+        try:
+            return self._files.is_cached(self.path, offset, min(size, self.size - offset))
+        except OSError:
+            return True  # the read that follows reports it
+
+    def warm_blocking(self, offset: int, size: int) -> None:
+        """Read bytes into memory. Any thread.
+
+        Raises:
+            OSError: They cannot be read.
+        """
+        end = min(offset + size, self.size)
+        fd = self._files.open(self.path)
+        try:
+            while offset < end:
+                found = self._files.pread(fd, min(_WARM_BYTES, end - offset), offset)
+                if not found:
+                    return
+                offset += len(found)
+        finally:
+            self._files.close(fd)
 
     def data_ranges(self, offset: int, end: int) -> list[tuple[int, int]]:
         """Return the parts of [``offset``, ``end``) of this file that may be other than zeros."""

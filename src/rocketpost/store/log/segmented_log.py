@@ -132,6 +132,16 @@ class SegmentedLog:
         found = [self._by_start.get(start) for start in starts[low:] if start < end]
         return [segment for segment in found if segment is not None]
 
+    def warm_from_thread(self, position: int, size: int) -> None:
+        """Read a part of the log into memory.
+
+        Raises:
+            OSError: It cannot be read.
+        """
+        for segment in self.between_from_thread(position, position + size):
+            begin = max(position, segment.start)
+            segment.warm_blocking(begin - segment.start, position + size - begin)
+
     def remove(self, segment: Segment) -> None:
         """Forget a segment; its file stays."""
         del self._by_start[segment.start]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketpost.broker.pull.reader import PullLimits, QueueReader
+from rocketpost.broker.pull.reader import ColdRecords, PullLimits, PullResult, QueueReader
 from rocketpost.codec.codes import ResponseCode
 from rocketpost.kernel.record_gather import gather_records
 from rocketpost.model.ids import Position, QueueOffset
@@ -39,6 +39,7 @@ class Log:
         self.gone_below = 0
         self.views = 0
         self.is_trusted = False
+        self.cold_below = 0
 
     @property
     def end_position(self) -> Position:
@@ -62,6 +63,11 @@ class Log:
         view = memoryview(self.data)
         return gather_records(units, wanted, count_max, bytes_max, view, 0, len(self.data))
 
+    def cold_spans(
+        self, queue: object, offset: int, units: list[tuple[int, int, int]]
+    ) -> list[tuple[int, int]]:
+        return [(position, size) for _, position, size in units if position < self.cold_below]
+
     def select_sound(
         self, topic: str, queue_id: int, offset: int, units: list[tuple[int, int, int]],
         *, is_urgent: bool = False,
@@ -81,9 +87,7 @@ def new_log() -> Log:
 
 
 def service(log: Log, **limits: int) -> QueueReader:
-    return QueueReader(
-        records=log, gather=log.gather, limits=PullLimits(memory_bytes=10**9, **limits)
-    )
+    return QueueReader(records=log, access=log, limits=PullLimits(memory_bytes=10**9, **limits))
 
 
 def pull(service: QueueReader, offset: int, count: int = 32, tags: frozenset[int] = frozenset()):  # type: ignore[no-untyped-def]
@@ -106,6 +110,18 @@ def test_trusted_records_are_joined_and_otherwise_read_alike(
     assert len(joined.views) <= 1
     assert b"".join(joined.views) == b"".join(looked_at.views)
     assert joined._replace(views=()) == looked_at._replace(views=())
+
+
+def test_records_that_are_not_in_memory_are_named_if_the_caller_can_wait(log: Log) -> None:
+    log.cold_below = 7 * SIZE
+    reader = service(log)
+    deferred = reader.read("T", 0, 5, count_max=4, tags=frozenset(), defers_cold=True)
+    assert deferred == ColdRecords([(5 * SIZE, SIZE), (6 * SIZE, SIZE)])
+    assert log.views == 0
+    assert pull(reader, 5, 4).message_count == 4
+    assert isinstance(
+        reader.read("T", 0, 7, count_max=4, tags=frozenset(), defers_cold=True), PullResult
+    )
 
 
 def test_neighbours_in_the_log_are_one_view(log: Log) -> None:
@@ -180,7 +196,7 @@ def test_a_wish_for_fewer_bytes_holds_where_a_judge_chooses(log: Log) -> None:
 
 
 def test_fewer_from_disk(log: Log) -> None:
-    cold = QueueReader(records=log, gather=log.gather, limits=PullLimits(memory_bytes=0))
+    cold = QueueReader(records=log, access=log, limits=PullLimits(memory_bytes=0))
     assert pull(cold, 5).message_count == 8
 
 
@@ -230,7 +246,7 @@ def test_judging_stops_when_it_gets_too_dear(log: Log) -> None:
 
 
 def test_judging_what_left_memory_stops_earlier(log: Log) -> None:
-    on_disk = QueueReader(records=log, gather=log.gather, limits=PullLimits(memory_bytes=0))
+    on_disk = QueueReader(records=log, access=log, limits=PullLimits(memory_bytes=0))
     assert judged(on_disk, 5, Digits(11, work=2_000)).next_offset == 12
 
 

@@ -50,7 +50,7 @@ class PullWorld(World):
         self.service = PullService(
             reader=QueueReader(
                 records=self.store,
-                gather=self.store.integrity.reader.gather,
+                access=self.store.integrity.reader,
                 limits=PullLimits(memory_bytes=2**30),
             ),
             topics=self.topics,

@@ -37,7 +37,11 @@ class InProcessWorld(PopWorld):
 
     def connect(self, name: str) -> InProcessClient:
         return InProcessClient(
-            name, pulls=self.pulls.service, polls=self.pulls.polls, pops=self.feature.desk
+            name,
+            pulls=self.pulls.service,
+            polls=self.pulls.polls,
+            cold_reads=self.pulls.cold_reads,
+            pops=self.feature.desk,
         )
 
 
