@@ -54,19 +54,23 @@ def rocketpost() -> None:
 @click.option("--namesrv-port", default=9876, show_default=True, type=click.IntRange(0, 65535))
 @click.option("--broker-port", default=10911, show_default=True, type=click.IntRange(0, 65535))
 @click.option(
-    "--sync-flush/--async-flush", default=None, help="Acknowledge only what is on disk, or sooner."
+    "--sync-flush/--async-flush",
+    default=None,
+    help="Whether messages are acknowledged once on disk, or sooner.",
 )
 @click.option(
     "-c",
     "--config",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Properties file of the broker, by RocketMQ's keys.",
+    help="Properties file of the broker, with RocketMQ's keys.",
 )
 @click.option(
     "--segment-size",
     metavar="SIZE",
-    help="Size of the files of a new log, such as 1G; two are taken ahead of need. "
-    "[default: 64M, or as in --data]",
+    help=(
+        "Size of the files of a new log, such as 1G; two are allocated in advance. [default: "
+        "64M, or as in --data]"
+    ),
 )
 @click.option(
     "--accept-missing-log",
@@ -106,9 +110,11 @@ def up(
 @click.option(
     "--data",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Where to keep the data; data/tour, made anew by each tour, if not given.",
+    help="Directory for the data; data/tour, replaced by each tour, if not given.",
 )
-@click.option("--seed", type=int, help="When the broker is killed; random if not given.")
+@click.option(
+    "--seed", type=int, help="Seed that decides when the broker is killed; random if not given."
+)
 @click.option(
     "--spark/--no-spark", "with_spark", default=True, help="Whether Spark archives the topic."
 )
@@ -125,7 +131,7 @@ def tour(messages: int, data: Path | None, seed: int | None, with_spark: bool) -
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("data"),
     show_default=True,
-    help="Where a broker is to keep its store; it need not exist.",
+    help="Directory in which a broker will keep its store; it need not exist.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 def doctor(data: Path, as_json: bool) -> None:

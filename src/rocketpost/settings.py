@@ -118,7 +118,7 @@ def adjustments(settings: object, values: Mapping[str, str]) -> list[str]:
             continue
         if _parse(key, values[key], hints[field.name]) != in_force:
             clamp = field.metadata["clamp"]
-            why = "" if clamp is None else f", it takes {clamp[0]} to {clamp[1]}"
+            why = "" if clamp is None else f", it must be {clamp[0]} to {clamp[1]}"
             told.append(f"{key}={values[key].strip()}{why}: {in_force} is in force")
     return told
 
@@ -138,7 +138,9 @@ def apply_changes(current: T, values: Mapping[str, str]) -> T:
         if field is None:
             raise ConfigError(f"{key} is not a known setting")
         if not field.metadata["mutable"]:
-            raise ConfigError(f"{key} is fixed while the process runs; set it in the file, restart")
+            raise ConfigError(
+                f"{key} cannot be changed at run time; set it in the configuration file and restart"
+            )
         updates[field.name] = value = _parse(key, text, hints[field.name])
         clamp = field.metadata["clamp"]
         if clamp is not None and not clamp[0] <= value <= clamp[1]:
@@ -195,11 +197,11 @@ def _parse(key: str, text: str, hint: Any) -> Any:
             if member.name == text.upper():
                 return member
         names = " or ".join(member.name for member in kind)
-        raise ConfigError(f"{key}={text!r} is not valid: it takes {names}")
+        raise ConfigError(f"{key}={text!r} is not valid: it must be {names}")
     if kind is bool:
         if text.lower() in ("true", "false"):
             return text.lower() == "true"
-        raise ConfigError(f"{key}={text!r} is not valid: it takes true or false")
+        raise ConfigError(f"{key}={text!r} is not valid: it must be true or false")
     if kind is int or kind is float:
         try:
             number = kind(text)
@@ -208,7 +210,7 @@ def _parse(key: str, text: str, hint: Any) -> Any:
             raise ValueError
         except ValueError:
             wanted = "a whole number" if kind is int else "a number"
-            raise ConfigError(f"{key}={text!r} is not valid: it takes {wanted}") from None
+            raise ConfigError(f"{key}={text!r} is not valid: it must be {wanted}") from None
     return text
 
 

@@ -150,7 +150,7 @@ def _archive(console: Console, cluster: Cluster, ledger: TourLedger, data: Path)
         from rocketpost.spark.pipelines.archive import ArchiveConfig, archive, archived
         from rocketpost.spark.session import make_session
     except ImportError as error:
-        console.print(f"No Spark here ({error}), so nothing is archived: `make setup` brings it.")
+        console.print(f"No Spark here ({error}), so nothing is archived: `make setup` installs it.")
         return True
     lake = str(data / "lake")
     source = SourceOptions(name_servers=cluster.addresses, topic=TOPIC)
@@ -284,8 +284,8 @@ async def _kill(
     recovered = next((line for line in reversed(broker.output) if "store recovered" in line), "")
     replayed = recovered.rpartition("replayed=")[2].partition(" ")[0] or "?"
     console.print(
-        f"... and it serves again after [bold]{times.down_seconds:.2f} s[/], "
-        f"{replayed} messages of the log looked at again."
+        f"... and it serves again after [bold]{times.down_seconds:.2f} s[/], {replayed} "
+        "messages of the log read again."
     )
 
 

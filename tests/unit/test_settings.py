@@ -60,8 +60,8 @@ def test_a_file_may_go_beyond_a_clamp_and_is_told_so() -> None:
     clamped = build(Clamped, values)
     assert clamped == Clamped(percent=10, window=9)
     assert adjustments(clamped, values) == [
-        "percent=7, it takes 10 to 90: 10 is in force",
-        "window=1, it takes 2 to 9: 9 is in force",
+        "percent=7, it must be 10 to 90: 10 is in force",
+        "window=1, it must be 2 to 9: 9 is in force",
     ]
     assert build(Clamped, {"percent": "91"}).percent == 90
     assert adjustments(clamped, {"percent": "10"}) == []
@@ -138,7 +138,7 @@ def test_unknown_keys_are_named() -> None:
 
 def test_only_mutable_keys_change() -> None:
     assert apply_changes(Sample(), {"someCount": "9"}).count == 9
-    with pytest.raises(ConfigError, match="name is fixed"):
+    with pytest.raises(ConfigError, match="name cannot be changed at run time"):
         apply_changes(Sample(), {"name": "y"})
     with pytest.raises(ConfigError, match="nope is not a known"):
         apply_changes(Sample(), {"nope": "y"})

@@ -23,7 +23,7 @@ def _json(body: bytes) -> str:
     try:
         return json.dumps(json.loads(body), indent=2, ensure_ascii=False)
     except (ValueError, RecursionError) as error:
-        return f"(no JSON: {error}) {body.decode('utf-8', 'replace')}"
+        return f"(not JSON: {error}) {body.decode('utf-8', 'replace')}"
 
 
 def _hex(body: bytes) -> str:

@@ -14,7 +14,11 @@ from rocketpost.admin.command import (
 from rocketpost.client.admin import AdminClient
 
 interval_option = click.option(
-    "-i", "--interval", "every", type=click.FloatRange(0.1), help="Repeat every so many seconds."
+    "-i",
+    "--interval",
+    "every",
+    type=click.FloatRange(0.1),
+    help="Repeat at this interval, in seconds.",
 )
 
 

@@ -323,7 +323,7 @@ def read_json_blocking(path: str, kind: type[Any]) -> Any:
     except OSError as error:
         raise Failure(f"cannot read {path}: {error.strerror}") from error
     except msgspec.DecodeError as error:
-        raise Failure(f"{path} is not the JSON it should be: {error}") from error
+        raise Failure(f"{path} is not valid JSON for this command: {error}") from error
 
 
 # Log messages of the client.

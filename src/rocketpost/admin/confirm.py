@@ -33,7 +33,7 @@ async def confirm(losses: Sequence[str], *, yes: bool) -> None:
         for loss in losses:
             click.echo(f"note: {loss}", err=True)
     elif not _is_terminal():
-        raise Failure(f"nothing was changed: {'; '.join(losses)}. Add --yes to do it all the same")
+        raise Failure(f"nothing was changed: {'; '.join(losses)}. Add --yes to do it anyway")
     elif not await asyncio.to_thread(_ask_blocking, losses):
         raise Failure("nothing was changed")
 

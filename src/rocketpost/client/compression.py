@@ -73,7 +73,7 @@ def _inflate(body: bytes, bytes_max: int) -> bytes:
     inflater = zlib.decompressobj()
     plain = inflater.decompress(body, bytes_max)
     if inflater.unconsumed_tail:
-        raise RuntimeError(f"it grows beyond {bytes_max} bytes")
+        raise RuntimeError(f"it is larger than {bytes_max} bytes when decompressed")
     if not inflater.eof:
         raise RuntimeError("it is cut short")
     return plain
@@ -93,7 +93,7 @@ def _unpack_zstd(body: bytes, bytes_max: int) -> bytes:
         with zstandard.ZstdDecompressor().stream_reader(body) as reader:
             size = len(reader.read(bytes_max + 1))
     if size > bytes_max:
-        raise RuntimeError(f"it grows beyond {bytes_max} bytes")
+        raise RuntimeError(f"it is larger than {bytes_max} bytes when decompressed")
     unpacker = zstandard.ZstdDecompressor().decompressobj()
     plain = unpacker.decompress(body)
     if not unpacker.eof:

@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 _FIRST_HEARTBEAT_SECONDS = 1.0
 _UNREGISTER_SECONDS = 1.0
-_UNSIGNED = "the request was not signed: a broker that controls access wants credentials"
+_UNSIGNED = "the request was not signed: a broker with access control requires credentials"
 _ACCESS_WORDS = ("username cannot be null", "accesskey", "aclexception", "signature", "authentic")
 
 T = TypeVar("T")

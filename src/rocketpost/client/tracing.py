@@ -91,7 +91,7 @@ class Tracer:
             async with asyncio.timeout(FLUSH_SECONDS):
                 await self._flush()
         except TimeoutError:
-            self._lose(len(self._queue), "no time is left at the stop")
+            self._lose(len(self._queue), "no time was left at close")
             self._queue.clear()
         finally:
             self._sender.close()

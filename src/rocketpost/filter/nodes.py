@@ -142,7 +142,7 @@ def as_truth(node: Node) -> Truth:
         return node
     if isinstance(node, Property | BodyPath):
         return Cast(position=node.position, operand=node, depth=_below(node.position, node))
-    raise FilterError("this is a value, but a condition is wanted here", node.position)
+    raise FilterError("this is a value, but a condition is expected here", node.position)
 
 
 def make_negative(operand: Node, position: int) -> Node:
@@ -212,7 +212,7 @@ def make_between(value: Node, low: Node, high: Node, *, negated: bool) -> Truth:
         and compare(low.value, high.value) > 0
     ):
         raise FilterError(
-            f"BETWEEN wants the smaller value first, but {low.value} is above {high.value}",
+            f"BETWEEN expects the smaller value first, but {low.value} is above {high.value}",
             low.position,
         )
     return make_chain(parts, is_and=True)
@@ -234,7 +234,7 @@ def make_search(operand: Node, relation: TextRelation, text: str, *, negated: bo
 def make_among(operand: Node, texts: list[str], *, negated: bool) -> Truth:
     """Return ``operand [NOT] IN ('a', 'b')``."""
     if not isinstance(operand, Property | BodyPath):
-        raise FilterError("IN wants a property before it", operand.position)
+        raise FilterError("IN needs a property before it", operand.position)
     position = operand.position
     return Among(
         position=position,

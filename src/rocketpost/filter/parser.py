@@ -167,7 +167,7 @@ class _Parser:
             return TruthLiteral(position=position, value=value)
         before = f" after {self._tokens[self._at - 2]}" if self._at > 1 else ""
         raise FilterError(
-            f"a property, a value or ( is wanted{before}, not {word}{_hint(word)}", position
+            f"expected a property, a value or ({before}, not {word}{_hint(word)}", position
         )
 
     def _group(self, position: int) -> Node:
@@ -200,7 +200,7 @@ class _Parser:
             if self._take("."):
                 step = self._next
                 if step.kind not in (TokenKind.NAME, TokenKind.KEYWORD):
-                    raise FilterError(f"a name is wanted after '.', not {step}", step.position)
+                    raise FilterError(f"expected a name after '.', not {step}", step.position)
                 steps.append(step.raw)
                 self._at += 1
             else:
@@ -217,7 +217,7 @@ class _Parser:
         if word.kind is TokenKind.TEXT:
             return word.text
         if word.kind is not TokenKind.INTEGER:
-            raise FilterError(f"a number or a text is wanted in [ ], not {word}", word.position)
+            raise FilterError(f"expected a number or a text in [ ], not {word}", word.position)
         return _integer(word)
 
     def _texts(self) -> list[str]:
@@ -259,13 +259,13 @@ class _Parser:
     def _expect(self, word: str) -> None:
         if not self._take(word):
             found = self._next
-            raise FilterError(f"{word} is wanted here, not {found}", found.position)
+            raise FilterError(f"{word} is expected here, not {found}", found.position)
 
     def _text(self) -> str:
         found = self._next
         if found.kind is not TokenKind.TEXT:
             raise FilterError(
-                f"a text in single quotes is wanted here, not {found}", found.position
+                f"a text in single quotes is expected here, not {found}", found.position
             )
         self._at += 1
         return found.text

@@ -101,7 +101,7 @@ def _compare_truth(left: Value, right: Value) -> int:
     if isinstance(left, str):
         left = left.lower() == "true"
     elif isinstance(right, str):
-        raise IncomparableError(f"the truth value {left} is not compared with a text")
+        raise IncomparableError(f"the truth value {left} cannot be compared with a text")
     if not (isinstance(left, bool) and isinstance(right, bool)):
         return -1
     return left - right

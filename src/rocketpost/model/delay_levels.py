@@ -22,5 +22,5 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
             raise ConfigError(f"messageDelayLevel={text!r} must be delays like 1s 5m 2h 1d")
         delays.append(int(number) * _UNITS_MS[unit])
     if not delays:
-        raise ConfigError("messageDelayLevel needs one delay at least")
+        raise ConfigError("messageDelayLevel needs at least one delay")
     return tuple(delays)

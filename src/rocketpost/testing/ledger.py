@@ -148,7 +148,7 @@ class Ledger:
         text = record.properties.get(NUMBER_PROPERTY, "")
         noted = self._noted.get(int(text)) if text.isdecimal() else None
         if noted is None:
-            self._complain(f"nobody sent what lies at {_show(slot)}: number {text!r}")
+            self._complain(f"nobody sent the message at {_show(slot)}: number {text!r}")
             return
         if (noted.topic, noted.queue_id) != (slot.topic, slot.queue_id):
             self._complain(f"message {noted.number} is in another queue: {_show(slot)}")

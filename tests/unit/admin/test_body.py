@@ -23,6 +23,6 @@ def test_a_body_is_shown_in_the_form_that_was_asked_for(body: bytes, form: str, 
 
 
 def test_what_is_no_json_is_said_so_and_shown() -> None:
-    assert body_text(b"hello", "json").startswith("(no JSON: ")
+    assert body_text(b"hello", "json").startswith("(not JSON: ")
     assert body_text(b"hello", "json").endswith(" hello")
-    assert "no JSON" in body_text(b"[" * 200_000, "json")
+    assert "not JSON" in body_text(b"[" * 200_000, "json")

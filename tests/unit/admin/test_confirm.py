@@ -31,7 +31,7 @@ def test_without_a_terminal_and_without_yes_nothing_is_done() -> None:
     result = run("--loss", "this hurts", "--loss", "and this")
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == (
-        "mqadmin: nothing was changed: this hurts; and this. Add --yes to do it all the same\n"
+        "mqadmin: nothing was changed: this hurts; and this. Add --yes to do it anyway\n"
     )
 
 

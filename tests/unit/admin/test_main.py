@@ -108,7 +108,7 @@ def test_the_option_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch) -
         (("updateTopic", "-t", "T", "-b", "h:1", "-c", "C"), "exactly one of -b"),
         (("updateTopic", "-t", "T", "-c", "C", "-r", "many"), "'many' is not a valid integer"),
         (("updateTopic", "-t", "T", "-c", "C", "-a", "x=1"), "neither +name=value nor -name"),
-        (("updateSubGroup", "-g", "G", "-c", "C", "-p", "[]"), "no JSON object"),
+        (("updateSubGroup", "-g", "G", "-c", "C", "-p", "[]"), "not a JSON object"),
         (("brokerStatus",), "exactly one of -b"),
         (("getBrokerConfig", "-b", "h:1", "-c", "C"), "exactly one of -b"),
         (("updateOrderConf", "-t", "T", "-m", "put"), "put needs -v"),
@@ -117,9 +117,12 @@ def test_the_option_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch) -
         (("topicStatus", "-t", "T", "-c", "C"), "not in this version"),
         (("consumerProgress", "-t", "T"), "-t, -s and -e need -g"),
         (("resetOffsetByTime", "-g", "G", "-t", "T", "-s", "soon"), "'soon' is not a time"),
-        (("resetOffsetByTime", "-g", "G", "-t", "T", "-s", "0", "-q", "1"), "go together"),
+        (
+            ("resetOffsetByTime", "-g", "G", "-t", "T", "-s", "0", "-q", "1"),
+            "must be given together",
+        ),
         (("sendMessage", "-t", "T", "-p", "x", "-i", "1"), "Broker name must be set"),
-        (("consumeMessage", "-t", "T", "-b", "broker-a"), "-b and -i go together"),
+        (("consumeMessage", "-t", "T", "-b", "broker-a"), "-b and -i must be given together"),
         (("printMsg", "-t", "T", "-b", "soon"), "is not a time"),
         (("printMsg", "-t", "T", "-c", "klingon"), "unknown encoding"),
         (("printMsgByQueue", "-t", "T", "-a", "b", "-i", "0"), "say what to do"),
@@ -139,7 +142,7 @@ def test_a_file_that_is_missing_or_no_json_is_one_line(tmp_path: object) -> None
     common = ("updateTopicList", "-n", "127.0.0.1:1", "-b", "127.0.0.1:2", "-f", path)
     assert "cannot read" in only_line(run(*common))
     for text, problem in [
-        ("{", "is not the JSON it should be"),
+        ("{", "is not valid JSON for this command"),
         ("[]", "lists no topic"),
         ('[{"perm":6}]', "without topicName"),
     ]:

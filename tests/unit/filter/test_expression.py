@@ -112,7 +112,7 @@ def test_verdicts(text: str, properties: dict[str, str], expected: bool | None) 
     ],
 )
 def test_what_cannot_be_compared_does_not_match(text: str, properties: dict[str, str]) -> None:
-    with pytest.raises(ValueError, match=r"is not "):
+    with pytest.raises(ValueError, match=r"is not |cannot be compared"):
         verdict(text, properties)
     assert not compile_filter(text).matches(properties)
 
@@ -122,7 +122,7 @@ def test_what_cannot_be_compared_does_not_match(text: str, properties: dict[str,
     [
         ("", None, "empty"),
         ("  ", None, "empty"),
-        ("a >", 4, "wanted after '>'"),
+        ("a >", 4, "a value or ( after '>'"),
         ("a > 5 b", 7, "complete before 'b'"),
         ("a LIKE 'x%'", 3, "CONTAINS"),
         ("a == 1", 4, "one = is enough"),
@@ -132,18 +132,18 @@ def test_what_cannot_be_compared_does_not_match(text: str, properties: dict[str,
         ("a = 007", 5, "does not start with 0"),
         ("a = 'x", 5, "not closed"),
         ("a = 1 -- comment", 7, "line end"),
-        ("(a = 1", 7, ") is wanted"),
-        ("a IS 5", 6, "NULL is wanted"),
-        ("a BETWEEN 1 OR 2", 13, "AND is wanted"),
+        ("(a = 1", 7, ") is expected"),
+        ("a IS 5", 6, "NULL is expected"),
+        ("a BETWEEN 1 OR 2", 13, "AND is expected"),
         ("a IN ()", 7, "text in single quotes"),
         ("a IN (1)", 7, "text in single quotes"),
-        ("a IN ('x' 'y')", 11, ") is wanted"),
+        ("a IN ('x' 'y')", 11, ") is expected"),
         ("'x' IN ('x')", 1, "property"),
         ("a CONTAINS 5", 12, "text in single quotes"),
-        ("5", 1, "condition is wanted"),
-        ("-a", 1, "condition is wanted"),
-        ("a = 1 AND 'x'", 11, "condition is wanted"),
-        ("NOT 5", 5, "condition is wanted"),
+        ("5", 1, "condition is expected"),
+        ("-a", 1, "condition is expected"),
+        ("a = 1 AND 'x'", 11, "condition is expected"),
+        ("NOT 5", 5, "condition is expected"),
         ("a = NULL", 5, "IS NULL"),
         ("NULL <> a", 1, "IS NULL"),
         ("TRUE = 5", 8, "TRUE and FALSE"),

@@ -104,5 +104,5 @@ def test_a_broker_prints_values_in_force_and_says_what_it_changed(tmp_path: Path
     assert values["mappedFileSizeCommitLog"] == "8388608"
     assert done.stderr == (
         "note: mapedFileSizeCommitLog is taken as mappedFileSizeCommitLog\n"
-        "note: diskSpaceWarningLevelRatio=21, it takes 35 to 90: 35 is in force\n"
+        "note: diskSpaceWarningLevelRatio=21, it must be 35 to 90: 35 is in force\n"
     )

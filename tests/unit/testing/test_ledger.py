@@ -71,7 +71,7 @@ def test_a_kept_promise() -> None:
         ([record(1, 0, color="blue")], "message 1 lost properties"),
         ([record(2, 0), record(1, 1)], "t/0@0 meant message 1, now 2 is seen there"),
         ([record(1, 0), record(1, 1)], "message 1 is at t/0@0 and at t/0@1"),
-        ([record(1, 0), record(9, 1)], "nobody sent what lies at t/0@1"),
+        ([record(1, 0), record(9, 1)], "nobody sent the message at t/0@1"),
         ([record(1, 0), record(3, 1)], "lacks [2] before 3"),
         ([record(1, 0), record(3, 1), record(2, 2)], "stream 1 is out of order"),
     ],

@@ -97,7 +97,7 @@ async def ha_status(
             with errors_from(address):
                 states[address] = await admin.brokers.replication(address)
             if not states[address].master:
-                raise Failure(f"{address} is a slave; ask its master")
+                raise Failure(f"{address} is a slave; use the address of its master")
         if as_json:
             say_json(states)
             return

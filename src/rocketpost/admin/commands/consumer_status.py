@@ -60,7 +60,7 @@ _WAITING: Final = Table(
 
 @admin_command("consumerStatus")
 @_group
-@click.option("-i", "--clientId", "client", help="Print what this consumer tells.")
+@click.option("-i", "--clientId", "client", help="Print the report of this consumer.")
 @_broker
 @click.option("-s", "--jstack", "stacks", is_flag=True, help="With its threads' stacks.")
 @json_option

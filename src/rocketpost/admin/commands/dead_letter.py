@@ -295,7 +295,7 @@ async def dlq_resend(
     """Send dead letters to their topics again, each at most once."""
     run = admin.session.client_id
     if not dry_run:
-        click.echo(f"note: this run is {run}; should it be killed, go on with -a {run}", err=True)
+        click.echo(f"note: this run is {run}; if it is killed, continue with -a {run}", err=True)
     tally: Counter[Outcome] = Counter()
 
     def on_each(resent: Resent) -> None:
@@ -317,7 +317,7 @@ async def dlq_resend(
         )
     except (ClientError, asyncio.CancelledError) as error:
         if not isinstance(error, RouteNotFound) or tally[Outcome.SENT]:
-            error.add_note(f"{tally[Outcome.SENT]} were sent; start the command again to go on")
+            error.add_note(f"{tally[Outcome.SENT]} were sent; start the command again to continue")
         raise
     if not as_json:
         say(tally_text(tally))
@@ -349,7 +349,7 @@ def resent_members(resent: Resent) -> dict[str, object]:
 def tally_text(tally: Counter[Outcome]) -> str:
     """Return the number of dead letters with each outcome."""
     told = [f"{tally[outcome]} {outcome.value}" for outcome in Outcome if tally[outcome]]
-    return ", ".join(told) or "no dead letter is meant"
+    return ", ".join(told) or "no dead letter is selected"
 
 
 COMMANDS: Final = [dlq_list, dlq_show, dlq_export, dlq_resend]

@@ -118,7 +118,7 @@ async def find(admin: AdminClient, name: str, topic: str | None) -> list[Receive
                 "that the sender made, add -t TOPIC"
             ) from error
     if topic is None:
-        raise Failure(f"{name} is no offset id; add -t TOPIC to look it up as an id or a key")
+        raise Failure(f"{name} is not an offset id; add -t TOPIC to look it up as an id or a key")
     if _is_offset_id(name):
         return [await admin.messages.by_id(topic, name)]
     losses = await find_losses(admin, topic)

@@ -158,7 +158,7 @@ async def test_filter(
 def _parse_property(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not name or not equals:
-        raise click.UsageError(f"-p wants NAME=VALUE, not {text!r}")
+        raise click.UsageError(f"-p must be NAME=VALUE, not {text!r}")
     return name, value
 
 

@@ -47,14 +47,20 @@ _group = click.option("-g", "--groupName", "group", metavar="GROUP", required=Tr
 
 
 _FROM_MIN_NOTE: Final = (
-    "consumeFromMinEnable has no effect, here or in RocketMQ: consumers say where a group starts"
+    "consumeFromMinEnable has no effect, here or in RocketMQ: consumers decide where a group starts"
 )
 
 
 @admin_command("updateSubGroup")
 @broker_or_cluster
 @_group
-@click.option("-s", "--consumeEnable", "enabled", type=bool, help="May it consume? New: true.")
+@click.option(
+    "-s",
+    "--consumeEnable",
+    "enabled",
+    type=bool,
+    help="Whether the group may consume; true for a new one.",
+)
 @click.option("-m", "--consumeFromMinEnable", "from_min", type=bool, help="Has no effect.")
 @click.option("-d", "--consumeBroadcastEnable", "broadcast", type=bool, help="New: false.")
 @click.option("-o", "--consumeMessageOrderly", "orderly", type=bool, help="New: false.")
@@ -131,7 +137,7 @@ def parse_policy(text: str | None) -> dict[str, Any] | None:
             raise ConfigError("groupRetryPolicy needs a type, CUSTOMIZED or EXPONENTIAL")
         read_retry_policy(policy)
     except msgspec.DecodeError as error:
-        raise click.BadParameter(f"the retry policy is no JSON object: {error}") from error
+        raise click.BadParameter(f"the retry policy is not a JSON object: {error}") from error
     except ConfigError as error:
         raise click.BadParameter(str(error)) from error
     return policy

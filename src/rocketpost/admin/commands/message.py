@@ -284,7 +284,7 @@ async def _consume_directly(
     admin: AdminClient, message: ReceivedMessage, group: str | None, client: str | None
 ) -> None:
     if not (group and client):
-        raise click.UsageError("-g GROUP and -d CLIENT_ID go together")
+        raise click.UsageError("-g GROUP and -d CLIENT_ID must be given together")
     report = await admin.messages.consume_directly(
         host_text(message.store_host),
         group=group,

@@ -33,13 +33,15 @@ _STYLES: Final = {Alarm.OK: "green", Alarm.UNKNOWN: "yellow"}
 @click.option("-t", "--topic", metavar="TOPIC", help="Only what the groups do in this topic.")
 @click.option("-i", "--interval", type=click.FloatRange(0.1), default=60.0, show_default=True,
               help="Seconds between rounds.")  # fmt: skip
-@click.option("-r", "--rounds", type=click.IntRange(1), help="How many; without end if not given.")
+@click.option(
+    "-r", "--rounds", type=click.IntRange(1), help="Number of rounds; unlimited if not given."
+)
 @click.option("-l", "--lag", "messages", type=click.IntRange(0), help="Alarm if more wait.")
 @click.option(
     "-d", "--delay", "seconds", type=click.FloatRange(0), help="Alarm if one waits longer."
 )
 @click.option("-u", "--untilOk", "until_ok", is_flag=True, help="End after a round without alarm.")
-@click.option("--json", "as_json", is_flag=True, help="Print an object a line and group.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per group and line.")
 async def start_monitoring(
     admin: AdminClient,
     *,

@@ -48,7 +48,10 @@ _force = click.option(
     type=bool,
     default=True,
     show_default=True,
-    help="Also ahead, which skips messages; false: only back. Apache's brokers take it for true.",
+    help=(
+        "Also ahead, which skips messages; false: only back. Apache's brokers always treat it "
+        "as true."
+    ),
 )
 
 
@@ -84,7 +87,7 @@ async def reset_offset_by_time(
     except ValueError as error:
         raise click.UsageError(f"-s: {error}") from error
     if (broker is None) != (queue_id is None) or (offset is not None and queue_id is None):
-        raise click.UsageError("-b and -q go together, and -o needs both")
+        raise click.UsageError("-b and -q must be given together, and -o needs both")
     stamps = f"timestamp(string)[{when}], timestamp(long)[{when_ms}]"
     if broker is not None and queue_id is not None:
         queue = await _find_queue(admin, broker, topic, queue_id)

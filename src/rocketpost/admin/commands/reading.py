@@ -247,7 +247,7 @@ async def consume_message(
 ) -> None:
     """Pull messages and print them; the group's offsets do not change."""
     if (broker is None) != (queue_id is None) or (offset is not None and broker is None):
-        raise click.UsageError("-b and -i go together, and -o needs both")
+        raise click.UsageError("-b and -i must be given together, and -o needs both")
     if broker is not None and queue_id is not None:
         queues = [await _find_readable_queue(admin, topic, broker, queue_id)]
     else:

@@ -162,7 +162,7 @@ async def wait_routed(admin: AdminClient, config: TopicConfig, masters: Sequence
             while not expected <= await _find_registered(admin, config):  # noqa: ASYNC110
                 await asyncio.sleep(_POLL_SECONDS)
     except TimeoutError:
-        click.echo(f"note: the name servers do not show {config.topic_name} so yet", err=True)
+        click.echo(f"note: the name servers do not show the new {config.topic_name} yet", err=True)
 
 
 async def _find_registered(admin: AdminClient, config: TopicConfig) -> set[str | None]:

@@ -74,8 +74,8 @@ async def query_msg_trace_by_id(
     steps = build_timeline(found, message_id)
     if not steps:
         raise NoMessage(
-            f"the topic {topic} has no trace of {message_id}; "
-            "clients write traces when they are told to, a moment after they act"
+            f"the topic {topic} has no trace of {message_id}; clients write traces only "
+            "if tracing is on, with a short delay"
         )
     if as_json:
         say_json(steps)

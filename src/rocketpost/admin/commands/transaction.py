@@ -30,7 +30,9 @@ _TABLE: Final = Table(
 @admin_command("transactions")
 @click.option("-g", "--producerGroup", "group", help="Of this producer group only.")
 @click.option("-t", "--topic", "topic", help="For this topic only.")
-@click.option("-d", "--discarded", "discarded", is_flag=True, help="Those that were given up.")
+@click.option(
+    "-d", "--discarded", "discarded", is_flag=True, help="Only transactions that were given up."
+)
 @json_option
 async def transactions(
     admin: AdminClient, *, group: str | None, topic: str | None, discarded: bool, as_json: bool

@@ -235,7 +235,7 @@ def _group_by_room(things: Sequence[T], room_of: Callable[[T], str]) -> dict[str
     for thing in things:
         room = room_of(thing)
         if not room:
-            raise ConfigError(f"the room of {thing} is not known")
+            raise ConfigError(f"the machine room of {thing} is not known")
         rooms.setdefault(room, []).append(thing)
     return rooms
 

@@ -289,7 +289,7 @@ class AssignedQueues:
             return not owned.dropped
         if not self._sharing():
             return True
-        logger.info("another member went further meanwhile: queue=%s", owned.queue)
+        logger.info("another member has committed a later offset: queue=%s", owned.queue)
         if self._forget(owned.queue) is not None:
             self._start_over(owned, start=None)
         return False
@@ -393,10 +393,10 @@ class AssignedQueues:
         if settle:
             await asyncio.sleep(settle)
         if before := self._leavers(owned.queue):
-            with owned.explain_pause("a handler of before is still at work"):
+            with owned.explain_pause("an earlier handler is still running"):
                 await asyncio.wait(before)
         if owned.lock is not None:
-            with owned.explain_pause("its broker has not locked it for us yet"):
+            with owned.explain_pause("its broker has not granted the lock yet"):
                 await self.locks.acquire(owned)
         while owned.tracker is None:
             try:

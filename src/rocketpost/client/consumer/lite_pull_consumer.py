@@ -215,9 +215,9 @@ class LitePullConsumer(Lifecycle):
         check_number("offset", offset)
         first, end = await asyncio.gather(self._min_offset(queue), self._max_offset(queue))
         if not first <= offset <= end:
-            raise ConfigError(f"offset {offset} lies outside {first} to {end}")
+            raise ConfigError(f"offset {offset} is outside {first} to {end}")
         if not self._assigned_queues.seek(queue, offset):
-            raise ClientError(f"the queue {queue} is not ours")
+            raise ClientError(f"the queue {queue} is not assigned to this consumer")
 
     async def seek_to_begin(self, queue: MessageQueue) -> None:
         """Continue from the oldest message."""

@@ -145,7 +145,7 @@ class OwnedQueue:
         """Wait until it may be handled, or our ownership ends."""
         if self.dropped or self.lock is None or self.lock.held:
             return
-        with self.explain_pause("its broker does not lock it for us"):
+        with self.explain_pause("its broker does not grant the lock"):
             await self._lock_or_end(self.lock)
 
     async def _lock_or_end(self, lock: QueueLock) -> None:
@@ -198,7 +198,7 @@ class OwnedQueue:
         assert self.tracker is not None
         tracker = self.tracker
         held = f"{tracker.count} messages, {tracker.bytes_held} bytes, a span of {tracker.span}"
-        with self.explain_pause(f"so much is in hand that fetching rests ({held})"):
+        with self.explain_pause(f"fetching pauses because of the messages in hand ({held})"):
             await self._room.wait()
 
     def _is_full(self) -> bool:

@@ -81,14 +81,16 @@ def differences(ours: ConsumerData, theirs: ConsumerConnections) -> list[str]:
     """Return the differences between the members of a group, one sentence each."""
     found = []
     if theirs.message_model and theirs.message_model != ours.message_model:
-        found.append(f"we are {ours.message_model}, another member is {theirs.message_model}")
+        found.append(
+            f"this member is {ours.message_model}, another member is {theirs.message_model}"
+        )
     mine = {each.topic: each for each in ours.subscription_data_set}
     for topic in sorted(mine.keys() | theirs.subscription_table.keys()):
         if topic.startswith(RETRY_PREFIX):
             continue  # users do not subscribe to those; they depend on the group's request mode
         here, there = _text(mine.get(topic)), _text(theirs.subscription_table.get(topic))
         if here != there:
-            found.append(f"of {topic} we want {here}, another member wants {there}")
+            found.append(f"this member subscribes to {here} of {topic}, another member to {there}")
     return found
 
 

@@ -187,7 +187,9 @@ class TransactionProducer(Producer):
             try:
                 await session.routes.publish(topic)
             except RocketpostError as error:
-                logger.warning("brokers cannot ask yet: topic=%s reason=%s", topic, error)
+                logger.warning(
+                    "brokers cannot check transactions yet: topic=%s reason=%s", topic, error
+                )
         await session.heartbeat_all()
 
     async def begin(
@@ -223,7 +225,7 @@ class TransactionProducer(Producer):
         )
         if immunity_seconds is not None:
             if not 0 < immunity_seconds <= _IMMUNITY_MAX:
-                raise MessageRefused(f"an immunity of {immunity_seconds} s is not possible")
+                raise MessageRefused(f"an immunity of {immunity_seconds} s is out of range")
             extra += f"{names.TRANSACTION_IMMUNITY}\x01{immunity_seconds}\x02"
         sent = await self._send_with(
             extra, message, queue=queue, selector=selector, timeout=timeout
@@ -335,14 +337,14 @@ class TransactionProducer(Producer):
         try:
             record = decode_record(command.body, verify_crc=False)
         except CorruptRecord as error:
-            logger.warning("question without its message: peer=%s %s", connection.peer_text, error)
+            logger.warning("check without its message: peer=%s %s", connection.peer_text, error)
             return None
         queue = MessageQueue(header.broker_name or "", record.queue_id, record.topic)
         message = ReceivedMessage(record, queue)
         if message.properties.get(names.PRODUCER_GROUP) != self.group:
-            logger.warning("question about another group's transaction: %r", message)
+            logger.warning("check of another group's transaction: %r", message)
         elif self._checks >= self._checks_held_max:
-            logger.warning("question dropped, %s wait already: %r", self._checks, message)
+            logger.warning("check dropped, %s are waiting already: %r", self._checks, message)
         else:
             self._checks += 1
             work = self._answer(connection, header, message)

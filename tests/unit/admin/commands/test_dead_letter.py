@@ -58,7 +58,7 @@ def test_what_became_of_it_is_one_line() -> None:
     refused = Resent(LETTER, Outcome.REFUSED, reason="why")
     assert resent_text(refused) == f"REFUSED       {LETTER.id} Orders {LETTER.resent_id} why"
     assert resent_members(refused)["reason"] == "why"
-    assert tally_text(Counter()) == "no dead letter is meant"
+    assert tally_text(Counter()) == "no dead letter is selected"
     assert tally_text(Counter({Outcome.REFUSED: 1, Outcome.SENT: 2})) == "2 SENT, 1 REFUSED"
 
 

@@ -150,7 +150,7 @@ async def test_seeking_goes_back_and_forth(network: FakeNetwork, broker: QueueBr
         assert await poll_all(reader, 1) == [b"5"]  # what was fetched before is forgotten
         with pytest.raises(ConfigError, match="outside"):
             await reader.seek(Q0, 7)
-        with pytest.raises(ClientError, match="not ours"):
+        with pytest.raises(ClientError, match="not assigned to this consumer"):
             await reader.seek(Q1, 0)
 
 

@@ -23,13 +23,15 @@ def test_other_tags_topics_filters_and_models_are() -> None:
     mine = parse_tags("T", "A", version=1)
     sql = Subscription(topic="T", sub_string="a > 1", expression_type=SQL92)
     assert differences(ours(mine), theirs(parse_tags("T", "*", version=1))) == [
-        "of T we want TAG A, another member wants TAG *"
+        "this member subscribes to TAG A of T, another member to TAG *"
     ]
     assert differences(ours(mine), theirs(sql)) == [
-        "of T we want TAG A, another member wants SQL92 a > 1"
+        "this member subscribes to TAG A of T, another member to SQL92 a > 1"
     ]
-    assert differences(ours(mine), theirs()) == ["of T we want TAG A, another member wants nothing"]
+    assert differences(ours(mine), theirs()) == [
+        "this member subscribes to TAG A of T, another member to nothing"
+    ]
     assert differences(ours(), theirs(mine, model="BROADCASTING")) == [
-        "we are CLUSTERING, another member is BROADCASTING",
-        "of T we want nothing, another member wants TAG A",
+        "this member is CLUSTERING, another member is BROADCASTING",
+        "this member subscribes to nothing of T, another member to TAG A",
     ]

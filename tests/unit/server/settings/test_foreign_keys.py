@@ -90,7 +90,7 @@ def test_the_same_keys_may_say_that_nothing_is_asked_for() -> None:
 
 
 def test_a_mistyped_role_is_not_taken_for_replication() -> None:
-    with pytest.raises(ConfigError, match="it takes ASYNC_MASTER"):
+    with pytest.raises(ConfigError, match="it must be ASYNC_MASTER"):
         broker_settings({"brokerRole": "ASYNC_MASTRE"})
 
 

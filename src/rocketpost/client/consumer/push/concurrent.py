@@ -72,7 +72,7 @@ class ConcurrentConsumption:
         offset = owned.tracker.committable
         found = self._running.get((owned, offset))
         if found is None:
-            return f"the message at offset {offset} failed and is on its way back"
+            return f"the message at offset {offset} failed and is being sent back"
         call, message = found
         return holding_text(message, call)
 

@@ -489,7 +489,7 @@ async def test_operators_are_told_why_a_queue_stands(use_network: Use) -> None:
         for n in range(4):
             broker.put(b"%d" % n)
         await begun.wait()
-        full = "so much is in hand that fetching rests (4 messages, 4 bytes, a span of 3)"
+        full = "fetching pauses because of the messages in hand (4 messages, 4 bytes, a span of 3)"
         told = await until_standing(full)
         assert "a handler has been busy with" in told
         assert "at offset 0 for 0 s" in told
@@ -853,7 +853,7 @@ async def test_members_that_subscribe_differently_are_reported_once(
     async with reader:
         asked = RequestCode.GET_CONSUMER_CONNECTION_LIST
         await until(lambda: len(network.sent(asked)) > 3)
-    assert caplog.text.count("of T we want TAG A, another member wants TAG B") == 1
+    assert caplog.text.count("this member subscribes to TAG A of T, another member to TAG B") == 1
 
 
 async def test_a_topic_without_a_route_is_told_once_and_not_at_once(
