@@ -150,7 +150,7 @@ async def test_a_change_is_announced_at_once_and_a_burst_together() -> None:
     async with name_server() as server, Broker(server) as broker:
         for number in range(50):
             broker.add(f"New{number}")
-            broker.registration.changed()
+            broker.registration.note_change()
         await until_known(server, "New49")
         assert await knows(server, "New0")
         assert broker.announced <= 3
@@ -222,7 +222,7 @@ async def test_one_of_two_name_servers_dies_and_comes_back(
         # The other one is dead now: news still reach the steady one, without noise.
         tries = broker.announced
         broker.add("News")
-        broker.registration.changed()
+        broker.registration.note_change()
         await until_known(steady, "News")
         assert broker.registration.registered == {at(steady)}
         await until(lambda: broker.registration._links[f"127.0.0.1:{port}"].failures >= 3)
@@ -419,14 +419,14 @@ async def test_a_broker_that_was_displaced_says_so(caplog: pytest.LogCaptureFixt
         members[0] = "10.6.6.6:10911"
         answer = RegisterBrokerResponse()
         server._table.register = lambda *_, **__: answer  # type: ignore[method-assign]
-        broker.registration.changed()
+        broker.registration.note_change()
         await until(lambda: broker.registration.problems)
         [problem] = broker.registration.problems.values()
         assert problem == "clients of broker-a are sent to 10.6.6.6:10911"
         assert broker.registration.registered
         assert "displaced: " in caplog.text
         members[0] = broker.address
-        broker.registration.changed()
+        broker.registration.note_change()
         await until(lambda: not broker.registration.problems)
     assert "no longer displaced" in caplog.text
 

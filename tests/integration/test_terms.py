@@ -198,7 +198,7 @@ async def test_a_term_that_cannot_open_ends_the_broker(
         monkeypatch.setattr(timer, "open_timers_blocking", fail)
         with pytest.raises(StoreError, match="damaged"):
             await peer.server.become_leader()
-        assert "the timer's files are damaged" in await peer.server.failed()
+        assert "the timer's files are damaged" in await peer.server.wait_failed()
         assert (await peer.pull("T")).code == ResponseCode.SERVICE_NOT_AVAILABLE
 
 

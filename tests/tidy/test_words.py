@@ -22,6 +22,7 @@ CHECKED = [
     "kernel",
     "model",
     "namesrv",
+    "server",
     "settings.py",
     "spark",
     "store",

@@ -89,7 +89,7 @@ class BrokerServer:
         self._listener, self._vip = (
             Listener(
                 on_request=self._dispatcher.handle,
-                on_lost=self._lost,
+                on_lost=self._on_connection_lost,
                 idle_seconds=self._broker.idle_seconds,
                 room=room,
             )
@@ -165,7 +165,7 @@ class BrokerServer:
         await self._listen_vip()
         self._failure = asyncio.get_running_loop().create_future()
         self._work = asyncio.create_task(self._run(address_server), name="broker")
-        self._work.add_done_callback(self._task_ended)
+        self._work.add_done_callback(self._on_task_end)
         self._begin_term(self._term)
         await self._term.register()
 
@@ -210,7 +210,7 @@ class BrokerServer:
         if not failure.done():
             failure.set_result("it was stopped")
 
-    async def failed(self) -> str:
+    async def wait_failed(self) -> str:
         """Wait until the broker cannot go on, and return the reason."""
         assert self._failure is not None
         return await asyncio.shield(self._failure)
@@ -244,7 +244,7 @@ class BrokerServer:
         )
 
     def _begin_term(self, term: Term) -> None:
-        term.begin().add_done_callback(self._task_ended)
+        term.begin().add_done_callback(self._on_task_end)
 
     async def _end_term(self, reason: str) -> None:
         """End the term; requests are refused from then on.
@@ -265,7 +265,7 @@ class BrokerServer:
         finally:
             self._term = Term()
 
-    def _task_ended(self, task: asyncio.Task[None]) -> None:
+    def _on_task_end(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled():
             logger.error("a background task ended", exc_info=task.exception())
             self._fail(f"a background task ended: {task.exception()!r}")
@@ -334,8 +334,8 @@ class BrokerServer:
         except BaseException:
             await asyncio.to_thread(store.close_blocking)
             raise
-        live.watch(BrokerConfig, self._broker_changed)
-        live.watch(StoreConfig, self._store_changed)
+        live.watch(BrokerConfig, self._on_broker_change)
+        live.watch(StoreConfig, self._on_store_change)
         live.guard(StoreConfig, self._check_store)
         self._dispatcher.use(self._term.routes())
 
@@ -372,10 +372,10 @@ class BrokerServer:
             self._name_servers = listed
             await self._term.features.name_servers_changed(listed)
 
-    def _lost(self, connection: Connection) -> None:
+    def _on_connection_lost(self, connection: Connection) -> None:
         self._term.connection_lost(connection)
 
-    def _broker_changed(self, config: BrokerConfig) -> None:
+    def _on_broker_change(self, config: BrokerConfig) -> None:
         before, self._broker = self._broker, config
         self._configure()
         if before.permission != config.permission:
@@ -385,7 +385,7 @@ class BrokerServer:
         ratio = self._context.store.cleaning.disk_ratio
         check_levels(wanted, self._store_config, ratio=ratio)
 
-    def _store_changed(self, config: StoreConfig) -> None:
+    def _on_store_change(self, config: StoreConfig) -> None:
         self._store_config = config
         self._configure()
 
@@ -399,14 +399,14 @@ def _host_name() -> str:
     return name if name and topic_problem(name) is None else "broker"
 
 
-def _public_ip(wished: str) -> str:
+def _public_ip(configured: str) -> str:
     """Return the address for clients; a name is resolved, since records hold the address."""
-    if not wished:
+    if not configured:
         return local_ip()
     try:
-        return str(ipaddress.ip_address(wished))
+        return str(ipaddress.ip_address(configured))
     except ValueError:
         try:
-            return socket.gethostbyname(wished)
+            return socket.gethostbyname(configured)
         except OSError as error:
-            raise ConfigError(f"brokerIP1={wished!r} is no address: {error}") from None
+            raise ConfigError(f"brokerIP1={configured!r} is not an address: {error}") from None

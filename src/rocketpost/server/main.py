@@ -99,7 +99,7 @@ def mqbroker(
     for note in setting_notes(values):
         print(f"note: {note}", file=sys.stderr)
     if show or important:
-        listed = _listed((broker, store), important=important) | _in_force(values, broker)
+        listed = _list_settings((broker, store), important=important) | _in_force(values, broker)
         click.echo(format_properties(listed), nl=False)
         return
     if not (broker.name_servers or os.environ.get("NAMESRV_ADDR") or broker.ask_address_server):
@@ -136,7 +136,7 @@ def _in_force(values: Mapping[str, str], broker: BrokerConfig) -> dict[str, str]
     }
 
 
-def _listed(settings: tuple[object, ...], *, important: bool) -> dict[str, str]:
+def _list_settings(settings: tuple[object, ...], *, important: bool) -> dict[str, str]:
     listed: dict[str, str] = {}
     for each in settings:
         fields = keys_of(type(each))

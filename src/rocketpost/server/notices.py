@@ -52,7 +52,7 @@ class Notices:
         self._turns = Turns() if turns is None else turns
         self._changed: dict[str, bool] = {}
 
-    def changed(self, groups: Iterable[str]) -> None:
+    def notify(self, groups: Iterable[str]) -> None:
         """Notify the members of ``groups``, now or when the group's pause is over."""
         for group in groups:
             if group in self._changed:
@@ -89,4 +89,4 @@ class Notices:
 
     def _end_pause(self, group: str) -> None:
         if self._changed.pop(group):
-            self.changed([group])
+            self.notify([group])

@@ -34,7 +34,7 @@ class Server(Protocol):
         """Return when everything is closed and saved."""
         ...
 
-    async def failed(self) -> str:
+    async def wait_failed(self) -> str:
         """Wait until the server cannot go on, and return the reason."""
         ...
 
@@ -78,16 +78,16 @@ class OneLineFormatter(logging.Formatter):
         text = record.message
         if len(text) > _MESSAGE_LENGTH_MAX:
             text = f"{text[:_MESSAGE_LENGTH_MAX]}... ({len(text)} characters)"
-        record.message = text if text.isprintable() else _escaped(text)
+        record.message = text if text.isprintable() else _escape(text)
         return super().formatMessage(record)
 
     def formatException(self, ei: Any) -> str:  # noqa: N802 - logging's name
         """Return the traceback, indented."""
         lines = super().formatException(ei)[-_TRACEBACK_LENGTH_MAX:].splitlines()
-        return "\n".join("    " + _escaped(line) for line in lines)
+        return "\n".join("    " + _escape(line) for line in lines)
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
     )
@@ -138,7 +138,7 @@ async def _serve(server: S, ready: Callable[[S], str], stopping: asyncio.Event) 
     gc.set_threshold(20_000, 20, 50)
     print(ready(server), flush=True)
     signalled = asyncio.ensure_future(stopping.wait())
-    failed = asyncio.ensure_future(server.failed())
+    failed = asyncio.ensure_future(server.wait_failed())
     try:
         await asyncio.wait((signalled, failed), return_when=asyncio.FIRST_COMPLETED)
         return None if signalled.done() else failed.result()

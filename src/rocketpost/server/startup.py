@@ -62,8 +62,8 @@ async def open_context(
     )
     tables.registry.add(OVERRIDES, settings, overrides_file)
     persistence = tables.registry.persistence(broker, flush_blocking=store.flush_blocking)
-    tables.topics.on_change = persistence.changed
-    tables.groups.on_change = persistence.changed
+    tables.topics.on_change = persistence.note_change
+    tables.groups.on_change = persistence.note_change
     return BrokerContext(
         identity=identity,
         clock=clock,

@@ -159,11 +159,11 @@ class _OfficeTerm(Term):
             raise
 
     def _topic_changed(self, topic: str) -> None:
-        self.context.persistence.changed()
-        self.registration.changed()
+        self.context.persistence.note_change()
+        self.registration.note_change()
 
     def _forget_topics(self) -> None:
-        self.context.tables.topics.on_change = self.context.persistence.changed
+        self.context.tables.topics.on_change = self.context.persistence.note_change
 
     async def _settle(self, reason: str) -> None:
         self._forget_topics()
@@ -308,7 +308,7 @@ class FollowerTerm(_OfficeTerm):
                 context,
                 features=self.features,
                 deleter=context.store,
-                clean=_nothing_to_clean,
+                clean=_clean_nothing,
                 wait_registered=self.registration.wait_registered,
             ),
             FilterFeature(context),
@@ -331,5 +331,5 @@ class FollowerTerm(_OfficeTerm):
         return follower_routes(self.features.routes())
 
 
-async def _nothing_to_clean() -> None:
+async def _clean_nothing() -> None:
     """Delete nothing; requests to delete are refused."""

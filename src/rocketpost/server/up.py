@@ -120,10 +120,10 @@ class SingleNode:
             await self.broker.stop()
         await self.name_server.stop()
 
-    async def failed(self) -> str:
+    async def wait_failed(self) -> str:
         """Wait until the broker cannot go on, and return the reason."""
         assert self.broker is not None
-        return await self.broker.failed()
+        return await self.broker.wait_failed()
 
 
 def run_up(

@@ -43,7 +43,7 @@ class World:
             consume_from_where="",
             subscriptions=(),
         )
-        self.notices.changed(["G"])
+        self.notices.notify(["G"])
 
     @property
     def told(self) -> list[int]:

@@ -30,7 +30,7 @@ class Fake:
     async def stop(self) -> None:
         self.calls.append("stop")
 
-    async def failed(self) -> str:
+    async def wait_failed(self) -> str:
         if self._failure is None:
             await asyncio.Event().wait()
         return self._failure or ""

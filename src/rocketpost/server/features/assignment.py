@@ -38,7 +38,7 @@ class AssignmentFeature(Feature):
 
     async def open(self) -> None:
         """Have the modes saved when they change."""
-        self._modes.on_change = partial(self._persistence.changed, owner=Owner.REQUEST_MODES)
+        self._modes.on_change = partial(self._persistence.note_change, owner=Owner.REQUEST_MODES)
 
     def routes(self) -> Sequence[Route]:
         """Return the routes of assignments and request modes."""

@@ -60,4 +60,4 @@ class FilterFeature(Feature):
 
     def _named_changed(self) -> None:
         self._filters.forget()
-        self._persistence.changed(owner=Owner.NAMED_FILTERS)
+        self._persistence.note_change(owner=Owner.NAMED_FILTERS)

@@ -43,9 +43,9 @@ class RegistrationFeature(Feature):
         """Unregister from every name server."""
         await self._registration.stop()
 
-    def changed(self) -> None:
+    def note_change(self) -> None:
         """Register again soon, as topics changed."""
-        self._registration.changed()
+        self._registration.note_change()
 
     async def wait_registered(self) -> None:
         """Return once the name servers that can be reached know the last change."""

@@ -81,7 +81,7 @@ class SendFeature(Feature):
             writer=self.writer,
             store=context.store,
             service=self._service,
-            once=dedup,
+            dedup=dedup,
             stats=context.stats,
             store_host=context.store_host,
             region=broker.region,

@@ -279,7 +279,7 @@ class TimerFeature(Feature):
         """Save the timer's state, and close the files."""
         loop = asyncio.get_running_loop()
         try:
-            await loop.run_in_executor(self._thread, _nothing)
+            await loop.run_in_executor(self._thread, _do_nothing)
             is_sure = False
             with contextlib.suppress(OSError):  # then the next start looks for copies
                 is_sure = self._removal.end()
@@ -463,5 +463,5 @@ def _adopt_topics(store: MessageStore, timers: TimerStore, topics: TopicTable) -
             topics.adopt(topic, queue_nums=1 if is_retry_or_dlq(topic) else count)
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     """Do nothing; its completion shows that earlier work of the thread is done."""

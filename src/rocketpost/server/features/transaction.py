@@ -127,17 +127,17 @@ class TransactionFeature(Feature):
             return Reply(remark="noted; the broker will ask again")
         ending = self._service.end(header)
         if ending is None:
-            return Reply(remark="the transaction has ended like that before")
+            return Reply(remark="the transaction has already ended this way")
         try:
             stored = self._put(ending.drafts)
         except StoreError as error:
             self._service.note_stored(ending, [])
             raise ServiceNotAvailable(str(error)) from error
 
-        def finished(future: asyncio.Future[list[Appended]]) -> None:
-            answer(connection, command, self._ended(connection, command, ending, future))
+        def reply(future: asyncio.Future[list[Appended]]) -> None:
+            answer(connection, command, self._reply_to_end(connection, command, ending, future))
 
-        stored.add_done_callback(finished)
+        stored.add_done_callback(reply)
         return None
 
     async def resume(self, connection: Connection, command: Command, header: ResumeCheck) -> Reply:
@@ -224,7 +224,7 @@ class TransactionFeature(Feature):
 
     # Inside.
 
-    def _ended(
+    def _reply_to_end(
         self,
         connection: Connection,
         command: Command,

@@ -57,7 +57,7 @@ from rocketpost.server.notices import Notices
 from rocketpost.server.routes.access import GET, SUB, of_cluster, of_group
 from rocketpost.server.routes.body_access import CLIENT_CONFIG, HEARTBEAT, LOCKS
 from rocketpost.server.routes.dispatch import REMARK_LENGTH_MAX
-from rocketpost.server.routes.route import NO_HEADER, Reply, Route, plain, sliced
+from rocketpost.server.routes.route import NO_HEADER, Reply, Route, in_slices, plain
 from rocketpost.transport.connection import Connection
 
 logger = logging.getLogger(__name__)
@@ -94,7 +94,7 @@ class ClientHandlers:
     def routes(self) -> Sequence[Route]:
         """Return the routes of clients, and of requests about clients."""
         return [
-            sliced(RequestCode.HEART_BEAT, NO_HEADER, HEARTBEAT, self.heartbeat),
+            in_slices(RequestCode.HEART_BEAT, NO_HEADER, HEARTBEAT, self.heartbeat),
             plain(
                 RequestCode.UNREGISTER_CLIENT,
                 Unregister,
@@ -120,7 +120,7 @@ class ClientHandlers:
                 of_cluster(GET),
                 self.producers,
             ),
-            sliced(
+            in_slices(
                 RequestCode.GET_ALL_PRODUCER_INFO, NO_HEADER, of_cluster(GET), self.all_producers
             ),
         ]
@@ -193,15 +193,15 @@ class ClientHandlers:
         leaving = self._leaving.pop(connection, {})
         for timer in leaving.values():
             timer.cancel()
-        self._notices.changed(leaving)
-        self._left(self._membership.forget_connection(connection))
+        self._notices.notify(leaving)
+        self._handle_leave(self._membership.forget_connection(connection))
 
     def expire(self) -> None:
         """Remove silent clients and expired locks; called at least every 10 s."""
         left = self._membership.expire()
         for connection in left.connections:
             cast(Connection, connection).close()
-        self._left(left.groups)
+        self._handle_leave(left.groups)
         self._locks.expire()
         self._filters.table.expire()
 
@@ -305,12 +305,12 @@ class ClientHandlers:
         if not heartbeat.without_sub:
             self._filters.table.update(consumer.group_name, consumer.subscription_data_set)
         if joined.changed:
-            self._notices.changed([consumer.group_name])
+            self._notices.notify([consumer.group_name])
         return joined
 
-    def _left(self, groups: Sequence[str]) -> None:
+    def _handle_leave(self, groups: Sequence[str]) -> None:
         self._forget_filters(groups)
-        self._notices.changed(groups)
+        self._notices.notify(groups)
 
     def _forget_filters(self, groups: Iterable[str]) -> None:
         for group in groups:
@@ -322,7 +322,7 @@ class ClientHandlers:
         del leaving[group]
         if not leaving:
             del self._leaving[connection]
-        self._notices.changed([group])
+        self._notices.notify([group])
 
 
 class LockHandlers:
@@ -335,8 +335,8 @@ class LockHandlers:
     def routes(self) -> Sequence[Route]:
         """Return the routes of locks."""
         return [
-            sliced(RequestCode.LOCK_BATCH_MQ, NO_HEADER, LOCKS, self.lock),
-            sliced(RequestCode.UNLOCK_BATCH_MQ, NO_HEADER, LOCKS, self.unlock),
+            in_slices(RequestCode.LOCK_BATCH_MQ, NO_HEADER, LOCKS, self.lock),
+            in_slices(RequestCode.UNLOCK_BATCH_MQ, NO_HEADER, LOCKS, self.unlock),
         ]
 
     def lock(self, connection: Connection, command: Command, header: None) -> Steps[Reply]:
@@ -347,7 +347,7 @@ class LockHandlers:
         if len(request.client_id) > CLIENT_ID_LENGTH_MAX:
             raise InvalidParameter(f"clientId has more than {CLIENT_ID_LENGTH_MAX} characters")
         held: list[MessageQueue] = []
-        for some in _batched(request.mq_set):
+        for some in _split(request.mq_set):
             known = [queue for queue in some if self._is_known(queue)]
             held += self._locks.lock(request.consumer_group, request.client_id, known)
             if len(some) == _LOCKS_AT_A_STEP:
@@ -357,7 +357,7 @@ class LockHandlers:
     def unlock(self, connection: Connection, command: Command, header: None) -> Steps[Reply]:
         """Unlock queues that the client holds."""
         request = read_body(command, decode_lock_request)
-        for some in _batched(request.mq_set):
+        for some in _split(request.mq_set):
             self._locks.unlock(request.consumer_group, request.client_id, some)
             if len(some) == _LOCKS_AT_A_STEP:
                 yield
@@ -370,7 +370,7 @@ class LockHandlers:
         return 0 <= queue.queue_id < max(config.read_queue_nums, config.write_queue_nums)
 
 
-def _batched(queues: Iterable[MessageQueue]) -> Iterator[list[MessageQueue]]:
+def _split(queues: Iterable[MessageQueue]) -> Iterator[list[MessageQueue]]:
     left = iter(queues)
     while some := list(islice(left, _LOCKS_AT_A_STEP)):
         yield some

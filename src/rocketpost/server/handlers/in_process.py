@@ -33,7 +33,7 @@ class FutureWaiter(Generic[A]):
         """The name of the client."""
         return self.owner.peer_text
 
-    def parked(self) -> None:
+    def note_parked(self) -> None:
         """Do nothing: unanswered calls are not counted here."""
 
     def resume(self, answer: A) -> None:

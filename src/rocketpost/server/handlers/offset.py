@@ -48,7 +48,15 @@ from rocketpost.server.routes.access import (
     of_topic,
 )
 from rocketpost.server.routes.body_access import LEFT_OUT_GROUPS, LISTED_TOPICS
-from rocketpost.server.routes.route import NO_HEADER, Reply, Route, either, plain, sliced, waiting
+from rocketpost.server.routes.route import (
+    NO_HEADER,
+    Reply,
+    Route,
+    either,
+    in_slices,
+    plain,
+    waiting,
+)
 from rocketpost.server.tables.broker_tables import Tables
 from rocketpost.transport.connection import Connection
 
@@ -362,13 +370,13 @@ class ProgressHandlers:
     def routes(self) -> Sequence[Route]:
         """Return the routes of requests about progress."""
         return [
-            sliced(
+            in_slices(
                 RequestCode.GET_CONSUME_STATS,
                 ConsumeStats,
                 of_group(GET, field="consumer_group") + LISTED_TOPICS,
                 self.progress,
             ),
-            sliced(
+            in_slices(
                 RequestCode.GET_BROKER_CONSUME_STATS,
                 BrokerConsumeStats,
                 of_cluster(GET),

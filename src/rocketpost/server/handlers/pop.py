@@ -19,7 +19,7 @@ from rocketpost.server.handlers.pop_replies import PopReplies
 from rocketpost.server.popping.desk import PopDesk
 from rocketpost.server.routes.access import GET, SUB, of_consumer
 from rocketpost.server.routes.dispatch import answer, answer_parked, park, refusal
-from rocketpost.server.routes.route import Reply, Route, plain, sliced
+from rocketpost.server.routes.route import Reply, Route, in_slices, plain
 from rocketpost.transport.connection import Buffer, Connection
 
 
@@ -34,9 +34,9 @@ class PopHandlers:
     def routes(self) -> Sequence[Route]:
         """Return the routes of this family."""
         return [
-            sliced(RequestCode.POP_MESSAGE, PopMessage, of_consumer(SUB), self.pop),
-            sliced(RequestCode.NOTIFICATION, Notification, of_consumer(SUB), self.notify),
-            sliced(RequestCode.PEEK_MESSAGE, PeekMessage, of_consumer(SUB), self.peek),
+            in_slices(RequestCode.POP_MESSAGE, PopMessage, of_consumer(SUB), self.pop),
+            in_slices(RequestCode.NOTIFICATION, Notification, of_consumer(SUB), self.notify),
+            in_slices(RequestCode.PEEK_MESSAGE, PeekMessage, of_consumer(SUB), self.peek),
             plain(RequestCode.POLLING_INFO, PollingInfo, of_consumer(GET), self.polling_info),
         ]
 
@@ -89,7 +89,7 @@ class ConnectionWaiter:
         """The peer's address."""
         return self.owner.peer_text
 
-    def parked(self) -> None:
+    def note_parked(self) -> None:
         """Stop counting the request as unanswered while it waits."""
         park(self.owner, self._command)
         self._is_parked = True

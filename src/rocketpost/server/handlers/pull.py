@@ -69,7 +69,7 @@ class PullHandler:
             park(connection, command)
             return None
         if outcome.pulled.code == ResponseCode.SUCCESS and command.encoding == JSON:
-            connection.answer(*_found(command, outcome))
+            connection.answer(*_encode_found(command, outcome))
             return None
         return _reply(outcome)
 
@@ -87,7 +87,7 @@ class ConnectionWaiter:
         """Send the answer."""
         command = self._command
         if answer.pulled.code == ResponseCode.SUCCESS and command.encoding == JSON:
-            self.owner.send(*_found(command, answer))  # parked, so not counted as unanswered
+            self.owner.send(*_encode_found(command, answer))  # parked, so not counted as unanswered
         else:
             answer_parked(self.owner, command, _reply(answer))
 
@@ -96,7 +96,7 @@ class ConnectionWaiter:
         answer_parked(self.owner, self._command, refusal(self.owner, self._command, error))
 
 
-def _found(command: Command, answer: PullAnswer) -> list[Buffer]:
+def _encode_found(command: Command, answer: PullAnswer) -> list[Buffer]:
     """Return the most common answer, built without a dictionary of fields."""
     pulled, topic, group = answer
     head = _FOUND % (

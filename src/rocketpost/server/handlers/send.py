@@ -59,7 +59,7 @@ class SendHandler:
         writer: LogWriter,
         store: MessageStore,
         service: SendService,
-        once: DedupService,
+        dedup: DedupService,
         stats: BrokerStats,
         store_host: bytes,
         region: str,
@@ -70,8 +70,8 @@ class SendHandler:
         self._store = store
         self._refuses_new = store.refuses_new
         self._service = service
-        self._once = once
-        self._keys = once.keys
+        self._dedup = dedup
+        self._keys = dedup.keys
         self._stats = stats
         self._id_prefix = store_host.hex().upper().encode()
         self._announcing = announcing
@@ -152,7 +152,7 @@ class SendHandler:
                     header, command.body, born_host=host, client_version=command.version
                 )
                 drafts = [draft]
-            admitted = self._once.admit(header, drafts)
+            admitted = self._dedup.admit(header, drafts)
             new = [draft for draft, each in zip(drafts, admitted, strict=True) if each.is_new]
             appended = writer.append_batch(new) if header.batch else list(map(writer.append, new))
         except StoreError as error:
@@ -161,7 +161,7 @@ class SendHandler:
         if not header.batch and new and new[0].topic in WAITING_TOPICS:
             real_topic, queue_id = real_queue(new[0])
             appended = [appended[0]._replace(topic=real_topic, queue_id=queue_id)]
-        stored = self._once.take(admitted, appended)
+        stored = self._dedup.take(admitted, appended)
         handle = None
         if drafts[0].topic == TIMER_TOPIC and not command.flag & ONEWAY:
             handle = self._handle(drafts[0], stored[0], is_new=bool(new)) or ""

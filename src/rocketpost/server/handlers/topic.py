@@ -29,7 +29,7 @@ from rocketpost.model.topic import TopicChange
 from rocketpost.server.handlers.replies import json_reply, read_body
 from rocketpost.server.routes.access import CREATE, DELETE, GET, LIST, of_every_topic, of_topic
 from rocketpost.server.routes.body_access import CREATED_TOPICS
-from rocketpost.server.routes.route import NO_HEADER, Reply, Route, plain, sliced, waiting
+from rocketpost.server.routes.route import NO_HEADER, Reply, Route, in_slices, plain, waiting
 from rocketpost.transport.connection import Connection
 
 logger = logging.getLogger(__name__)
@@ -103,7 +103,7 @@ class TopicHandlers:
                 of_every_topic(LIST),
                 self.system_topics,
             ),
-            sliced(RequestCode.GET_TOPIC_STATS_INFO, TopicRequest, of_topic(GET), self.state),
+            in_slices(RequestCode.GET_TOPIC_STATS_INFO, TopicRequest, of_topic(GET), self.state),
             plain(
                 RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, TopicRequest, of_topic(GET), self.readers
             ),

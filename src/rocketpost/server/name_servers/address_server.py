@@ -33,15 +33,15 @@ class AddressServer:
             found = await asyncio.to_thread(fetch_addresses_blocking, self._url)
             listed = parse_name_servers(";".join(found))
         except (OSError, ValueError, ConfigError) as error:
-            self._failed(str(error))
+            self._log_failure(str(error))
             return None
         if not listed:
-            self._failed("it lists none")
+            self._log_failure("it lists none")
             return None
         self._last_failure = ""
         return listed
 
-    def _failed(self, reason: str) -> None:
+    def _log_failure(self, reason: str) -> None:
         if reason != self._last_failure:  # logged once, not every few seconds
             logger.warning("address server failed: url=%s reason=%s", self._url, reason)
         self._last_failure = reason

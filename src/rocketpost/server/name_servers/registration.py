@@ -151,7 +151,7 @@ class Registration:
         for link in gone:
             self._connector.drop(link.address)
 
-    def changed(self) -> None:
+    def note_change(self) -> None:
         """Register again soon, because of a change."""
         self._edition += 1
         for link in self._links.values():
@@ -203,13 +203,13 @@ class Registration:
             news: Announcement | None = None
             try:
                 news = await self._register(link)
-                link.succeeded()
+                link.note_success()
                 link.edition = edition
             except RocketpostError as error:
-                link.failed(str(error))
+                link.note_failure(str(error))
             except Exception:
                 logger.exception("registration failed: name_server=%s", link.address)
-                link.failed("an error of our own")
+                link.note_failure("an error of our own")
             link.tried.set()
             async with self._news:
                 self._news.notify_all()
@@ -311,7 +311,7 @@ class _Link:
     tried: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
 
-    def succeeded(self) -> None:
+    def note_success(self) -> None:
         if self.failures or not self.tried.is_set():
             logger.info("registered: name_server=%s", self.address)
         self.registered = True
@@ -334,7 +334,7 @@ class _Link:
             logger.warning("no longer displaced: name_server=%s", self.address)
         self.problem = problem
 
-    def failed(self, reason: str) -> None:
+    def note_failure(self, reason: str) -> None:
         if not self.failures:
             logger.warning("not registered: name_server=%s reason=%s", self.address, reason)
         self.registered = False

@@ -90,7 +90,7 @@ class RouteView:
         fetching = self._fetching.get(topic)
         if fetching is None:
             fetching = self._fetching[topic] = asyncio.ensure_future(self._fetch(topic))
-            fetching.add_done_callback(lambda done: self._fetched(topic, done))
+            fetching.add_done_callback(lambda done: self._on_fetch_end(topic, done))
         return await asyncio.shield(fetching)
 
     async def run(self) -> None:
@@ -119,7 +119,7 @@ class RouteView:
         else:
             known.queues = queues
 
-    def _fetched(self, topic: str, done: asyncio.Future[Queues | None]) -> None:
+    def _on_fetch_end(self, topic: str, done: asyncio.Future[Queues | None]) -> None:
         del self._fetching[topic]
         if done.cancelled() or done.exception() is not None:
             return

@@ -196,7 +196,7 @@ class NamesrvHandlers:
             plain(code.GET_NAMESRV_CONFIG, NO_HEADER, strict(of_cluster(GET)), self._get_config),
         ]
 
-    def started(self) -> None:
+    def note_start(self) -> None:
         """Begin the time during which routes may be withheld."""
         self._started_ms = self._clock.now_ms()
 

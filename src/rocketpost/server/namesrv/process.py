@@ -92,7 +92,7 @@ class NameServer:
             StoreError: The key-value file is damaged.
         """
         await asyncio.to_thread(self._kv.load_blocking)
-        self._handlers.started()
+        self._handlers.note_start()
         self._stopping.clear()
         await self._listener.start(self.config.bind_address, self.config.listen_port)
         self._schedule_scan()
@@ -116,7 +116,7 @@ class NameServer:
         finally:
             await self.stop()
 
-    async def failed(self) -> str:
+    async def wait_failed(self) -> str:
         """Wait forever: no failure stops a name server."""
         never: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         return await never

@@ -54,7 +54,7 @@ class PopWaiter(Protocol):
         """The owner, for log lines."""
         ...
 
-    def parked(self) -> None:
+    def note_parked(self) -> None:
         """Note that nothing was found and the pop waits now."""
         ...
 
@@ -196,7 +196,7 @@ class PopDesk:
         elif self._is_full(waiter.owner, outcome):
             self._answer(waiter, PopAnswer(ResponseCode.POLLING_FULL, outcome.request))
         else:
-            waiter.parked()
+            waiter.note_parked()
             self._holds.park(
                 Waiting(
                     waiter.owner,

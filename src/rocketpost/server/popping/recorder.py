@@ -95,7 +95,7 @@ class PopRecorder:
             raise
         pending = self._by_change[change] = _Pending(service, change, future, [])
         self._pending.append(pending)
-        future.add_done_callback(self._done)
+        future.add_done_callback(self._on_stored)
 
     def when_settled(self, change: Change, callback: Callable[[], None]) -> None:
         """Call ``callback`` when it is known whether a change is stored."""
@@ -130,7 +130,7 @@ class PopRecorder:
             for callback in waiting:
                 callback()
 
-    def _done(self, _: object) -> None:
+    def _on_stored(self, _: object) -> None:
         self.settle()
 
 

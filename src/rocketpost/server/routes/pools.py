@@ -82,9 +82,9 @@ class Pool:
         self.task_bytes += size
         task = asyncio.ensure_future(work)
         self.tasks.add(task)
-        task.add_done_callback(lambda done: self._ended(done, connection, size))
+        task.add_done_callback(lambda done: self._on_end(done, connection, size))
 
-    def _ended(self, task: asyncio.Task[None], connection: Connection, size: int) -> None:
+    def _on_end(self, task: asyncio.Task[None], connection: Connection, size: int) -> None:
         self.tasks.discard(task)
         self.task_bytes -= size
         count, used = self._taken[connection]

@@ -5,8 +5,8 @@ header. There are four kinds of routes:
 
 - ``plain``: a function that returns a :class:`Reply`, or None if it answers later itself: a
   held pull, a send that waits for the disk.
-- ``sliced``: a generator function for work that may take long. It yields about every millisecond,
-  so that other requests are served in between, and returns like a plain one.
+- ``in_slices``: a generator function for work that may take long. It yields about every
+  millisecond, so that other requests are served in between, and returns like a plain one.
 - ``waiting``: a coroutine function that waits for something else. Each request runs as a task;
   ``server.routes.pools`` limits the number of tasks and the bytes of their requests.
 - ``either``: a plain function; if it returns None, a coroutine serves the request.
@@ -75,7 +75,9 @@ def plain(code: RequestCode, header: type[H], access: Access, handler: Handler[H
     return Route(code, header, access, handler)
 
 
-def sliced(code: RequestCode, header: type[H], access: Access, handler: SlicedHandler[H]) -> Route:
+def in_slices(
+    code: RequestCode, header: type[H], access: Access, handler: SlicedHandler[H]
+) -> Route:
     """Return a route to a generator function."""
     return Route(code, header, access, handler, How.SLICED)
 

@@ -105,7 +105,7 @@ class Persistence:
         # Its own thread: a save in progress at a cancellation finishes before the next one.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tables")
 
-    def changed(self, name: str = "", *, owner: Owner = Owner.BROKER) -> None:
+    def note_change(self, name: str = "", *, owner: Owner = Owner.BROKER) -> None:
         """Have an owner's tables that are saved at once saved soon; a table's ``on_change``."""
         self._changed.add(owner)
         self._wake.set()

@@ -222,10 +222,10 @@ class TableRegistry:
             config: The settings with the intervals.
             flush_blocking: Makes all written messages durable.
         """
-        return Persistence([_saved(each, config, flush_blocking) for each in self])
+        return Persistence([_table_to_save(each, config, flush_blocking) for each in self])
 
 
-def _saved(
+def _table_to_save(
     open_table: OpenTable, config: BrokerConfig, flush_blocking: Callable[[], None]
 ) -> Saved:
     spec, table, file = open_table

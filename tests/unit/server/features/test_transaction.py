@@ -139,7 +139,7 @@ async def test_an_end_is_answered_when_it_is_stored(world: World) -> None:
     assert world.state("transactionsPending") == "1"
     assert (await world.call(END, fields)).code == ResponseCode.SUCCESS
     again = await world.call(END, fields)
-    assert (again.code, again.remark) == (0, "the transaction has ended like that before")
+    assert (again.code, again.remark) == (0, "the transaction has already ended this way")
     assert world.state("transactionsCommitted") == "1"
     assert world.state("transactionsPending") == "0"
     rollback = await world.call(END, {**fields, "commitOrRollback": "12"})

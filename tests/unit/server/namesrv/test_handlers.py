@@ -309,7 +309,7 @@ async def test_ordered_topics_are_not_shown_by_default(server: Server) -> None:
 def test_routes_can_be_withheld_after_the_start() -> None:
     server = Server(wait_for_service=True)
     server.register()
-    server.handlers.started()
+    server.handlers.note_start()
     server.clock.advance(44_999)
     early = server.ask(CODE.GET_ROUTEINFO_BY_TOPIC, {"topic": "TopicA"})
     assert (early.code, early.remark) == (1, "name server not ready")

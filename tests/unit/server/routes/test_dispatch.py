@@ -14,7 +14,15 @@ from rocketpost.codec.faults import NoPermission
 from rocketpost.codec.headers.topic import TopicRequest
 from rocketpost.server.routes.access import GET, of_cluster
 from rocketpost.server.routes.dispatch import Dispatcher
-from rocketpost.server.routes.route import NO_HEADER, Reply, Route, either, plain, sliced, waiting
+from rocketpost.server.routes.route import (
+    NO_HEADER,
+    Reply,
+    Route,
+    either,
+    in_slices,
+    plain,
+    waiting,
+)
 from rocketpost.testing.virtual_time import in_virtual_time
 
 from ..handlers.fakes import FakeConnection
@@ -98,7 +106,7 @@ def test_a_sliced_handler_that_ends_at_once_is_answered_at_once() -> None:
             yield
         raise NoPermission("no")
 
-    (answer,) = ask(Dispatcher([sliced(OTHER, NO_HEADER, ACCESS, handle)]), OTHER)  # type: ignore[arg-type]
+    (answer,) = ask(Dispatcher([in_slices(OTHER, NO_HEADER, ACCESS, handle)]), OTHER)  # type: ignore[arg-type]
     assert answer.code == ResponseCode.NO_PERMISSION
 
 

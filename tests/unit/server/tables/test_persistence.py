@@ -57,7 +57,7 @@ async def test_urgent_tables_do_not_wait_for_the_round() -> None:
     )
     task = asyncio.create_task(persistence.run())
     table.change()
-    persistence.changed("T")
+    persistence.note_change("T")
     await until(lambda: len(file.saved) >= 1)
     table.change()
     await persistence.save_urgent()
@@ -104,7 +104,7 @@ async def test_a_save_under_way_when_stopped_is_not_overtaken() -> None:
     file.hold = threading.Event()
     persistence = Persistence([Saved(table, file, interval_s=HOUR_S)])
     task = asyncio.create_task(persistence.run())
-    persistence.changed()
+    persistence.note_change()
     for _ in range(5):
         await asyncio.sleep(0)
     task.cancel()
@@ -123,7 +123,7 @@ async def test_the_round_comes_although_urgent_tables_change_all_the_time() -> N
 
     def change_again() -> None:
         topics.change()
-        persistence.changed("T")
+        persistence.note_change("T")
 
     class BusyFile(FakeFile):
         def save_blocking(self, data: bytes) -> None:
@@ -181,7 +181,7 @@ async def test_an_owner_waits_for_its_own_tables_only() -> None:
     assert (of_topics.saved, of_modes.saved, of_delays.saved) == ([], [b"0"], [])
     task = asyncio.create_task(persistence.run())
     modes.change()
-    persistence.changed(owner=Owner.REQUEST_MODES)
+    persistence.note_change(owner=Owner.REQUEST_MODES)
     await until(lambda: len(of_modes.saved) >= 2)
     await until(lambda: len(of_delays.saved) >= 1)
     assert of_topics.saved == []
