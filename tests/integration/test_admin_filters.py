@@ -1,4 +1,4 @@
-"""Kept filters, and what tools tell of expressions, on real servers."""
+"""Named filters, and what tools tell of expressions, on real servers."""
 
 from __future__ import annotations
 

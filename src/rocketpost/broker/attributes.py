@@ -38,18 +38,18 @@ class Attribute(NamedTuple):
     def problem(self, value: str) -> str | None:
         """Return why ``value`` is refused, or None."""
         if value in self.missing:
-            return "can have that value in RocketMQ only, this broker would not act on it"
+            return "only RocketMQ has that value, this broker would not act on it"
         if self.choices is not None:
             if value in self.choices:
                 return None
-            return self.reason or f"takes {' or '.join(sorted(self.choices))}"
+            return self.reason or f"it must be {' or '.join(sorted(self.choices))}"
         try:
             number = int(value)
             fits = number >= self.minimum and (self.maximum is None or number <= self.maximum)
         except ValueError:
             fits = False
         most = "" if self.maximum is None else f" to {self.maximum}"
-        return None if fits else f"takes a whole number from {self.minimum}{most}"
+        return None if fits else f"it must be a whole number from {self.minimum}{most or ' up'}"
 
 
 TOPIC_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
@@ -62,8 +62,8 @@ TOPIC_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
     ),
     "reserve.time": Attribute(
         frozenset({"-1"}),
-        reason="acts in RocketMQ's tiered storage only, which this broker does not have "
-        "(fileReservedTime counts for all topics; a group with retention.hold keeps what it has "
+        reason="it only acts on RocketMQ's tiered storage, which this broker does not have "
+        "(fileReservedTime applies to all topics; a group with retention.hold keeps what it has "
         "not read)",
     ),
     DEDUP_SECONDS: Attribute(minimum=0, maximum=DEDUP_SECONDS_MAX),
@@ -119,12 +119,12 @@ def changed_attributes(
 def _remove(result: dict[str, str], key: str, attribute: Attribute, *, creating: bool) -> None:
     if creating:
         raise ServerError(
-            f"attribute {key!r} cannot be removed: what it belongs to is only being created"
+            f"attribute {key!r} cannot be removed: the topic or group does not exist yet"
         )
     if key not in result:
         raise ServerError(f"attribute {key!r} is not set, so it cannot be removed")
     if attribute.fixed:
-        raise ServerError(f"attribute {key!r} is fixed once it is set")
+        raise ServerError(f"attribute {key!r} cannot change once it is set")
     del result[key]
 
 
@@ -133,7 +133,7 @@ def _set(result: dict[str, str], key: str, value: str, attribute: Attribute) -> 
         return
     problem = attribute.problem(value)
     if problem is not None:
-        raise ServerError(f"attribute {key!r} {problem}, not {value!r}")
+        raise ServerError(f"attribute {key!r} cannot be {value!r}: {problem}")
     if attribute.fixed and result.get(key, value) != value:
-        raise ServerError(f"attribute {key!r} is fixed once it is set")
+        raise ServerError(f"attribute {key!r} cannot change once it is set")
     result[key] = value

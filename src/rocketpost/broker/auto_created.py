@@ -84,8 +84,8 @@ class AutoCreated:
             )
         if self.per_second and not self._take(by.partition(" ")[0].rpartition(":")[0]):
             raise SystemBusy(
-                f"[OVERLOAD]too many {self._kind}s are being created, {name} was not; try again in "
-                f"a moment, create it with mqadmin, or raise autoCreatePerSecond"
+                f"[OVERLOAD]too many {self._kind}s are being created, so {name} was not; try again "
+                "in a moment, create it with mqadmin, or raise autoCreatePerSecond"
             )
         self._unused[name] = self._clock.now_ms()
         self.revision += 1
@@ -109,7 +109,7 @@ class AutoCreated:
             self._unused.update(msgspec.json.decode(data, type=dict[str, int]))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise StoreError(
-                f"the list of {self._kind}s made by use cannot be read: {error}"
+                f"the list of {self._kind}s created by use cannot be read: {error}"
             ) from None
 
     def _take(self, host: str) -> bool:

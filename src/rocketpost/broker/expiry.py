@@ -1,4 +1,4 @@
-"""Removes topics and groups that were created by use and never used seriously.
+"""Removes topics and groups that were created by use and then stayed unused.
 
 A topic is removed if it never stored a message: all its sends were refused. A group is removed if
 it has no member and no offset, its retry topic has no message, and no message ever waited to be
@@ -77,7 +77,7 @@ class UnusedExpiry:
         if name in used:
             return
         if name in self._topics.auto.unused and not self._has_queues(name):
-            self._topics.delete(name, by="expiry: it was made by a send that was refused")
+            self._topics.delete(name, by="expiry: it was created by a send that was refused")
         if name in self._groups.auto.unused and self._membership.consumer_group(name) is None:
             own = [retry_topic(name), dlq_topic(name)]
             if any(topic in used or self._has_queues(topic) for topic in own):

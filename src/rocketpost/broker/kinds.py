@@ -58,13 +58,13 @@ class HalfMessages:
         if not is_half(draft, properties):
             return None
         if self.is_rejecting:
-            raise NoPermission("this broker takes no transactions: rejectTransactionMessage=true")
+            raise NoPermission("this broker accepts no transactions: rejectTransactionMessage=true")
         if not properties.get(names.PRODUCER_GROUP):
             raise MessageIllegal("a transactional message needs its producer group in PGROUP")
         if delay_level(properties) > 0 or any(name in properties for name in TIMER):
             raise MessageIllegal("a transactional message cannot be delayed")
         if self.pending_count() >= PENDING_MAX:
-            raise SystemBusy(f"[OVERLOAD]{PENDING_MAX} transactions are pending already")
+            raise SystemBusy(f"[OVERLOAD]{PENDING_MAX} transactions are already pending")
         return half_draft(draft, properties)
 
 
@@ -108,7 +108,7 @@ def delay_level(properties: dict[str, str]) -> int:
     """
     level = level_of(properties.get(names.DELAY_LEVEL))
     if level is None:
-        raise MessageIllegal("the delay level is no number")
+        raise MessageIllegal("the delay level (the property DELAY) is not a number")
     return level
 
 

@@ -65,7 +65,7 @@ def check_type(config: TopicConfig, properties: Mapping[str, str]) -> None:
     found = type_of(properties)
     if found not in taken:
         raise MessageIllegal(
-            f"the topic {config.topic_name} takes {' and '.join(sorted(taken))} messages "
+            f"the topic {config.topic_name} accepts {' and '.join(sorted(taken))} messages "
             f"({MESSAGE_TYPE}={config.attributes[MESSAGE_TYPE]}), this one is {found}; send it to "
             "another topic, change the attribute with mqadmin updateTopic, or set "
             "enableTopicMessageTypeCheck=false"

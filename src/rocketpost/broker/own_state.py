@@ -20,7 +20,7 @@ def check_offset(topic: str, group: str) -> None:
         NoPermission: The offsets record the broker's own progress.
     """
     if names.is_own_offset(topic, group):
-        raise NoPermission(f"the offsets of {group} in {topic} are the broker's own")
+        raise NoPermission(f"the offsets of {group} in {topic} belong to the broker")
 
 
 def check_pop(topic: str, group: str) -> None:
@@ -30,7 +30,7 @@ def check_pop(topic: str, group: str) -> None:
         NoPermission: The messages are the broker's own work, or the group is its own.
     """
     if names.is_work_topic(topic):
-        raise NoPermission(f"the messages of {topic} are the broker's own work; pull to look at it")
+        raise NoPermission(f"the messages of {topic} belong to the broker; pull to read them")
     check_offset(topic, group)
 
 
@@ -41,7 +41,7 @@ def check_deletion(group: str) -> None:
         InvalidParameter: The system needs the group.
     """
     if names.is_system_group(group):
-        raise InvalidParameter(f"the group {group!r} belongs to the system")
+        raise InvalidParameter(f"the group {group!r} belongs to the system; it cannot be deleted")
 
 
 def check_send_back(topic: str) -> None:

@@ -53,14 +53,14 @@ def queue_of(properties: Mapping[str, str], config: TopicConfig) -> int | None:
     if text is None:
         return LOWEST if has_levels(config) else None
     if not (text.isascii() and text.isdecimal() and len(text) <= _DIGITS_MAX):
-        raise MessageIllegal(f"the priority {text[:40]!r} is no whole number from 0")
+        raise MessageIllegal(f"the priority {text[:40]!r} is not a whole number from 0 up")
     if names.SHARDING_KEY in properties:  # order cannot be kept across levels, so the key wins
         return LOWEST if has_levels(config) else None
     return min(int(text), max(config.write_queue_nums, 1) - 1)
 
 
 def factor_of(attributes: Mapping[str, str]) -> int:
-    """Return the percentage of a group's pops that go by level; the others go by chance."""
+    """Return the percentage of a group's pops that read by level; others start at random."""
     text = attributes.get(FACTOR, "")
     return min(int(text), FACTOR_MAX) if text.isascii() and text.isdecimal() else FACTOR_MAX
 

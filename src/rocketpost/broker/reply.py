@@ -70,7 +70,7 @@ class ReplyService:
         requester_id = properties.get(names.REPLY_TO_CLIENT, "")
         if not requester_id or not properties.get(names.CORRELATION_ID):
             raise MessageIllegal(
-                f"a reply carries the properties {names.REPLY_TO_CLIENT} and "
+                f"a reply must carry the properties {names.REPLY_TO_CLIENT} and "
                 f"{names.CORRELATION_ID} of its request"
             )
         draft = self._sends.draft(header, body, born_host=born_host, client_version=client_version)

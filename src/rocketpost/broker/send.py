@@ -250,7 +250,7 @@ class SendService:
         """
         config = self._topic_for(header, born_host)
         if header.topic.startswith(RETRY_PREFIX):
-            raise MessageIllegal("a batch must not go to a retry topic")
+            raise MessageIllegal("a batch cannot be sent to a retry topic")
         queue_id = self._queue_for(config, header.queue_id)
         self._check_size(len(body), 0)
         try:
@@ -322,10 +322,10 @@ class SendService:
                 raise InvalidParameter(problem)
             config = self._create(header, born_host)
         if topic in self._no_sends:
-            raise NoPermission(f"the topic {topic} is not for sending")
+            raise NoPermission(f"messages cannot be sent to {topic}: only the broker writes to it")
         if config.order and not self._broker_writable:
             # Other topics are drained by their routes; an ordered one must not be split meanwhile.
-            raise NoPermission(f"this broker takes no messages of the ordered topic {topic} now")
+            raise NoPermission(f"this broker accepts no messages of the ordered topic {topic} now")
         return config
 
     def _create(self, header: SendHeader, born_host: bytes) -> TopicConfig:

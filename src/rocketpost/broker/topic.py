@@ -257,7 +257,7 @@ class TopicTable:
 
         A send may create a topic and be acknowledged just before a crash; its messages are stored.
         Likewise a retry topic may have gained queues. The queue numbers of other topics are kept. A
-        full table accepts the topic all the same: it had its place, and the broker has to start.
+        full table accepts the topic anyway: it had its place, and the broker has to start.
         """
         self.auto.remove(topic)
         known = self._configs.get(topic)
@@ -344,14 +344,14 @@ class TopicTable:
             raise InvalidParameter(f"perm={wanted.perm} must be between 0 and {PERM_MAX}")
         if wanted.topic_filter_type not in _FILTER_TYPES:
             raise InvalidParameter(
-                f"topicFilterType={wanted.topic_filter_type!r} takes SINGLE_TAG or MULTI_TAG"
+                f"topicFilterType={wanted.topic_filter_type!r} must be SINGLE_TAG or MULTI_TAG"
             )
         if not 0 <= wanted.topic_sys_flag <= _SYS_FLAG_MAX:
-            raise InvalidParameter(f"topicSysFlag={wanted.topic_sys_flag} takes 0 to 3")
+            raise InvalidParameter(f"topicSysFlag={wanted.topic_sys_flag} must be between 0 and 3")
         if wanted.attributes.get("+" + MESSAGE_TYPE) == MIXED and not self.rules.mixed_types:
             raise InvalidParameter(
                 f"{MESSAGE_TYPE}={MIXED} is not allowed on this broker: set "
-                "enableMixedMessageType=true, or leave the attribute out, which takes all types"
+                "enableMixedMessageType=true, or leave the attribute out, which allows all types"
             )
 
     def _widen(self, config: TopicConfig, queue_nums: int) -> TopicConfig:
@@ -369,7 +369,7 @@ class TopicTable:
         if self._configs.get(name) == config:
             return
         if name not in self._configs and len(self._configs) >= TOPIC_COUNT_MAX:
-            raise ServerError(f"this broker has {TOPIC_COUNT_MAX} topics and takes no more")
+            raise ServerError(f"this broker has {TOPIC_COUNT_MAX} topics and accepts no more")
         self._put(config, by)
 
     def _put(self, config: TopicConfig, by: str) -> None:

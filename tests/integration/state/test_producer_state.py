@@ -93,7 +93,7 @@ async def test_numbers_that_the_log_has_lost_are_refused_and_told(
             sequence=stamp(0),
         )  # fmt: skip
         assert answer.code != ResponseCode.SUCCESS
-        assert "where its memory begins" in (answer.remark or "")
+        assert "the lowest that the broker remembers" in (answer.remark or "")
 
 
 def make_foreign(root: Path) -> None:

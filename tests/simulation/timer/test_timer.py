@@ -219,7 +219,7 @@ def test_what_rocketmq_put_into_the_slot_that_is_read_is_needed(rng: random.Rand
     world.clock.ms = slot_ms + 5
     world.serve()
     assert len(world.delivered()) == 1
-    with pytest.raises(StoreError, match="just due"):
+    with pytest.raises(StoreError, match="due now"):
         world.mover.begin(slot_ms, int(world.running.end_position))
     world.finish()
     world.judge(is_over=True)

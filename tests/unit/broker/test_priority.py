@@ -69,7 +69,7 @@ def test_the_queue_is_the_level(
 
 @pytest.mark.parametrize("text", ["", "-1", "high", "1.5", "²", "9" * 11])
 def test_a_priority_is_a_number(text: str) -> None:
-    with pytest.raises(MessageIllegal, match="no whole number"):
+    with pytest.raises(MessageIllegal, match="not a whole number"):
         queue_of({"_SYS_MSG_PRIORITY_": text}, TOPIC)
 
 

@@ -244,7 +244,7 @@ def test_the_number_of_topics_is_bounded(clock: FakeClock, monkeypatch: pytest.M
     monkeypatch.setattr(topic_module, "TOPIC_COUNT_MAX", 1)
     table, _ = make(clock)
     table.update(TopicConfig(topic_name="A"))
-    with pytest.raises(ServerError, match="takes no more"):
+    with pytest.raises(ServerError, match="accepts no more"):
         table.update(TopicConfig(topic_name="B"))
     table.update(TopicConfig(topic_name="A", perm=4))
     table.adopt("B", queue_nums=1)  # at a start, which must not fail

@@ -29,8 +29,8 @@ def member(orderly: bool = False, **values: object) -> RunningInfo:
 def test_only_queues_where_something_waits_are_listed() -> None:
     done = ConsumeState(queues={QUEUE: QueueProgress(broker_offset=9, consumer_offset=9)})
     assert find_waiting_queues(done, {}, now_ms=NOW) == []
-    beyond = QueueProgress(broker_offset=3, consumer_offset=9, standing="its offset 9 lies beyond")
-    assert why({}, beyond) == "its offset 9 lies beyond"
+    beyond = QueueProgress(broker_offset=3, consumer_offset=9, standing="its offset 9 is beyond")
+    assert why({}, beyond) == "its offset 9 is beyond"
 
 
 def test_the_owner_knows_best_then_the_broker() -> None:

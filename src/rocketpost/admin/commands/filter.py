@@ -81,7 +81,7 @@ async def delete_filter(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Delete a stored filter; refused while a group uses it."""
+    """Delete a named filter; refused while a group uses it."""
     masters = await find_masters(admin, broker, cluster)
     losses = []
     for address in masters:

@@ -103,7 +103,7 @@ class ProducerTable:
         if epoch > stamp.epoch:
             raise ProducerFenced(
                 f"the producer {stamp.producer_id} has begun epoch {epoch}; "
-                f"epoch {stamp.epoch} must send no more"
+                f"epoch {stamp.epoch} may no longer send"
             )
         seen = producer.seen if producer is not None and producer.epoch == stamp.epoch else None
         if seen is not None:
@@ -111,12 +111,12 @@ class ProducerTable:
                 return True
             if stamp.sequence < seen.horizon:
                 raise SequenceForgotten(
-                    f"sequence {stamp.sequence} of the producer {stamp.producer_id} lies before "
-                    f"{seen.horizon}, where its memory begins; it may be stored or not"
+                    f"sequence {stamp.sequence} of the producer {stamp.producer_id} is lower than "
+                    f"{seen.horizon}, the lowest that the broker remembers; it may be stored or not"
                 )
         if after is not None and not self._has(stamp._replace(sequence=after), seen):
             raise SequenceOutOfOrder(
-                f"sequence {stamp.sequence} of the producer {stamp.producer_id} comes after "
+                f"sequence {stamp.sequence} of the producer {stamp.producer_id} must follow "
                 f"{after}, which is not stored; send that one first"
             )
         return False
@@ -260,7 +260,7 @@ class ProducerTable:
     def _forget_for_room(self) -> None:
         self.forgotten += 1
         oldest = next(iter(self._producers))
-        logger.warning("producer forgotten for want of room: id=%s", oldest)
+        logger.warning("producer forgotten for lack of room: id=%s", oldest)
         self._forget(oldest)
 
     def _forget(self, producer_id: str) -> None:

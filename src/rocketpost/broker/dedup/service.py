@@ -92,7 +92,7 @@ class DedupService:
         try:
             first, after = parse_field(header.sequence)
         except ValueError as error:
-            raise InvalidParameter(f"the header field sequence is wrong: {error}") from None
+            raise InvalidParameter(f"the header field sequence is not valid: {error}") from None
         admitted = []
         for at, draft in enumerate(drafts):
             stamp = first.plus(at)
@@ -207,9 +207,11 @@ def _place(record: Record, draft: Draft) -> Appended:
 def _mark(draft: Draft, stamp: Stamp) -> None:
     """Write the stamp into a message."""
     if draft.topic == HALF_TOPIC:
-        raise MessageIllegal("a transactional message takes no sequence; its transaction is the id")
+        raise MessageIllegal(
+            "a transactional message cannot have a sequence; its transaction identifies it"
+        )
     if draft.reconsume_times > 0 or is_retry_or_dlq(draft.topic):
-        raise MessageIllegal("a message that is consumed again takes no sequence")
+        raise MessageIllegal("a message that is retried cannot have a sequence")
     text = f"{names.PRODUCER_SEQUENCE}\x01{stamp.to_property()}\x02".encode()
     joint = b"" if draft.properties.endswith(b"\x02") else b"\x02"
     if len(draft.properties) + len(joint) + len(text) > PROPERTIES_BYTES_MAX:

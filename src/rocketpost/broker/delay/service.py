@@ -231,7 +231,7 @@ class DelayService:
         if code <= latest_ms:
             return code
         logger.warning(
-            "delayed message lies in the future, waiting one delay: level=%s ahead_ms=%s",
+            "due time is too far ahead, using one delay from now: level=%s ahead_ms=%s",
             level, code - latest_ms,
         )  # fmt: skip
         self._steps[level] = _Step(end, latest_ms)

@@ -93,9 +93,11 @@ class Filters:
         self._check_enabled(SQL92)
         data = self.table.find(topic, group)
         if data is None:
-            raise FilterDataNotExist(f"the filter of the group {group} for {topic} is unknown here")
+            raise FilterDataNotExist(f"this broker has no filter of the group {group} for {topic}")
         if data.client_version < version:
-            raise FilterDataNotLatest(f"the filter of the group {group} for {topic} is older")
+            raise FilterDataNotLatest(
+                f"the filter of the group {group} for {topic} is older than the pull"
+            )
         return self.check(data.expression_type, data.expression)
 
     def of_retries(self, topic: str) -> Matcher | None:

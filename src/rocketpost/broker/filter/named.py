@@ -1,8 +1,8 @@
-"""Filters that administrators store at a broker; subscribers use them by ``MATCHES('name')``.
+"""Named filters: stored by administrators, used by subscribers as ``MATCHES('name')``.
 
-They may read JSON bodies, which subscribers' own expressions may not: that cost is the
-administrator's decision. They replace RocketMQ's filter servers, with expressions instead of code
-(ADR 0025).
+They may read JSON bodies, which subscribers' own expressions may not, because an administrator
+decides whether that is worth its cost. They replace RocketMQ's filter servers, with expressions
+instead of code (ADR 0025).
 """
 
 from __future__ import annotations
@@ -63,10 +63,14 @@ class NamedFilters:
             FilterError: No filter has this name, or named filters are switched off.
         """
         if not self.enabled:
-            raise FilterError("this broker keeps no filters: namedFilterEnable is false")
+            raise FilterError(
+                "named filters are switched off on this broker: namedFilterEnable is false"
+            )
         found = self._filters.get(name)
         if found is None:
-            raise FilterError("this broker keeps no filter of that name; see `mqadmin filterList`")
+            raise FilterError(
+                "this broker has no named filter of that name; see `mqadmin filterList`"
+            )
         return found.expression
 
     def put(self, name: str, expression: str) -> None:
@@ -80,13 +84,17 @@ class NamedFilters:
         """
         self._check_enabled()
         if not _is_name(name):
-            raise InvalidParameter("a filter's name has 1 to 64 letters, digits and . _ -")
+            raise InvalidParameter(
+                "the name of a filter must have 1 to 64 letters, digits or . _ -"
+            )
         try:
             compile_filter(expression, paths=True)
         except FilterError as error:
             raise SubscriptionParseFailed(f"the filter is wrong {error}") from None
         if name not in self._filters and len(self._filters) >= FILTERS_MAX:
-            raise SystemBusy(f"[OVERLOAD]{FILTERS_MAX} filters are kept already")
+            raise SystemBusy(
+                f"[OVERLOAD]this broker already has {FILTERS_MAX} named filters; delete one first"
+            )
         self._filters[name] = NamedFilter(
             name=name, expression=expression, update_timestamp=self._clock.now_ms()
         )
@@ -102,10 +110,10 @@ class NamedFilters:
         """
         self._check_enabled()
         if name not in self._filters:
-            raise InvalidParameter(f"there is no filter {name!r}")
+            raise InvalidParameter(f"there is no named filter {name!r}")
         users = self.users(name)
         if users:
-            raise IllegalOperation(f"the filter {name} is in use by {', '.join(users[:5])}")
+            raise IllegalOperation(f"the named filter {name} is in use by {', '.join(users[:5])}")
         del self._filters[name]
         self._note_change()
 
@@ -125,8 +133,8 @@ class NamedFilters:
         """
         try:
             table = decode_named_filters(data)
-            for kept in table.filters.values():
-                compile_filter(kept.expression, paths=True)
+            for stored in table.filters.values():
+                compile_filter(stored.expression, paths=True)
         except (RemoteProtocolError, FilterError) as error:
             raise StoreError(f"namedFilters.json cannot be read: {error}") from None
         self._filters = dict(table.filters)
@@ -141,7 +149,9 @@ class NamedFilters:
 
     def _check_enabled(self) -> None:
         if not self.enabled:
-            raise NoPermission("this broker keeps no filters: namedFilterEnable is false")
+            raise NoPermission(
+                "named filters are switched off on this broker: namedFilterEnable is false"
+            )
 
     def _note_change(self) -> None:
         self._version = self._version.next(self._clock.now_ms())

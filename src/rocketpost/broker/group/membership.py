@@ -325,11 +325,13 @@ class Membership:
 
     def _check_room(self, known: bool) -> None:
         if not known and self._member_count >= MEMBERS_MAX:
-            raise SystemBusy(f"[OVERLOAD]{MEMBERS_MAX} members are connected already")
+            raise SystemBusy(f"[OVERLOAD]{MEMBERS_MAX} members are already connected")
 
     def _check_weight(self, more: int) -> None:
         if more > 0 and self._weight + more > WEIGHT_MAX:
-            raise SystemBusy(f"[OVERLOAD]members subscribe {self._weight} topics and tags already")
+            raise SystemBusy(
+                f"[OVERLOAD]members already subscribe to {self._weight} topics and tags"
+            )
 
     def _remember(self, connection: Hashable, group: str, *, consumer: bool) -> None:
         groups = self._groups_of.setdefault(connection, set())

@@ -208,7 +208,7 @@ class OffsetTable:
 
     def _check_room(self, more: int) -> None:
         if self._count + more > OFFSETS_MAX:
-            raise SystemBusy(f"[OVERLOAD]{self._count} offsets are kept already")
+            raise SystemBusy(f"[OVERLOAD]this broker already has {self._count} offsets")
 
     def _forget(self, keys: Iterator[str]) -> None:
         for key in keys:

@@ -80,7 +80,7 @@ class RequestModes:
             raise InvalidParameter(problem)
         row = self._rows.get(wanted.topic, {})
         if wanted.consumer_group not in row and sum(map(len, self._rows.values())) >= MODES_MAX:
-            raise SystemBusy(f"[OVERLOAD]{MODES_MAX} request modes are set already")
+            raise SystemBusy(f"[OVERLOAD]{MODES_MAX} request modes are already set")
         if row.get(wanted.consumer_group) == wanted:
             return
         self._rows.setdefault(wanted.topic, {})[wanted.consumer_group] = wanted

@@ -95,7 +95,7 @@ class Standstill:
             return None
         if lag < 0:
             return Cause(
-                "offset", f"its offset {offset} lies beyond the end of the queue at {offset + lag}"
+                "offset", f"its offset {offset} is beyond the end of the queue at {offset + lag}"
             )
         return self._blocking_cause(topic, group) or self._member_cause(
             topic, group, queue_id, offset
@@ -125,7 +125,7 @@ class Standstill:
         if pulled > offset:
             text = f"a member was given messages up to {pulled} and has not finished {offset}"
             return Cause("busy", text + owner)
-        text = "no member takes messages: it has no owner, is paused, or its owner is full"
+        text = "no member takes messages: the queue has no owner, is paused, or its owner is busy"
         return Cause("untaken", text + owner)
 
 

@@ -135,7 +135,7 @@ class GroupTable:
         """Restore a group that was created by use just before a crash.
 
         A group last used before the last change of the saved table was deleted and stays deleted.
-        A full table accepts it all the same: it had its place, and the broker has to start.
+        A full table accepts it anyway: it had its place, and the broker has to start.
         """
         unknown = group not in self._configs and names.group_problem(group) is None
         if unknown and used_ms >= self._loaded_ms:
@@ -252,7 +252,7 @@ class GroupTable:
         if self._configs.get(name) == config:
             return
         if name not in self._configs and len(self._configs) >= GROUP_COUNT_MAX:
-            raise ServerError(f"this broker has {GROUP_COUNT_MAX} groups and takes no more")
+            raise ServerError(f"this broker has {GROUP_COUNT_MAX} groups and accepts no more")
         self._put(config, by)
 
     def _put(self, config: GroupConfig, by: str) -> None:
@@ -283,7 +283,7 @@ def _without_effect(config: GroupConfig) -> str | None:
     if config.broker_id != 0:
         return (
             f"brokerId={config.broker_id} cannot be honoured: groups read from masters, whose id "
-            "is 0, for this version has no slaves"
+            "is 0, because this version has no slaves"
         )
     if config.which_broker_when_consume_slowly not in (0, 1):  # every tool writes 1
         return (
@@ -329,7 +329,7 @@ def _check(wanted: GroupConfig, before: GroupConfig | None, *, timed: bool) -> N
     if policy is not None and not timed:
         raise InvalidParameter(
             "groupRetryPolicy needs timed messages, and timerWheelEnable is false on this "
-            "broker; without a policy messages come again by the delay levels"
+            "broker; without a policy, messages are retried by the delay levels"
         )
 
 
@@ -346,4 +346,7 @@ def _unusual(config: GroupConfig) -> str:
     """Return the fields of a configuration that differ from those of a new group."""
     usual = GroupConfig(group_name=config.group_name)
     changed = differences(usual, config)
-    return " ".join(f"{each.name}={value_text(each.after)}" for each in changed) or "as by default"
+    return (
+        " ".join(f"{each.name}={value_text(each.after)}" for each in changed)
+        or "with default settings"
+    )

@@ -165,7 +165,7 @@ class OrderService:
                     self._commit(cursor, 0)
                 continue
             if self._is_newer(cursor, pop_ms):
-                is_cut = True  # another pop came between two steps; receipts must differ
+                is_cut = True  # another pop ran between two steps; receipts must differ
                 continue
             self._offsets.take_reset(*cursor)  # the reset has already set the offset
             offset = self._position(cursor, queue, request)
@@ -240,7 +240,7 @@ class OrderService:
         """
         batch = self._batches.find(cursor, self._offsets.query(*cursor))
         if batch is None or batch.pop_ms != pop_ms or offset not in batch.left:
-            raise NoMessage("the receipt is good no more: the message was acknowledged or is late")
+            raise NoMessage("the receipt is no longer valid: acknowledged, or its time is over")
         before_ms = batch.visible_ms.get(offset)
         visible_ms = batch.visible_ms[offset] = self._clock.now_ms() + invisible_ms
         change = self._change(BatchExtension, cursor, batch)
@@ -293,7 +293,7 @@ class OrderService:
         return []
 
     def clean(self) -> None:
-        """Remove batches that are long untouched or no longer count."""
+        """Remove batches that have not changed for long, or that are no longer current."""
         oldest_ms = self._clock.now_ms() - FORGOTTEN_AFTER_MS
         for cursor, batch in self._batches:
             is_moved = batch.next_offset != self._offsets.query(*cursor)
@@ -343,7 +343,7 @@ class OrderService:
         cursor = target.cursor(request.group)
         replaced, before = self._batches.newest(cursor), self._batches.find(cursor, offset)
         if replaced is None and len(self._batches) >= BATCHES_MAX:
-            raise SystemBusy(f"[OVERLOAD]{len(self._batches)} batches popped in order are out")
+            raise SystemBusy(f"[OVERLOAD]{len(self._batches)} ordered batches are unfinished")
         finished = {each for each in before.finished if each >= offset} if before else set()
         count_max = min(room[0], REMEMBERED_MAX - min(len(finished), REMEMBERED_MAX - 1))
         found = self._scan.find(
@@ -461,8 +461,8 @@ class OrderService:
         try:
             self._offsets.commit(*cursor, offset)
         except Fault as error:
-            # The messages are handed out all the same; the group will receive them once more.
-            logger.warning("offset not kept: cursor=%s reason=%s", cursor, error)
+            # The messages are handed out anyway; the group will receive them once more.
+            logger.warning("offset not committed: cursor=%s reason=%s", cursor, error)
 
 
 def _successor(

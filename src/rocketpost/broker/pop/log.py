@@ -5,9 +5,9 @@ handed out, and an ack (``ack``, or ``bAck`` for several) before it is confirmed
 Popping in order writes its own records (``order``), which RocketMQ skips: each holds the state of
 a batch. All these records name this broker as sender; messages from any other sender are skipped.
 
-A pop advances the group's offset, and its checkpoint says how far. A checkpoint that only gives a
-message more time does not, and marks that with ``ro`` = -1; readers of RocketMQ set ``ro``
-themselves.
+A pop advances the group's offset, and its checkpoint says how far. A checkpoint that only changes
+the invisible time of a message does not move it, and has ``ro`` = -1. Readers of RocketMQ set
+``ro`` themselves.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ class PopLog:
                 return _batch_entry(decode_order_record(record.body), offset)
         except RemoteProtocolError as error:
             logger.warning(
-                "revive record passed over: queue=%s offset=%s reason=%s",
+                "revive record skipped: queue=%s offset=%s reason=%s",
                 revive_queue, offset, error,
             )  # fmt: skip
         return None

@@ -104,7 +104,9 @@ class PopProgress:
             self._replay(queue, done + 1, applied)
             self.note_ended(queue_id)
         if self._in_flight.count:
-            logger.info("popped messages await their ack: count=%s", self._in_flight.count)
+            logger.info(
+                "popped messages in flight after the start: count=%s", self._in_flight.count
+            )
 
     def _replay(self, queue: ConsumeQueue, start: int, applied: int) -> None:
         launched: list[Checkpoint] = []
@@ -153,8 +155,8 @@ class PopProgress:
         try:
             self._offsets.commit(self._log.topic, group, revive_queue, offset)
         except Fault as error:
-            # Then more than needed is read after a crash, but never less.
-            logger.warning("revive offset not kept: queue=%s reason=%s", revive_queue, error)
+            # After a crash, more records than needed are read, but never fewer.
+            logger.warning("revive offset not saved: queue=%s reason=%s", revive_queue, error)
 
 
 def _do_nothing() -> None:

@@ -1,4 +1,4 @@
-"""Outcomes of popped messages: acknowledged, given more time, or handed out again.
+"""Outcomes of popped messages: acknowledged, given another invisible time, or redelivered.
 
 Each outcome is a change that is stored before it takes effect (``broker.pop.changes``). A
 redelivered message is a copy in the group's retry topic for this topic. The copies of a checkpoint
@@ -7,10 +7,10 @@ some messages and loses none.
 
 Invariants:
 
-- A message is acknowledged, given more time or redelivered only while it is left, and is closing
+- A message is acknowledged, given another time or redelivered only while it is left, and is closing
   until that is stored: of several attempts, one succeeds.
 - A message whose change could not be stored is left again, and falls due.
-- A receipt that was given more time has a new name, so that the old one is no longer valid.
+- A message that is given another time gets a new receipt; the old one is no longer valid.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Acknowledgement(Change):
 
 
 class Extension(Change):
-    """More time, or less, for one message; its new receipt is valid once this is stored."""
+    """A new invisible time for one message; its new receipt is valid once this is stored."""
 
     __slots__ = ("new", "offset", "old")
 
@@ -196,7 +196,7 @@ class ReceiptService:
             raise NoMessage(f"the group {key.group} was deleted, and its receipts with it")
         old = self._in_flight.find(key)
         if old is None or offset not in old.left:
-            raise NoMessage("the receipt is good no more: the message was acknowledged or is late")
+            raise NoMessage("the receipt is no longer valid: acknowledged, or its time is over")
         now_ms = pop_ms = self._clock.now_ms()
         if now_ms <= key.pop_ms < now_ms + _CHANGES_MS_MAX:
             # Names of ended checkpoints must not be reused: their acknowledgements are in the log.
@@ -256,7 +256,7 @@ class ReceiptService:
             ack = self._log.ack_draft(checkpoint, offsets, now_ms=self._clock.now_ms())
         except RocketpostError as error:
             logger.warning(
-                "popped messages not handed out again yet: topic=%s group=%s reason=%s",
+                "popped messages not redelivered, will be tried again: topic=%s group=%s reason=%s",
                 checkpoint.key.topic, checkpoint.key.group, error,
             )  # fmt: skip
             self._in_flight.arm(checkpoint, self._clock.now_ms() + RETRY_MS)
@@ -269,7 +269,11 @@ class ReceiptService:
         """Return the copies to store for messages that are left, by their offsets."""
         key = checkpoint.key
         if self._topics.find(key.topic) is None or self._groups.find(key.group) is None:
-            logger.info("popped messages dropped: topic=%s group=%s", key.topic, key.group)
+            logger.info(
+                "popped messages dropped, topic or group deleted: topic=%s group=%s",
+                key.topic,
+                key.group,
+            )
             return {}
         topic = self._targets.written_retry_topic(key.topic, key.group)
         queue_id = self._retry_queue(key, topic)

@@ -136,7 +136,9 @@ class PopService:
             StoreError: The checkpoint cannot be stored.
         """
         if self._in_flight.count >= FLIGHT_MAX:
-            raise SystemBusy(f"[OVERLOAD]{self._in_flight.count} popped messages await their ack")
+            raise SystemBusy(
+                f"[OVERLOAD]{self._in_flight.count} popped messages are not acknowledged yet"
+            )
         self._turn = (self._turn + 1) % self._revive_queue_count
         pop_ms, revive_queue = self._clock.now_ms(), self._turn
         parts: list[PoppedMessages] = []
@@ -174,7 +176,7 @@ class PopService:
                 else:
                     is_cut = True  # after a reset: a receipt must not identify two deliveries
                 if request.is_filtered:
-                    yield None  # searching for certain messages costs more than taking any
+                    yield None  # a search with a filter costs more
             rest += max(0, queue.end - self._position(cursor, queue, request))
         return PopResult(parts, pop_ms, request.invisible_ms, revive_queue, rest, is_cut)
 
@@ -316,5 +318,5 @@ class PopService:
         try:
             self._offsets.commit(*cursor, offset)
         except Fault as error:
-            # The messages are in flight all the same; the group will receive them once more.
-            logger.warning("offset not kept: cursor=%s reason=%s", cursor, error)
+            # The messages are in flight anyway; the group will receive them once more.
+            logger.warning("offset not committed: cursor=%s reason=%s", cursor, error)

@@ -38,7 +38,7 @@ class ReviveWatermark:
         self._ended[queue] = max(self._ended.get(queue, BEFORE_FIRST), offset)
 
     def offset(self, queue: int) -> int:
-        """Return the offset in a revive queue up to which no record is needed."""
+        """Return the watermark of a revive queue: no record up to this offset is needed."""
         owners = self._owners.get(queue, {})
         oldest = self._oldest.get(queue, [])
         while oldest and oldest[0] not in owners:

@@ -123,7 +123,9 @@ class PullService:
         if not rules.broker_readable:
             raise NoPermission("this broker is not readable: brokerPermission forbids it")
         if is_lite and not rules.lite_pull:
-            raise NoPermission("lite pull is switched off on this broker: litePullMessageEnable")
+            raise NoPermission(
+                "lite pull is switched off on this broker: litePullMessageEnable=false"
+            )
         group = self._check_group(request, caller)
         topic = self._check_topic(request)
         wanted = self._subscriptions.find(request, group)

@@ -94,12 +94,12 @@ class TimedMessages:
             return None
         rules = self._rules()
         if not rules.enabled:
-            raise ServerError("this broker takes no timed messages: timerWheelEnable is false")
+            raise ServerError("this broker accepts no timed messages: timerWheelEnable is false")
         now_ms = self._clock.now_ms()
         due_ms = due_time(properties, now_ms)
         if due_ms <= now_ms:
             if names.TIMER_RECALLS in properties:
-                raise MessageIllegal("a message cannot be recalled when it is due")
+                raise MessageIllegal("a message that is already due cannot be recalled")
             return None
         if due_ms - now_ms > rules.delay_ms_max:
             raise MessageIllegal(
@@ -143,8 +143,8 @@ class TimedMessages:
         """Refuse a growing share as a slot fills up to twice its regular number."""
         if count > most and self._random_below(most) < count - most:
             raise ServerError(
-                f"{count} messages are due at that time already; "
-                f"more than {most} (timerCongestNumEachSlot) are slowed down: try again later"
+                f"{count} messages are already due at that time, more than {most} "
+                "(timerCongestNumEachSlot); try again later, or choose another time"
             )
 
 
@@ -163,7 +163,9 @@ def due_time(properties: dict[str, str], now_ms: int) -> int:
 def _number(name: str, text: str) -> int:
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdecimal() and len(digits) <= _DIGITS_MAX):
-        raise MessageIllegal(f"{name} is {text[:32]!r}, which is no whole number of that size")
+        raise MessageIllegal(
+            f"{name}={text[:32]!r} is not a whole number of at most {_DIGITS_MAX} digits"
+        )
     return int(text)
 
 

@@ -96,7 +96,9 @@ class MessageMover:
         """
         size = sum(found.values())
         if size > freed_bytes // _SHARE_MAX:
-            raise StoreError(f"{size} of {freed_bytes} bytes to free are messages that wait")
+            raise StoreError(
+                f"{size} of the {freed_bytes} bytes to delete are messages that still wait"
+            )
 
     def begin(self, slot_ms: int, position: int) -> Departure | None:
         """Pause the service and return the messages that must leave a slot; None if there are none.
@@ -110,7 +112,7 @@ class MessageMover:
         if slot_ms <= max(timers.read_ms, self._clock.now_ms()):
             cursor = timers.cursor if slot_ms == timers.read_ms else Cursor()
             if any((service.due_of(unit), at) > cursor for at, unit in leaving):
-                raise StoreError("messages that are just due are not delivered yet")
+                raise StoreError("messages that are due now are not delivered yet")
             return None
         if not old:
             return None

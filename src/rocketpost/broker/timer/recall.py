@@ -75,14 +75,16 @@ class RecallService:
         except RemoteProtocolError as error:
             raise IllegalOperation(str(error)) from None
         if handle.topic != topic:
-            raise IllegalOperation(f"the recall handle is of the topic {handle.topic}")
+            raise IllegalOperation(f"the recall handle belongs to the topic {handle.topic}")
         if handle.broker_name != self._broker_name:
-            raise IllegalOperation(f"the recall handle is of the broker {handle.broker_name}")
+            raise IllegalOperation(f"the recall handle belongs to the broker {handle.broker_name}")
         now_ms = self._clock.now_ms()
         if handle.due_ms <= now_ms:
             raise IllegalOperation(f"too late: the message was due {now_ms - handle.due_ms} ms ago")
         if handle.due_ms - now_ms > self._rules().delay_ms_max:
-            raise IllegalOperation("no message waits for so long (timerMaxDelaySec)")
+            raise IllegalOperation(
+                "the time in the recall handle is further ahead than timerMaxDelaySec"
+            )
         if self._is_indexed:
             self._check_waits(topic, handle.message_id)
         return Recall(
@@ -93,9 +95,9 @@ class RecallService:
 
     def _check_waits(self, topic: str, message_id: str) -> None:
         if not self._exists(TIMER_TOPIC, topic, message_id):
-            raise IllegalOperation(f"no message {message_id} of the topic {topic} waits")
+            raise IllegalOperation(f"no message {message_id} of the topic {topic} is waiting")
         if self._exists(topic, topic, message_id):  # the clock was ahead when it was delivered
-            raise IllegalOperation("too late: the message is delivered")
+            raise IllegalOperation("too late: the message has been delivered")
 
     def _exists(self, where: str, topic: str, message_id: str) -> bool:
         """Tell whether a timed message is in the timer topic, or in its destination."""

@@ -92,7 +92,7 @@ class CheckService:
         self._store_host = store_host
         self._has_producer = has_producer
         self._asked: dict[str, int] = {}
-        # Ordered dictionaries: a plain one passes all its deleted entries to find its first.
+        # Ordered, because a plain dictionary walks over all deleted entries to find its first.
         self._waiting: dict[str, OrderedDict[Half, None]] = {}
         self._moved_at = 0
         self._seen_ms = clock.now_ms()
@@ -229,7 +229,7 @@ class CheckService:
                 record, checks=half.checks + is_asked, store_host=self._store_host
             )
         except LocalProtocolError as error:
-            logger.warning("transaction cannot be asked about: reason=%s", error)
+            logger.warning("transaction cannot be checked: reason=%s", error)
             self._discard(half, batch)
             return
         batch.add(half, draft, is_asked=is_asked)
@@ -256,7 +256,7 @@ class CheckService:
         record = self._record_at(half.position)
         if record is None:
             logger.error(
-                "a pending transaction was deleted with its segment: group=%s key=%s",
+                "pending transaction lost, its segment was deleted: group=%s key=%s",
                 half.group, half.identity.unique_key,
             )  # fmt: skip
             self._transactions.finish(half, proof=0)

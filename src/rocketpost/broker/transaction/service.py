@@ -233,7 +233,10 @@ class TransactionService:
         """
         fate = _FATES.get(header.commit_or_rollback)
         if fate is None:
-            raise ServerError(f"commitOrRollback={header.commit_or_rollback} is no end")
+            raise ServerError(
+                f"commitOrRollback={header.commit_or_rollback} is neither a commit "
+                f"({TRANSACTION_COMMIT}) nor a rollback ({TRANSACTION_ROLLBACK})"
+            )
         record, properties = self._require_half(header)
         identity, topic = identity_of(record, properties), properties.get(names.REAL_TOPIC, "")
         half = self.table.find(identity)
@@ -241,8 +244,8 @@ class TransactionService:
             self.on_answer(half)
         if half is not None and half.ending is not None and half.ending is not Fate.DISCARD:
             if half.ending is fate:
-                raise SystemBusy("the end of this transaction is being stored already")
-            raise IllegalOperation(f"the transaction is being {half.ending.value} already")
+                raise SystemBusy("the end of this transaction is already being stored")
+            raise IllegalOperation(f"the transaction is already being {half.ending.value}")
         if half is None or not self.confirm_pending(half):
             return self._late_end(record, properties, identity, fate)
         if fate is Fate.COMMIT:
@@ -325,12 +328,12 @@ class TransactionService:
         properties = record.properties
         target = destination(properties)
         if target is None:
-            raise ServerError("the message names no destination, it cannot be committed")
+            raise ServerError("the message names no destination, so it cannot be committed")
         identity = identity_of(record, properties)
         if self.table.find(identity) is not None:
-            raise IllegalOperation("the transaction is pending already")
+            raise IllegalOperation("the transaction is already pending")
         if self._evidence.commit_of(target[0], identity) is not None:
-            raise IllegalOperation("the transaction was committed since")
+            raise IllegalOperation("the transaction has been committed since")
         return resumed_draft(record, store_host=self._store_host)
 
     # Inside.
@@ -348,7 +351,7 @@ class TransactionService:
         group = properties.get(names.PRODUCER_GROUP)
         if group != header.producer_group:
             raise ServerError(
-                f"the half message is of the producer group {group}, not {header.producer_group}"
+                f"the half message belongs to the group {group}, not {header.producer_group}"
             )
         # A power cut may remove a half and store another in its place.
         given = {header.msg_id, header.transaction_id} - {"", None}
@@ -371,14 +374,14 @@ class TransactionService:
         )
         if fate is Fate.ROLLBACK:
             if is_committed:
-                raise IllegalOperation("the transaction was committed already")
+                raise IllegalOperation("the transaction was already committed")
             return None
         if is_committed:
             return None
         if identity in self._late:
-            raise SystemBusy("the end of this transaction is being stored already")
+            raise SystemBusy("the end of this transaction is already being stored")
         if not self._evidence.was_discarded(identity):
-            raise IllegalOperation("the transaction was rolled back already")
+            raise IllegalOperation("the transaction was already rolled back")
         draft = self._commit(record, properties)
         self._late.add(identity)
         return Ending(fate, identity, draft.topic, None, [draft], [])
@@ -390,7 +393,7 @@ class TransactionService:
         topic, queue_id = target
         config = self._topics.find(topic)
         if config is None:
-            raise TopicNotExist(f"the topic {topic} was deleted since; create it again to commit")
+            raise TopicNotExist(f"the topic {topic} has been deleted; create it again to commit")
         if queue_id >= max(config.write_queue_nums, config.read_queue_nums):
             queue_id %= max(1, config.write_queue_nums)  # the topic has fewer queues now
         return commit_draft(record, topic=topic, queue_id=queue_id, store_host=self._store_host)
@@ -467,8 +470,8 @@ class TransactionService:
         try:
             self._offsets.commit(topic, TRANSACTION_GROUP, 0, offset)
         except Fault as error:
-            # Then more than needed is read after a restart, but never less.
-            logger.warning("progress of transactions not kept: reason=%s", error)
+            # After a restart, more than needed is read, but never less.
+            logger.warning("progress of transactions not saved: reason=%s", error)
 
     def _records(
         self,

@@ -36,7 +36,7 @@ class FilterFeature(Feature):
         self._named.on_change = self._named_changed
 
     def routes(self) -> Sequence[Route]:
-        """Return the routes of requests about stored filters."""
+        """Return the routes of requests about named filters."""
         return self._handlers.routes()
 
     def configure(self, broker: BrokerConfig, store: StoreConfig) -> None:

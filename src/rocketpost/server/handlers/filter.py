@@ -25,7 +25,7 @@ _WORDS = {True: "TRUE", False: "FALSE", None: "UNKNOWN"}
 
 
 class FilterHandlers:
-    """Serves requests about stored filters. Owned by the loop.
+    """Serves requests about named filters. Owned by the loop.
 
     Args:
         save: Returns once the filters are on disk; no change is acknowledged before.

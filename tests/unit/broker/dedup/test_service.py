@@ -171,10 +171,10 @@ def test_an_original_that_cannot_be_found_is_still_no_reason_to_store_twice(
 @pytest.mark.parametrize(
     ("sequence", "sent", "error", "reason"),
     [
-        ("nonsense", draft(), InvalidParameter, "sequence is wrong"),
+        ("nonsense", draft(), InvalidParameter, "sequence is not valid"),
         (FIRST.to_field(), draft(topic=HALF_TOPIC), MessageIllegal, "transactional"),
-        (FIRST.to_field(), draft(reconsume_times=1), MessageIllegal, "consumed again"),
-        (FIRST.to_field(), draft(topic="%RETRY%g"), MessageIllegal, "consumed again"),
+        (FIRST.to_field(), draft(reconsume_times=1), MessageIllegal, "retried"),
+        (FIRST.to_field(), draft(topic="%RETRY%g"), MessageIllegal, "retried"),
         (
             FIRST.to_field(),
             draft(PAD="x" * (PROPERTIES_BYTES_MAX - 30)),

@@ -52,7 +52,7 @@ def test_a_filter_is_kept_replaced_and_given_up(named: NamedFilters) -> None:
     named.put("big", "body.total > 200")
     assert (named.text("big"), len(named), named.revision) == ("body.total > 200", 1, 2)
     named.delete("big")
-    with pytest.raises(FilterError, match="no filter of that name"):
+    with pytest.raises(FilterError, match="no named filter of that name"):
         named.text("big")
     with pytest.raises(InvalidParameter):
         named.delete("big")
@@ -95,7 +95,7 @@ def test_a_change_reaches_those_who_name_it(named: NamedFilters, filters: Filter
     assert not filters.check(SQL92, "MATCHES('big')").expression.matches({"a": "50"})
     named.put("big", "a > 10")
     assert filters.check(SQL92, "MATCHES('big')").expression.matches({"a": "50"})
-    with pytest.raises(SubscriptionParseFailed, match="no filter of that name"):
+    with pytest.raises(SubscriptionParseFailed, match="no named filter of that name"):
         filters.check(SQL92, "a = 1 AND MATCHES('small')")
     with pytest.raises(SubscriptionParseFailed, match="does not belong"):
         filters.check(SQL92, "body.total > 100")

@@ -82,7 +82,7 @@ def test_every_cause_that_shows_from_outside_has_a_name(world: World) -> None:
     world.offsets.commit("T", "G", 0, 12)
     assert world.standstill.cause("T", "G", 0) == (
         "offset",
-        "its offset 12 lies beyond the end of the queue at 10",
+        "its offset 12 is beyond the end of the queue at 10",
     )
     world.offsets.commit("T", "G", 0, 4)
     assert world.kind() == "offline"

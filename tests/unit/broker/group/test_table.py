@@ -208,7 +208,7 @@ def test_the_number_of_groups_is_bounded(clock: FakeClock, monkeypatch: pytest.M
     monkeypatch.setattr(group_module, "GROUP_COUNT_MAX", 1)
     table = GroupTable(clock=clock)
     table.update(GroupConfig(group_name="A"))
-    with pytest.raises(ServerError, match="takes no more"):
+    with pytest.raises(ServerError, match="accepts no more"):
         table.update(GroupConfig(group_name="B"))
     with pytest.raises(SystemBusy, match="creates no more automatically"):
         table.find_or_create("B")
@@ -228,7 +228,7 @@ def test_every_change_is_logged_with_who_made_it(
     table.update(GroupChange(group_name="G", consume_enable=False), by="10.0.0.4:50000")
     table.delete("G", by="10.0.0.4:50000")
     assert caplog.messages == [
-        "group created: group=G by=10.0.0.3:40000 cause=pull as by default",
+        "group created: group=G by=10.0.0.3:40000 cause=pull with default settings",
         "group changed: group=G by=10.0.0.4:50000 consumeEnable=true->false",
         "group deleted: group=G by=10.0.0.4:50000 consumeEnable=false",
     ]

@@ -100,11 +100,11 @@ def test_without_an_index_the_op_message_comes_with_the_commit(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"producer_group": "other"}, "producer group"),
+        ({"producer_group": "other"}, "belongs to the group"),
         ({"tran_state_table_offset": 5}, "queue offset"),
         ({"commit_log_offset": 3}, "no half message"),
         ({"commit_log_offset": -1}, "no half message"),
-        ({"commit_or_rollback": 4}, "is no end"),
+        ({"commit_or_rollback": 4}, "is neither a commit"),
     ],
 )
 def test_an_end_that_fits_no_half_changes_nothing(
@@ -307,7 +307,7 @@ def test_a_discarded_transaction_is_resumed(world: World) -> None:
     assert message_id(HOST, position) == record.message_id
     world.put([world.transactions.resume(position)])
     assert world.pending == ["a"]
-    with pytest.raises(IllegalOperation, match="pending already"):
+    with pytest.raises(IllegalOperation, match="already pending"):
         world.transactions.resume(position)
     [question] = world.later(6000)
     assert world.end(answer(question), COMMIT, asked=True)

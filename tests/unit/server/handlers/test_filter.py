@@ -1,4 +1,4 @@
-"""Requests about kept filters."""
+"""Requests about named filters."""
 
 from __future__ import annotations
 
