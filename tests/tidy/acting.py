@@ -50,9 +50,7 @@ BROKER: Final = {
     "autoCreateTopicEnable": f"{_SERVING}topics_that_come_into_being",
     "autoCreateSubscriptionGroup": f"{_SERVING}topics_that_come_into_being",
     "autoCreatePerSecond": f"{_MESSAGES}autoCreatePerSecond",
-    "autoCreatedExpireHours": (
-        "tests/unit/broker/test_expiry.py::test_how_old_they_become_is_a_setting"
-    ),
+    "autoCreatedExpireHours": ("tests/unit/broker/test_expiry.py::test_the_age_is_a_setting"),
     "clusterTopicEnable": f"{_SERVING}topics_of_the_broker_itself",
     "brokerTopicEnable": f"{_SERVING}topics_of_the_broker_itself",
     "traceTopicEnable": f"{_SERVING}topics_of_the_broker_itself",

@@ -6,7 +6,7 @@ from rocketpost.broker.attributes import TOPIC_ATTRIBUTES, changed_attributes, p
 from rocketpost.codec.faults import ServerError
 
 
-def test_changes_are_read_with_their_signs() -> None:
+def test_changes_are_parsed_with_their_signs() -> None:
     assert parse_changes(" +message.type=FIFO , -reserve.time ") == {
         "+message.type": "FIFO",
         "-reserve.time": "",
@@ -17,12 +17,12 @@ def test_changes_are_read_with_their_signs() -> None:
 @pytest.mark.parametrize(
     "text", ["message.type=FIFO", "+message.type", "-a=b", "+=x", "-", "+a=1,+a=2"]
 )
-def test_text_of_another_form_is_refused(text: str) -> None:
+def test_text_in_another_form_is_refused(text: str) -> None:
     with pytest.raises(ServerError):
         parse_changes(text)
 
 
-def test_creation_only_sets() -> None:
+def test_at_creation_attributes_can_only_be_set() -> None:
     made = changed_attributes(TOPIC_ATTRIBUTES, None, {"+queue.type": "SimpleCQ"})
     assert made == {"queue.type": "SimpleCQ"}
     with pytest.raises(ServerError, match="only RocketMQ has"):
@@ -53,7 +53,7 @@ def test_changes_that_are_not_allowed(changes: dict[str, str], reason: str) -> N
     assert current == {"queue.type": "BatchCQ"}
 
 
-def test_changeable_attributes_change_and_go() -> None:
+def test_changeable_attributes_can_be_changed_and_removed() -> None:
     current = {"message.type": "NORMAL", "queue.type": "BatchCQ"}
     changes = {"-message.type": "", "+reserve.time": "-1", "+queue.type": "BatchCQ"}
     assert changed_attributes(TOPIC_ATTRIBUTES, current, changes) == {

@@ -43,7 +43,7 @@ def make_groups(groups: GroupTable, prefix: str, by: str, count: int = 10_000) -
     return count
 
 
-def test_one_host_can_make_so_many_groups_and_then_a_few_per_second(
+def test_one_host_can_create_a_burst_of_groups_and_then_a_few_per_second(
     groups: GroupTable, clock: FakeClock
 ) -> None:
     assert make_groups(groups, "first", STRANGER) == PER_SECOND * 100
@@ -71,14 +71,14 @@ def test_a_refusal_says_what_to_do(groups: GroupTable) -> None:
         groups.find_or_create("late", by=STRANGER)
 
 
-def test_sends_make_topics_at_the_same_rate(topics: TopicTable) -> None:
+def test_sends_create_topics_at_the_same_rate(topics: TopicTable) -> None:
     for number in range(PER_SECOND * 100):
         topics.create_on_send(f"t{number}", template="TBW102", queue_nums=1, by=STRANGER)
     with pytest.raises(SystemBusy, match="too many topics are being created"):
         topics.create_on_send("late", template="TBW102", queue_nums=1, by=STRANGER)
 
 
-def test_administrators_find_room_when_strangers_find_none(
+def test_administrators_have_room_when_use_creates_no_more(
     groups: GroupTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(group_module, "GROUP_COUNT_MAX", 40)
@@ -88,7 +88,7 @@ def test_administrators_find_room_when_strangers_find_none(
     assert groups.find("Mine") is not None
 
 
-def test_what_an_administrator_touches_is_not_automatic_any_more(
+def test_a_change_by_an_administrator_takes_a_name_off_the_list(
     groups: GroupTable, topics: TopicTable
 ) -> None:
     groups.find_or_create("g", by=STRANGER)
@@ -103,7 +103,7 @@ def test_what_an_administrator_touches_is_not_automatic_any_more(
     assert (groups.auto.revision, topics.auto.revision) > before
 
 
-def test_what_holds_messages_is_not_automatic_any_more(topics: TopicTable) -> None:
+def test_a_stored_message_takes_a_name_off_the_list(topics: TopicTable) -> None:
     topics.create_on_send("t", template="TBW102", queue_nums=1, by=STRANGER)
     topics.adopt("t", queue_nums=1)
     assert not topics.auto.unused

@@ -62,7 +62,7 @@ def world() -> World:
     return World()
 
 
-def test_what_nobody_uses_goes_with_its_retry_topic(world: World) -> None:
+def test_an_unused_group_is_removed_with_its_retry_topic(world: World) -> None:
     assert world.after(DAY_MS - 1) == (True, True)
     assert world.after(2) == (False, False)
     assert world.topics.find("%RETRY%g") is None
@@ -111,7 +111,7 @@ def test_a_member_keeps_its_group(world: World) -> None:
     assert world.after() == (True, False)
 
 
-def test_what_an_administrator_made_stays(world: World) -> None:
+def test_topics_and_groups_of_an_administrator_stay(world: World) -> None:
     world.groups.update(GroupConfig(group_name="g"))
     world.groups.update(GroupConfig(group_name="Mine"))
     assert world.after() == (True, False)
@@ -163,7 +163,7 @@ async def test_a_round_looks_through_the_offsets_once_if_all_names_are_in_use(
     assert len(world.groups.configs) == 1200
 
 
-def test_how_old_they_become_is_a_setting(world: World) -> None:
+def test_the_age_is_a_setting(world: World) -> None:
     broker, store = broker_settings({"storePathRootDir": "/nowhere", "autoCreatedExpireHours": "1"})
     ExpiryFeature(world.expiry).configure(broker, store)
     assert world.after(3_600_001) == (False, False)

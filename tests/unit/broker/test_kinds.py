@@ -57,7 +57,7 @@ def test_issue_1648_a_half_message_is_prepared_but_not_its_retry(
         ({"x": "y" * 32_650}, MessageIllegal, "has room for"),
     ],
 )
-def test_issue_1540_what_cannot_be_a_half_is_refused(
+def test_issue_1540_an_invalid_half_message_is_refused(
     more: dict[str, str], fault: type[Fault], reason: str
 ) -> None:
     """RocketMQ lost the destination of a delayed half, and filled the half topic with it."""
@@ -91,7 +91,7 @@ def test_a_level_above_the_highest_is_the_highest() -> None:
     assert DelayLevels(level_max=4).prepare(draft(DELAY="0"), {"DELAY": "0"}) is None
 
 
-def test_a_level_that_is_no_number_is_refused() -> None:
+def test_a_level_that_is_not_a_number_is_refused() -> None:
     with pytest.raises(MessageIllegal, match="not a number"):
         DelayLevels(level_max=4).prepare(draft(DELAY="x"), {"DELAY": "x"})
 

@@ -80,7 +80,7 @@ def test_the_factor_is_a_percentage_and_all_by_default() -> None:
     assert factor_of({"priority.factor": "some"}) == 100
 
 
-def test_levels_come_from_the_highest_down() -> None:
+def test_levels_are_read_from_the_highest_down() -> None:
     places = [
         LevelQueue(0, 0),
         LevelQueue(0, 1),
@@ -116,7 +116,7 @@ def test_a_pop_drains_higher_levels_first(world: World) -> None:
     assert world.pop_names() == low
 
 
-def test_what_comes_again_keeps_its_level(world: World) -> None:
+def test_a_redelivered_message_keeps_its_level(world: World) -> None:
     lows = [world.send(0) for _ in range(40)]
     high = world.send(3)
     [popped] = world.pop(world.request(count_max=1, invisible_ms=1000))
@@ -143,7 +143,7 @@ def test_a_retry_topic_from_before_is_widened(world: World) -> None:
     assert again.key.queue_id == 2
 
 
-def test_a_group_may_leave_some_pops_to_chance(world: World) -> None:
+def test_a_group_may_pop_some_messages_in_random_order(world: World) -> None:
     low, high = world.send(0), world.send(3)
     by_chance: PopRequest = world.request(count_max=1, priority_factor=0)
     assert world.pop_names(by_chance) == [low]  # chance is queue 0 here

@@ -134,7 +134,7 @@ def draft(service: SendService, body: bytes = b"body", host: bytes = V4, **more:
     return service.draft(header(**more), body, born_host=host, client_version=479)
 
 
-def test_what_is_stored(service: SendService) -> None:
+def test_a_draft_has_the_fields_of_the_send(service: SendService) -> None:
     stored = draft(service, properties="KEYS\x01k1 k2\x02UNIQ_KEY\x01U\x02TAGS\x01A\x02", flag=9)
     assert (stored.topic, stored.queue_id, stored.flag, stored.body) == ("T", 1, 9, b"body")
     assert stored.keys == ("U", "k1", "k2")
@@ -195,7 +195,7 @@ PAIRS = st.sampled_from(
 
 
 @given(st.lists(PAIRS, max_size=6).map("".join))
-def test_remembered_properties_are_stored_as_parsed_ones_are(sent: str) -> None:
+def test_cached_properties_are_stored_like_parsed_ones(sent: str) -> None:
     service = new_service(Topics(), Groups(), FakeClock(), set())
     first = draft(service, properties=sent)
     for _ in range(2):
@@ -212,14 +212,14 @@ def test_remembered_properties_are_stored_as_parsed_ones_are(sent: str) -> None:
     assert draft(service, properties=sent) == first
 
 
-def test_messages_with_keys_are_remembered(service: SendService) -> None:
+def test_messages_with_keys_are_cached(service: SendService) -> None:
     for n in range(5):
         found = draft(service, properties=f"KEYS\x01a{n} b\x02UNIQ_KEY\x01U{n}\x02TAGS\x01t\x02")
         assert found.keys == (f"U{n}", f"a{n}", "b")
     assert len(service._plain_rests) == 1
 
 
-def test_remembering_what_is_plain_is_bounded(service: SendService) -> None:
+def test_the_cache_of_plain_properties_is_bounded(service: SendService) -> None:
     for n in range(10_000):
         found = draft(service, properties=f"UNIQ_KEY\x01U{n}\x02TAGS\x01{n % 5000}\x02")
         assert found.tags_code == string_hash(str(n % 5000))
@@ -232,7 +232,7 @@ def test_queues(service: SendService) -> None:
         draft(service, queue_id=4)
 
 
-def test_queues_between_write_and_read_numbers_are_taken(
+def test_queues_between_the_write_and_read_numbers_are_accepted(
     service: SendService, topics: Topics
 ) -> None:
     topics.table["T"] = TopicConfig(topic_name="T", read_queue_nums=8, write_queue_nums=2)
@@ -256,7 +256,7 @@ def test_illegal_names_never_reach_the_table(
     assert set(topics.table) == before
 
 
-def test_system_topics_are_not_for_sending(service: SendService) -> None:
+def test_sends_to_system_topics_are_refused(service: SendService) -> None:
     with pytest.raises(NoPermission, match="SCHEDULE"):
         draft(service, topic="SCHEDULE_TOPIC_XXXX")
 
@@ -274,7 +274,7 @@ def test_sizes(service: SendService, body: bytes, properties: str, named: str) -
         draft(service, body, properties=properties)
 
 
-def test_what_only_looks_special_is_plain(service: SendService) -> None:
+def test_a_message_that_only_looks_special_is_plain(service: SendService) -> None:
     assert draft(service, properties="TRAN_MSG\x01false\x02DELAY\x010\x02").topic == "T"
 
 
@@ -300,7 +300,7 @@ def test_a_delayed_message_waits_in_the_queue_of_its_level(
 
 
 @pytest.mark.parametrize("level", ["soon", "9999999999", "-"])
-def test_a_level_that_is_no_number_is_refused(service: SendService, level: str) -> None:
+def test_a_level_that_is_not_a_number_is_refused(service: SendService, level: str) -> None:
     with pytest.raises(MessageIllegal, match="level"):
         draft(service, properties=f"DELAY\x01{level}\x02")
 
@@ -312,7 +312,7 @@ def test_a_delayed_message_needs_room_for_its_destination(service: SendService) 
         draft(service, properties=text)
 
 
-def test_a_retry_of_a_transactional_message_is_no_transaction(service: SendService) -> None:
+def test_a_retry_of_a_transactional_message_is_not_a_transaction(service: SendService) -> None:
     text = "UNIQ_KEY\x01U\x02TRAN_MSG\x01true\x02DELAY\x013\x02"
     stored = draft(service, topic="%RETRY%g", queue_id=0, reconsume_times=1, properties=text)
     assert stored.topic == "SCHEDULE_TOPIC_XXXX"
@@ -359,7 +359,7 @@ def test_a_retry_that_waits_keeps_its_group(service: SendService, groups: Groups
     assert groups.used == ["G"]
 
 
-def test_retry_of_a_group_that_went_away(service: SendService, topics: Topics) -> None:
+def test_a_retry_of_a_deleted_group_is_refused(service: SendService, topics: Topics) -> None:
     topics.add("%RETRY%unknown", 1)
     with pytest.raises(GroupNotExist):
         draft(service, topic="%RETRY%unknown", queue_id=0)
@@ -396,7 +396,7 @@ def test_a_batch_becomes_its_messages(service: SendService) -> None:
     }
 
 
-def test_properties_of_the_batch_go_to_each_message_but_not_its_name(service: SendService) -> None:
+def test_properties_of_the_batch_go_to_each_message_except_its_key(service: SendService) -> None:
     shared = "UNIQ_KEY\x01BATCH\x02WAIT\x01true\x02a\x01shared\x02"
     first, second = batch(service, [item(UNIQ_KEY="U1", a="own"), item()], properties=shared)
     assert decode_properties(first.properties) == {"UNIQ_KEY": "U1", "a": "own"} | ADDED
@@ -417,7 +417,7 @@ def test_batches_that_are_refused_as_a_whole(service: SendService) -> None:
         service.draft_batch(header(batch=True), b"\x00\x00\x00\x09rest", born_host=V4)
 
 
-def test_a_batch_has_so_many_messages_at_most(
+def test_the_number_of_messages_in_a_batch_is_bounded(
     service: SendService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rocketpost.broker.send.BATCH_COUNT_MAX", 3)
@@ -456,7 +456,7 @@ TYPES = {
         ("UNSPECIFIED", set(TYPES)),
     ],
 )
-def test_a_typed_topic_takes_its_messages_only(
+def test_a_typed_topic_accepts_only_messages_of_its_type(
     service: SendService, topics: Topics, kind: str, taken: set[str]
 ) -> None:
     topics.add("Typed", 4, attributes={"message.type": kind})
@@ -470,12 +470,12 @@ def test_a_typed_topic_takes_its_messages_only(
         draft(service, topic="Typed", properties=properties + "TRANSFER_FLAG\x01true\x02")
 
 
-def test_a_level_of_0_is_no_delay(service: SendService, topics: Topics) -> None:
+def test_a_level_of_0_means_no_delay(service: SendService, topics: Topics) -> None:
     topics.add("Typed", 4, attributes={"message.type": "FIFO"})
     assert draft(service, topic="Typed", properties=PLAIN + "DELAY\x010\x02").topic == "Typed"
 
 
-def test_a_typed_topic_takes_batches_of_its_messages_only(
+def test_a_typed_topic_accepts_only_batches_of_its_type(
     service: SendService, topics: Topics
 ) -> None:
     topics.add("Later", 4, attributes={"message.type": "DELAY"})
@@ -511,7 +511,7 @@ def test_a_priority_chooses_the_queue(service: SendService, topics: Topics) -> N
         draft(service, topic="Levels", properties=text.format("x"))
 
 
-def test_a_delayed_message_comes_at_its_level(service: SendService, topics: Topics) -> None:
+def test_a_delayed_message_is_delivered_at_its_level(service: SendService, topics: Topics) -> None:
     topics.add("Levels", 4, attributes=LEVELS)
     text = "UNIQ_KEY\x01U\x02_SYS_MSG_PRIORITY_\x013\x02DELAY\x012\x02"
     waiting = draft(service, topic="Levels", properties=text)

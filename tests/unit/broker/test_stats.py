@@ -114,7 +114,7 @@ def test_the_default_day_is_utc(clock: FakeClock) -> None:
     assert stats.put_today == (0, 1, 1)
 
 
-def test_what_was_deleted_is_forgotten(clock: FakeClock) -> None:
+def test_counters_of_deleted_topics_and_groups_are_forgotten(clock: FakeClock) -> None:
     stats = BrokerStats(clock=clock)
     stats.count_stored([Message("T", 1), Message("U", 1)])
     for topic in ("T", "U"):

@@ -49,7 +49,7 @@ def test_builtin_topics_have_the_queue_numbers_and_permissions_of_rocketmq(
     assert table.configs.keys() <= table.system_topics
 
 
-def test_builtin_topics_follow_the_settings_of_today(clock: FakeClock) -> None:
+def test_builtin_topics_follow_the_current_settings(clock: FakeClock) -> None:
     first, _ = make(clock)
     first.add_builtin()
     second, _ = make(clock, auto_create=False, cluster_topic=False, broker_topic=False)
@@ -94,7 +94,7 @@ def test_a_topic_is_created_changed_and_left_alone_when_equal(clock: FakeClock) 
         {"attributes": {"+message.type": "MIXED"}},
     ],
 )
-def test_what_must_not_be_is_refused_and_changes_nothing(
+def test_an_invalid_topic_is_refused_and_changes_nothing(
     clock: FakeClock, change: dict[str, object]
 ) -> None:
     table, changes = make(clock)
@@ -107,7 +107,7 @@ def test_what_must_not_be_is_refused_and_changes_nothing(
     assert not changes
 
 
-def test_attributes_are_altered_by_sign(clock: FakeClock) -> None:
+def test_signed_keys_change_attributes(clock: FakeClock) -> None:
     table, _ = make(clock)
     table.update(TopicConfig(topic_name="T", attributes={"+message.type": "FIFO"}))
     assert table.require("T").attributes == {"message.type": "FIFO"}
@@ -118,7 +118,7 @@ def test_attributes_are_altered_by_sign(clock: FakeClock) -> None:
     assert table.require("T").attributes == {}
 
 
-def test_a_send_creates_a_topic_after_its_template(clock: FakeClock) -> None:
+def test_a_send_creates_a_topic_from_its_template(clock: FakeClock) -> None:
     table, _ = make(clock)
     table.add_builtin()
     made = table.create_on_send("New", template="TBW102", queue_nums=4, unit_mode=True)
@@ -150,7 +150,7 @@ def test_a_send_creates_nothing_when_it_may_not(clock: FakeClock) -> None:
     assert table.find("New") is None
 
 
-def test_retry_topics_are_made_once_and_follow_the_order_flag(clock: FakeClock) -> None:
+def test_retry_topics_are_created_once_and_follow_the_order_flag(clock: FakeClock) -> None:
     table, changes = make(clock)
     made = table.create_internal("%RETRY%G", queue_nums=2, unit=True)
     assert (made.write_queue_nums, made.perm, made.topic_sys_flag) == (2, 6, 2)
@@ -196,7 +196,7 @@ def test_a_topic_is_deleted_once(clock: FakeClock) -> None:
             table.delete(name)
 
 
-def test_the_file_has_the_shape_of_rocketmq_and_comes_back(clock: FakeClock) -> None:
+def test_the_file_has_the_format_of_rocketmq_and_is_read_back(clock: FakeClock) -> None:
     table, _ = make(clock)
     table.update(TopicConfig(topic_name="T", read_queue_nums=8, write_queue_nums=8))
     plain = msgspec.json.decode(table.to_json())
@@ -221,14 +221,14 @@ def test_the_file_has_the_shape_of_rocketmq_and_comes_back(clock: FakeClock) -> 
     assert not changes
 
 
-def test_a_name_of_javas_own_making_is_loaded(clock: FakeClock) -> None:
+def test_a_name_with_a_plus_sign_from_java_is_loaded(clock: FakeClock) -> None:
     table, _ = make(clock)
     table.load(b'{"topicConfigTable":{"%RETRY%G+T":{"perm":6,"topicName":null}}}')
     assert table.require("%RETRY%G+T").topic_name == "%RETRY%G+T"
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b'{"topicConfigTable":{"../x":{}}}'])
-def test_a_file_that_is_no_topic_table_is_refused(clock: FakeClock, text: bytes) -> None:
+def test_a_file_that_is_not_a_topic_table_is_refused(clock: FakeClock, text: bytes) -> None:
     table, _ = make(clock)
     with pytest.raises(StoreError, match=r"topics\.json"):
         table.load(text)
@@ -259,7 +259,7 @@ def test_the_order_of_a_retry_topic_follows_its_group_not_the_name_servers() -> 
     assert table.revision == revision
 
 
-def test_every_change_is_logged_with_who_made_it(
+def test_every_change_is_logged_with_its_client(
     clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")

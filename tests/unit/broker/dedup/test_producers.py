@@ -26,7 +26,7 @@ def table(*sequences: int, epoch: int = 0, **limits: int) -> ProducerTable:
     return made
 
 
-def test_a_duplicate_is_one_from_the_append_on_and_none_after_an_undo() -> None:
+def test_a_duplicate_is_recognised_from_the_append_until_an_undo() -> None:
     producers = table()
     stamp = Stamp("p", 0, 1)
     assert not producers.is_stored(stamp)
@@ -60,14 +60,14 @@ def test_order_is_kept_only_where_it_is_asked_for() -> None:
     assert producers.is_stored(Stamp("p", 0, 2), 1000), "what is stored needs no predecessor"
 
 
-def test_what_is_too_old_to_tell_is_refused() -> None:
+def test_a_sequence_too_old_to_be_known_is_refused() -> None:
     producers = table(1, 3, 5, runs_max=2)
     with pytest.raises(SequenceForgotten):
         producers.is_stored(Stamp("p", 0, 1))
     assert producers.is_stored(Stamp("p", 0, 3))
 
 
-def test_places_are_known_of_the_newest() -> None:
+def test_the_places_of_the_newest_messages_are_known() -> None:
     producers = table()
     for sequence in range(PLACES_MIN * 3):
         producers.take(Stamp("p", 0, sequence), place(sequence))
@@ -104,7 +104,7 @@ def test_a_damaged_snapshot_is_refused(change: dict[str, object]) -> None:
         ProducerTable().load(text.encode())
 
 
-def test_who_is_silent_longest_goes_first() -> None:
+def test_the_producer_that_was_silent_longest_is_forgotten_first() -> None:
     producers = ProducerTable(ProducerLimits(producers_max=2, idle_ms_max=100))
     for at, name in enumerate("abca"):
         producers.replay(Stamp(name, 0, at), position=at, store_ms=at)

@@ -8,7 +8,7 @@ from rocketpost.broker.dedup.sequences import SequenceSet
 
 
 @given(st.lists(st.integers(0, 60)))
-def test_it_is_a_set(numbers: list[int]) -> None:
+def test_the_numbers_form_a_set(numbers: list[int]) -> None:
     seen = SequenceSet()
     for number in numbers:
         seen.add(number, runs_max=100)
@@ -32,7 +32,7 @@ def test_with_too_many_runs_the_lowest_is_forgotten(numbers: list[int], runs_max
         assert (number in seen) == (number in added)
 
 
-def test_numbers_in_turn_are_one_run() -> None:
+def test_consecutive_numbers_are_one_run() -> None:
     seen = SequenceSet()
     for number in range(1000):
         seen.add(number, runs_max=1)
@@ -40,7 +40,7 @@ def test_numbers_in_turn_are_one_run() -> None:
 
 
 @pytest.mark.parametrize("runs", [[(5, 5)], [(0, 3), (3, 4)], [(4, 6), (1, 2)]])
-def test_runs_that_cannot_be_are_refused(runs: list[tuple[int, int]]) -> None:
+def test_impossible_runs_are_refused(runs: list[tuple[int, int]]) -> None:
     with pytest.raises(ValueError, match="does not follow"):
         SequenceSet(runs)
     with pytest.raises(ValueError, match="does not follow"):

@@ -108,7 +108,7 @@ def store(service: DedupService, header: Header, *drafts: Draft, at: int = 100) 
     return places
 
 
-def test_a_numbered_message_is_stored_once_and_bears_its_number(service: DedupService) -> None:
+def test_a_numbered_message_is_stored_once_with_its_number(service: DedupService) -> None:
     header, first = Header(FIRST.to_field()), draft()
     assert store(service, header, first) == [place(100)]
     assert decode_properties(first.properties)[PRODUCER_SEQUENCE] == FIRST.to_property()
@@ -125,7 +125,7 @@ def test_a_batch_has_consecutive_numbers_and_may_be_stored_in_part(service: Dedu
     ]
 
 
-def test_what_could_not_be_written_is_no_duplicate(service: DedupService) -> None:
+def test_a_message_that_could_not_be_written_is_not_a_duplicate(service: DedupService) -> None:
     header = Header(FIRST.to_field())
     service.take(service.admit(header, [draft()]), [place(100)])
     service.undo()
@@ -155,7 +155,7 @@ def test_an_original_that_waits_for_its_time_has_the_queue_it_was_sent_to(
     assert (found.topic, found.queue_id, found.queue_offset) == ("T", 3, 5)
 
 
-def test_an_original_that_cannot_be_found_is_still_no_reason_to_store_twice(
+def test_a_duplicate_is_not_stored_even_if_its_original_cannot_be_found(
     service: DedupService, log: Log
 ) -> None:
     store(service, Header(FIRST.to_field()), draft())
@@ -183,7 +183,7 @@ def test_an_original_that_cannot_be_found_is_still_no_reason_to_store_twice(
         ),
     ],
 )
-def test_what_takes_no_number_is_refused(
+def test_messages_that_cannot_have_a_sequence_are_refused(
     service: DedupService, sequence: str, sent: Draft, error: type[Exception], reason: str
 ) -> None:
     with pytest.raises(error, match=reason):
@@ -207,7 +207,7 @@ def test_a_key_is_stored_once_where_the_topic_asks_for_it(
 @pytest.mark.parametrize(
     ("topic", "reconsume_times"), [("U", 0), ("%RETRY%g", 0), ("%DLQ%g", 0), ("T", 1)]
 )
-def test_other_messages_may_have_the_key_of_another(
+def test_messages_in_other_topics_and_retries_may_share_a_key(
     service: DedupService, topic: str, reconsume_times: int
 ) -> None:
     header = Header(topic=topic)

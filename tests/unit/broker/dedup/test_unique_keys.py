@@ -51,7 +51,7 @@ def test_a_key_counts_for_its_window(clock: FakeClock) -> None:
     assert keys.original(("T", "k")) is None
 
 
-def test_what_could_not_be_written_is_forgotten(clock: FakeClock) -> None:
+def test_a_key_that_could_not_be_written_is_forgotten(clock: FakeClock) -> None:
     keys = window(clock)
     keys.take(("T", "k"), place(clock.now_ms()))
     keys.undo()
@@ -59,7 +59,7 @@ def test_what_could_not_be_written_is_forgotten(clock: FakeClock) -> None:
     assert keys.original(("T", "k")) is None
 
 
-def test_what_will_never_be_delivered_is_no_original(clock: FakeClock) -> None:
+def test_a_message_that_is_never_delivered_is_not_an_original(clock: FakeClock) -> None:
     keys = window(clock)
     for name in ("recalled", "kept"):
         keys.take(("T", name), place(clock.now_ms()))
@@ -72,7 +72,7 @@ def test_what_will_never_be_delivered_is_no_original(clock: FakeClock) -> None:
     assert keys.original(("T", "kept")) is None
 
 
-def test_the_keys_of_a_topic_go_with_it(clock: FakeClock) -> None:
+def test_deleting_a_topic_forgets_its_keys(clock: FakeClock) -> None:
     keys = window(clock)
     keys.configure(default_seconds=10, keys_max=10)
     keys.fill({("T", "k"): place(clock.now_ms()), ("U", "k"): place(clock.now_ms())})
@@ -81,7 +81,7 @@ def test_the_keys_of_a_topic_go_with_it(clock: FakeClock) -> None:
     assert keys.original(("U", "k")) is not None
 
 
-def test_only_so_many_are_kept(clock: FakeClock) -> None:
+def test_the_number_of_keys_is_bounded(clock: FakeClock) -> None:
     keys = window(clock)
     keys.configure(default_seconds=0, keys_max=2)
     for name in ("a", "b", "a", "c"):

@@ -181,7 +181,7 @@ def test_levels_of_the_property(text: str | None, level: int | None) -> None:
     assert level_of(text) == level
 
 
-def test_a_postponed_message_names_its_destination(world: World) -> None:
+def test_a_delayed_message_names_its_destination(world: World) -> None:
     waiting = delayed_draft(world.draft(TIMER_DELAY_MS="5"), 9, level_max=2)
     assert (waiting.topic, waiting.queue_id) == (SCHEDULE_TOPIC, 1)
     properties = decode_properties(waiting.properties)
@@ -198,7 +198,7 @@ def test_the_destination_must_fit_into_the_properties(world: World) -> None:
         delayed_draft(draft, 1, level_max=2)
 
 
-def test_the_entry_holds_the_time_it_is_due(world: World) -> None:
+def test_the_queue_entry_holds_the_due_time(world: World) -> None:
     world.send(2)
     queue = world.store.queue(SCHEDULE_TOPIC, 1)
     assert queue is not None
@@ -229,7 +229,7 @@ def test_no_store_time_is_early(world: World) -> None:
     assert world.records("T", 2)[-1].store_ms == START_MS + 1009
 
 
-def test_what_is_delivered(world: World) -> None:
+def test_a_delivered_message_is_a_copy_of_the_original(world: World) -> None:
     world.send(KEYS="k1 k2")
     world.clock.ms += 1500
     world.deliver()
@@ -250,7 +250,7 @@ def test_what_is_delivered(world: World) -> None:
         ) == [record.position]  # fmt: skip
 
 
-def test_levels_are_apart(world: World) -> None:
+def test_levels_are_independent(world: World) -> None:
     slow, quick = world.send(2), world.send(1)
     world.clock.ms += 1000
     assert (world.deliver(1), world.deliver(2)) == ([quick], [])
@@ -342,7 +342,7 @@ def test_a_missing_topic_that_comes_back_gets_its_messages(world: World) -> None
     assert world.deliver() == [key]
 
 
-def test_the_grace_of_a_missing_topic_survives_a_clock_set_back(world: World) -> None:
+def test_the_wait_for_a_missing_topic_survives_a_clock_set_back(world: World) -> None:
     world.send()
     del world.topics.table["T"]
     world.clock.ms += 10_000
@@ -355,7 +355,7 @@ def test_the_grace_of_a_missing_topic_survives_a_clock_set_back(world: World) ->
 
 
 @pytest.mark.parametrize(("group", "made"), [("g", True), ("unknown", False)])
-def test_a_missing_retry_topic_is_made_again(world: World, group: str, made: bool) -> None:
+def test_a_missing_retry_topic_is_created_again(world: World, group: str, made: bool) -> None:
     draft = world.draft()
     draft.topic, draft.queue_id = f"%RETRY%{group}", 0
     world.store.append(delayed_draft(draft, 1, level_max=2))
@@ -368,7 +368,7 @@ def test_a_missing_retry_topic_is_made_again(world: World, group: str, made: boo
 @pytest.mark.parametrize(
     ("name", "value"), [("REAL_TOPIC", ""), ("REAL_QID", "x"), ("REAL_TOPIC", SCHEDULE_TOPIC)]
 )
-def test_a_message_without_destination_is_passed_over(world: World, name: str, value: str) -> None:
+def test_a_message_without_destination_is_skipped(world: World, name: str, value: str) -> None:
     draft = delayed_draft(world.draft(), 1, level_max=2)
     properties = decode_properties(draft.properties) | {name: value}
     draft.properties = encode_properties(properties)
@@ -379,7 +379,7 @@ def test_a_message_without_destination_is_passed_over(world: World, name: str, v
     assert world.deliver() == [key]
 
 
-def test_a_topic_that_became_smaller_gets_the_message_in_a_queue_it_has(world: World) -> None:
+def test_a_message_for_a_removed_queue_goes_to_an_existing_one(world: World) -> None:
     world.send()
     world.topics.table["T"] = TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=2)
     world.clock.ms += 1000
@@ -403,7 +403,7 @@ def test_progress_is_corrected_into_the_queue(world: World) -> None:
     assert key != later
 
 
-def test_only_what_is_on_disk_is_saved(world: World) -> None:
+def test_only_progress_that_is_on_disk_is_saved(world: World) -> None:
     durable = Position(0)
     world.progress.durable = lambda: durable
     world.send()
@@ -422,7 +422,7 @@ def test_a_damaged_table_is_refused(world: World) -> None:
         world.progress.load(b"nonsense")
 
 
-def test_copies_that_were_counted_before_a_crash_stand_for_no_other_message(world: World) -> None:
+def test_copies_counted_before_a_crash_count_for_no_other_message(world: World) -> None:
     born_ms = world.clock.ms - 3
 
     def send_twin() -> None:
@@ -456,7 +456,7 @@ def test_after_a_crash_nothing_is_delivered_twice(world: World) -> None:
     assert world.deliver() == [late]
 
 
-def test_a_copy_stands_for_one_message_only(world: World) -> None:
+def test_a_copy_counts_for_one_message_only(world: World) -> None:
     draft = delayed_draft(world.draft(), 1, level_max=2)
     for _ in range(2):  # a client that sent the same again after a time-out
         world.store.append(draft)

@@ -45,7 +45,7 @@ def test_the_cache_is_bounded(filters: Filters, monkeypatch: pytest.MonkeyPatch)
     assert filters.check(SQL92, "a = 1") is first
 
 
-def test_what_a_group_did_not_tell_is_refused(filters: Filters) -> None:
+def test_a_filter_that_the_group_never_sent_is_refused(filters: Filters) -> None:
     with pytest.raises(FilterDataNotExist):
         filters.of_group("T", "H", 7)
     with pytest.raises(FilterDataNotLatest):
@@ -66,7 +66,7 @@ def test_filters_can_be_switched_off(filters: Filters) -> None:
     assert filters.find_last("T", "G") is None
 
 
-def test_retries_are_judged_only_if_wanted(filters: Filters) -> None:
+def test_retries_are_filtered_only_if_the_setting_is_on(filters: Filters) -> None:
     assert filters.of_retries("%RETRY%G") is None
     filters.rules = FilterRules(filters_retries=True)
     assert filters.of_retries("T") is None
@@ -77,7 +77,7 @@ def test_retries_are_judged_only_if_wanted(filters: Filters) -> None:
     assert found != filters.of_retries("%RETRY%H")
 
 
-def test_what_is_too_long_is_not_remembered(filters: Filters) -> None:
+def test_expressions_that_are_too_long_are_not_cached(filters: Filters) -> None:
     filters.forget()
     for _ in range(2):
         with pytest.raises(SubscriptionParseFailed, match="characters"):

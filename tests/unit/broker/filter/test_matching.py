@@ -64,7 +64,7 @@ def test_properties_are_found_in_every_kind_of_record(born: str, stored: str, to
 
 
 @given(data=st.lists(st.sampled_from([b"a", b"b", b"\x01", b"\x02", b"\xff", b"5"]), max_size=24))
-def test_one_property_is_what_all_properties_say(data: list[bytes]) -> None:
+def test_finding_one_property_agrees_with_decoding_all(data: list[bytes]) -> None:
     text = b"".join(data)
     properties = decode_properties(text)
     for name in (b"a", b"b", b"5"):
@@ -72,14 +72,14 @@ def test_one_property_is_what_all_properties_say(data: list[bytes]) -> None:
         assert found == properties.get(name.decode())
 
 
-def test_a_record_that_cannot_be_read_passes_for_the_check_behind_the_filter_to_name_it() -> None:
+def test_an_unreadable_record_passes_so_that_the_later_check_reports_it() -> None:
     for cut in (0, 30, 90, 95):
         assert matcher("a IS NULL", record({"a": "1"})[:cut])
     with pytest.raises(CorruptRecord):
         locate(record({"a": "1"}, b"x" * 100)[:120])
 
 
-def test_bodies_are_looked_into_plain_and_compressed() -> None:
+def test_plain_and_compressed_bodies_are_examined() -> None:
     body = b'{"total": 120}'
     small = zlib.compress(body)
     flag = COMPRESSED | COMPRESSION_ZLIB
@@ -89,7 +89,7 @@ def test_bodies_are_looked_into_plain_and_compressed() -> None:
     assert not matcher("body.total > 100", record(body=b"no json"), paths=True)
 
 
-def test_a_body_that_grows_too_large_is_unknown_and_dear() -> None:
+def test_a_body_that_unpacks_too_large_is_unknown_and_costs_the_maximum() -> None:
     bomb = zlib.compress(b'{"total": 120, "x": "' + b" " * BODY_BYTES_MAX + b'"}')
     given = record(body=bomb, sys_flag=COMPRESSED | COMPRESSION_ZLIB)
     matches, work = RecordFilter(
@@ -101,7 +101,7 @@ def test_a_body_that_grows_too_large_is_unknown_and_dear() -> None:
     assert not matcher("body.total > 100", large, paths=True)
 
 
-def test_retries_are_judged_by_the_filter_of_their_topic() -> None:
+def test_retries_are_matched_by_the_filter_of_their_topic() -> None:
     found = RecordFilter(compile_filter("a > 5"), unpack=decompress)
     retries = RetryFilter("G", lambda topic, group: found if (topic, group) == ("T", "G") else None)
     assert retries.matches(record({"RETRY_TOPIC": "T", "a": "6"}))[0]

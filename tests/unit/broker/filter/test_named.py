@@ -37,7 +37,7 @@ def filters(named: NamedFilters) -> Filters:
     return filters
 
 
-def test_nothing_is_kept_unless_it_is_switched_on() -> None:
+def test_named_filters_are_refused_unless_switched_on() -> None:
     named = NamedFilters(clock=FakeClock(0))
     with pytest.raises(NoPermission, match="namedFilterEnable"):
         named.put("big", "body.total > 100")
@@ -47,7 +47,7 @@ def test_nothing_is_kept_unless_it_is_switched_on() -> None:
         named.text("big")
 
 
-def test_a_filter_is_kept_replaced_and_given_up(named: NamedFilters) -> None:
+def test_a_named_filter_is_stored_replaced_and_deleted(named: NamedFilters) -> None:
     named.put("big", "body.total > 100")
     named.put("big", "body.total > 200")
     assert (named.text("big"), len(named), named.revision) == ("body.total > 200", 1, 2)
@@ -79,7 +79,7 @@ def test_there_is_a_bound(named: NamedFilters, monkeypatch: pytest.MonkeyPatch) 
         named.put("two", "a = 1")
 
 
-def test_they_survive_on_disk(named: NamedFilters) -> None:
+def test_named_filters_survive_a_restart(named: NamedFilters) -> None:
     named.put("big", "body.total > 100")
     again = NamedFilters(clock=FakeClock(0))
     again.load(named.to_json())
@@ -90,7 +90,9 @@ def test_they_survive_on_disk(named: NamedFilters) -> None:
             again.load(broken)
 
 
-def test_a_change_reaches_those_who_name_it(named: NamedFilters, filters: Filters) -> None:
+def test_a_change_reaches_the_subscribers_that_use_the_filter(
+    named: NamedFilters, filters: Filters
+) -> None:
     named.put("big", "a > 100")
     assert not filters.check(SQL92, "MATCHES('big')").expression.matches({"a": "50"})
     named.put("big", "a > 10")
@@ -101,7 +103,7 @@ def test_a_change_reaches_those_who_name_it(named: NamedFilters, filters: Filter
         filters.check(SQL92, "body.total > 100")
 
 
-def test_what_is_in_use_stays(named: NamedFilters, filters: Filters) -> None:
+def test_a_named_filter_in_use_cannot_be_deleted(named: NamedFilters, filters: Filters) -> None:
     named.put("big", "a > 100")
     text = "region = 'eu' AND NOT MATCHES('big')"
     wanted = Subscription(topic="T", sub_string=text, expression_type=SQL92, sub_version=1)

@@ -32,7 +32,7 @@ def texts(table: FilterTable) -> Iterator[tuple[str, str, bool]]:
     return ((each.topic, each.expression, each.dead_time > 0) for each in table)
 
 
-def test_tags_are_not_kept(table: FilterTable) -> None:
+def test_tag_subscriptions_are_not_stored(table: FilterTable) -> None:
     table.update("G", [parse_tags("T", "A", version=1)])
     assert len(table) == table.revision == 0
 
@@ -61,7 +61,7 @@ def test_the_same_text_only_raises_the_version(table: FilterTable, clock: FakeCl
     assert (data.client_version, data.born_time) == (9, 1_000_000)
 
 
-def test_a_filter_dies_with_its_group_and_comes_back(table: FilterTable) -> None:
+def test_a_filter_is_dead_while_its_group_is_away(table: FilterTable) -> None:
     table.update("G", [sql("a > 1", 5)])
     table.mark_dead("G")
     assert list(texts(table)) == [("T", "a > 1", True)]
@@ -69,13 +69,13 @@ def test_a_filter_dies_with_its_group_and_comes_back(table: FilterTable) -> None
     assert list(texts(table)) == [("T", "a > 1", False)]
 
 
-def test_a_topic_that_is_not_wanted_any_more_dies(table: FilterTable) -> None:
+def test_the_filter_of_an_unsubscribed_topic_is_dead(table: FilterTable) -> None:
     table.update("G", [sql("a > 1"), sql("b > 1", topic="U")])
     table.update("G", [sql("a > 1"), parse_tags("U", "*", version=2)])
     assert sorted(texts(table)) == [("T", "a > 1", False), ("U", "b > 1", True)]
 
 
-def test_a_group_that_was_away_may_want_another_text_with_a_clock_behind(
+def test_a_returning_group_may_change_its_filter_although_its_clock_is_behind(
     table: FilterTable,
 ) -> None:
     table.update("G", [sql("a > 1", 5)])
@@ -84,7 +84,7 @@ def test_a_group_that_was_away_may_want_another_text_with_a_clock_behind(
     assert list(texts(table)) == [("T", "a > 2", False)]
 
 
-def test_what_is_dead_for_long_is_forgotten(table: FilterTable, clock: FakeClock) -> None:
+def test_long_dead_filters_are_removed(table: FilterTable, clock: FakeClock) -> None:
     table.update("G", [sql("a > 1")])
     table.update("H", [sql("a > 1")])
     table.mark_dead("G")
@@ -97,7 +97,7 @@ def test_what_is_dead_for_long_is_forgotten(table: FilterTable, clock: FakeClock
     assert table.find("T", "G") is None
 
 
-def test_the_dead_make_room_and_the_living_do_not(
+def test_only_dead_filters_make_room(
     table: FilterTable, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(filter_table, "ENTRIES_MAX", 2)
@@ -110,7 +110,7 @@ def test_the_dead_make_room_and_the_living_do_not(
     assert [each.consumer_group for each in table] == ["H", "I"]
 
 
-def test_the_file_is_javas(table: FilterTable, clock: FakeClock) -> None:
+def test_the_file_has_the_format_of_rocketmq(table: FilterTable, clock: FakeClock) -> None:
     table.update("G", [sql("a > 1", 5)])
     written = json.loads(table.to_json())
     assert written == {

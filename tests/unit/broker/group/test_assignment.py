@@ -66,7 +66,7 @@ class World:
         return [[each.message_queue for each in share] for share in found]
 
 
-def test_a_puller_gets_what_it_would_compute_itself() -> None:
+def test_a_member_that_pulls_gets_the_share_it_would_compute_itself() -> None:
     world, queues = World(3), queues_of(4, 4)
     shuffled = queues[3:] + queues[:3]
     assert world.shares(shuffled) == [Average()(name, queues, world.names) for name in world.names]
@@ -77,7 +77,7 @@ def test_a_puller_gets_what_it_would_compute_itself() -> None:
     assert {each.mode for each in found} == {"PULL"}
 
 
-def test_who_pops_everything_gets_one_entry_of_each_broker() -> None:
+def test_a_member_that_pops_all_queues_gets_one_entry_per_broker() -> None:
     for share in (-1, 0, 2, 9):
         world = World(3, mode="POP", share=share)
         found = world.ask("c1", queues_of(4, 2))
@@ -87,7 +87,7 @@ def test_who_pops_everything_gets_one_entry_of_each_broker() -> None:
         ]
 
 
-def test_a_popper_shares_the_queues_of_the_next_members() -> None:
+def test_a_member_that_pops_shares_the_queues_of_the_next_members() -> None:
     world, queues = World(4, mode="POP", share=1), queues_of(4)
     assert world.shares(queues) == [
         [queues[0], queues[1]],
@@ -98,7 +98,7 @@ def test_a_popper_shares_the_queues_of_the_next_members() -> None:
 
 
 @given(members=st.integers(1, 9), share=st.integers(-1, 9), count=st.integers(1, 12))
-def test_every_popper_has_work_and_every_queue_a_popper(
+def test_every_member_has_a_queue_and_every_queue_a_member(
     members: int, share: int, count: int
 ) -> None:
     queues = queues_of(count)
@@ -109,7 +109,7 @@ def test_every_popper_has_work_and_every_queue_a_popper(
     assert all(len(set(each)) == len(each) for each in shares)
 
 
-def test_who_broadcasts_or_meets_a_broker_that_does_not_share_out_gets_all() -> None:
+def test_a_member_gets_all_queues_when_broadcasting_or_without_sharing() -> None:
     world, queues = World(2), queues_of(2, 2)
     everything = [Assignment(message_queue=queue) for queue in queues]
     assert world.ask("c0", queues, model="BROADCASTING") == everything
@@ -117,7 +117,7 @@ def test_who_broadcasts_or_meets_a_broker_that_does_not_share_out_gets_all() -> 
     assert world.ask("c0", queues) == everything
 
 
-def test_who_cannot_be_answered_keeps_what_it_has() -> None:
+def test_a_member_without_an_answer_keeps_its_queues() -> None:
     world, queues = World(2), queues_of(2)
     assert world.ask("c0", None) is None
     assert world.ask("c0", queues, group="nobody") is None
@@ -125,6 +125,6 @@ def test_who_cannot_be_answered_keeps_what_it_has() -> None:
     assert world.ask("c0", []) == []
 
 
-def test_a_strategy_that_brokers_do_not_know_is_refused() -> None:
+def test_an_unknown_strategy_is_refused() -> None:
     with pytest.raises(InvalidParameter, match="AVG and AVG_BY_CIRCLE"):
         World(1).ask("c0", queues_of(2), strategy="CONFIG")

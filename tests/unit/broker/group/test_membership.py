@@ -33,7 +33,9 @@ def join(
     )
 
 
-def test_a_new_member_or_topic_is_a_change_a_repeated_heartbeat_is_none(clock: FakeClock) -> None:
+def test_a_new_member_or_topic_is_a_change_but_a_repeated_heartbeat_is_not(
+    clock: FakeClock,
+) -> None:
     members = Membership(clock=clock)
     assert join(members, client("1"), "T").changed
     assert not join(members, client("1"), "T").changed
@@ -104,7 +106,7 @@ def test_a_heartbeat_without_subscriptions_keeps_them(clock: FakeClock) -> None:
     assert members.subscription("G", "T") is not None
 
 
-def test_leaving_says_which_groups_lost_a_member(clock: FakeClock) -> None:
+def test_leaving_returns_the_groups_that_lost_a_member(clock: FakeClock) -> None:
     members = Membership(clock=clock)
     join(members, client("1"), "T")
     join(members, client("2"), "T")
@@ -142,7 +144,7 @@ def test_silent_members_expire(clock: FakeClock) -> None:
     assert list(members.producers["P"]) == ["2"]
 
 
-def test_a_connection_that_still_speaks_for_another_group_stays(clock: FakeClock) -> None:
+def test_a_connection_that_is_active_for_another_group_stays(clock: FakeClock) -> None:
     members = Membership(clock=clock)
     join(members, client("1"), "T", group="G")
     clock.advance(EXPIRY_MS + 1)
@@ -226,7 +228,7 @@ def test_a_producer_is_found_by_the_id_it_has_now(clock: FakeClock) -> None:
     assert members.producer("id-new") is None
 
 
-def test_who_waits_for_a_producer_hears_of_each_once(clock: FakeClock) -> None:
+def test_each_new_producer_is_reported_once(clock: FakeClock) -> None:
     members, heard = Membership(clock=clock), list[str]()
     members.on_producer = heard.append
     for connection in ("1", "1", "2"):

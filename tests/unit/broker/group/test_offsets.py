@@ -9,7 +9,7 @@ from rocketpost.errors import StoreError
 from rocketpost.testing.clock import FakeClock
 
 
-def test_a_commit_is_found_again_and_may_go_back(clock: FakeClock) -> None:
+def test_a_commit_can_be_queried_and_may_move_back(clock: FakeClock) -> None:
     table = OffsetTable(clock=clock)
     assert table.query("T", "G", 0) == NO_OFFSET
     assert table.commit("T", "G", 0, 7)
@@ -88,7 +88,7 @@ def test_names_of_topics_and_groups(clock: FakeClock) -> None:
     assert table.groups == ["G", "H"]
 
 
-def test_pulled_offsets_stand_beside_and_are_not_saved(clock: FakeClock) -> None:
+def test_pulled_offsets_are_separate_and_not_saved(clock: FakeClock) -> None:
     table = OffsetTable(clock=clock)
     table.note_pull("T", "G", 0, 9)
     table.note_pull("T", "G", 0, 10)
@@ -107,7 +107,7 @@ def test_a_clone_is_independent(clock: FakeClock) -> None:
     assert table.query("T", "H", 0) == 5
 
 
-def test_forgetting_takes_everything_along(clock: FakeClock) -> None:
+def test_forgetting_a_topic_or_group_forgets_all_its_offsets(clock: FakeClock) -> None:
     table = OffsetTable(clock=clock)
     for topic, group in (("T", "G"), ("T", "H"), ("U", "G")):
         table.reset(topic, group, 0, 5)
@@ -125,7 +125,7 @@ def test_forgetting_takes_everything_along(clock: FakeClock) -> None:
     assert table.take_reset("U", "G", 0) is None
 
 
-def test_the_body_is_javas_text(clock: FakeClock) -> None:
+def test_the_body_has_the_format_of_rocketmq(clock: FakeClock) -> None:
     table = OffsetTable(clock=clock)
     table.commit("TopicA", "GroupA", 0, 5)
     table.commit("TopicA", "GroupA", 1, 6)
@@ -150,7 +150,7 @@ def test_a_row_is_written_anew_only_after_it_changed(clock: FakeClock) -> None:
         st.dictionaries(st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1), min_size=1),
     )
 )
-def test_the_file_comes_back(rows: dict[tuple[str, str], dict[int, int]]) -> None:
+def test_the_file_is_read_back(rows: dict[tuple[str, str], dict[int, int]]) -> None:
     clock = FakeClock()
     table, other = OffsetTable(clock=clock), OffsetTable(clock=clock)
     for (topic, group), offsets in rows.items():
@@ -173,6 +173,6 @@ def test_java_files_with_quoted_keys_and_derived_members_are_read(clock: FakeClo
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b'{"offsetTable":{"T@G":{"x":1}}}'])
-def test_a_file_that_is_no_offset_table_is_refused(clock: FakeClock, text: bytes) -> None:
+def test_a_file_that_is_not_an_offset_table_is_refused(clock: FakeClock, text: bytes) -> None:
     with pytest.raises(StoreError, match="consumerOffset"):
         OffsetTable(clock=clock).load(text)

@@ -27,7 +27,7 @@ def test_a_lock_lives_a_minute_after_its_last_renewal(clock: FakeClock) -> None:
     assert locks.lock("G", "b", [Q0]) == [Q0]
 
 
-def test_only_the_owner_frees(clock: FakeClock) -> None:
+def test_only_the_owner_can_unlock(clock: FakeClock) -> None:
     locks = QueueLocks(clock=clock)
     locks.lock("G", "a", [Q0, Q1])
     locks.unlock("G", "b", [Q0])
@@ -40,7 +40,7 @@ def test_only_the_owner_frees(clock: FakeClock) -> None:
     locks.unlock("unknown", "a", [Q0])
 
 
-def test_old_locks_are_forgotten(clock: FakeClock) -> None:
+def test_expired_locks_are_removed(clock: FakeClock) -> None:
     locks = QueueLocks(clock=clock)
     locks.lock("G", "a", [Q0])
     clock.advance(30_000)
@@ -53,7 +53,7 @@ def test_old_locks_are_forgotten(clock: FakeClock) -> None:
     assert locks.lock("I", "a", []) == []
 
 
-def test_how_long_a_lock_lives_can_be_set(clock: FakeClock) -> None:
+def test_the_duration_of_a_lock_is_a_setting(clock: FakeClock) -> None:
     locks = QueueLocks(clock=clock, lock_ms=100)
     locks.lock("G", "a", [Q0])
     clock.advance(99)

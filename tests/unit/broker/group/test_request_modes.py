@@ -15,7 +15,7 @@ def mode(topic: str = "T", group: str = "g", mode: str = "POP", share: int = 0) 
     return RequestMode(topic=topic, consumer_group=group, mode=mode, pop_share_queue_num=share)
 
 
-def test_a_mode_that_is_set_holds_for_its_topic_and_group_alone() -> None:
+def test_a_mode_applies_to_its_topic_and_group_only() -> None:
     changed: list[str] = []
     modes = RequestModes(on_change=changed.append)
     modes.set(mode(share=3))
@@ -27,7 +27,7 @@ def test_a_mode_that_is_set_holds_for_its_topic_and_group_alone() -> None:
     assert modes.revision == 1
 
 
-def test_the_rules_hold_where_nothing_is_set_and_never_for_retry_topics() -> None:
+def test_the_default_mode_applies_where_none_is_set_except_in_retry_topics() -> None:
     modes = RequestModes()
     modes.rules = ModeRules("POP", 5)
     assert modes.find("T", "g") == mode(share=5)
@@ -37,7 +37,7 @@ def test_the_rules_hold_where_nothing_is_set_and_never_for_retry_topics() -> Non
 
 
 @pytest.mark.parametrize("wanted", [mode(mode=""), mode(topic="a b"), mode(group="a@b")])
-def test_nonsense_changes_nothing(wanted: RequestMode) -> None:
+def test_an_invalid_mode_changes_nothing(wanted: RequestMode) -> None:
     modes = RequestModes()
     with pytest.raises(InvalidParameter):
         modes.set(wanted)
@@ -58,7 +58,7 @@ def test_there_is_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
         modes.set(mode(group="h"))
 
 
-def test_the_file_is_read_again_and_nonsense_in_it_is_dropped() -> None:
+def test_the_file_is_read_back_without_its_invalid_entries() -> None:
     modes = RequestModes()
     modes.set(mode(share=2))
     again = RequestModes()

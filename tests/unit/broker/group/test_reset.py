@@ -47,7 +47,7 @@ def wish(timestamp: int = -1, **fields: object) -> ResetOffset:
     return ResetOffset(topic="T", group="G", timestamp=timestamp, **fields)  # type: ignore[arg-type]
 
 
-def test_a_broker_sets_what_can_be_read_members_what_can_be_written(
+def test_a_broker_resets_read_queues_and_members_reset_write_queues(
     service: ResetService, offsets: OffsetTable
 ) -> None:
     assert service.plan(wish(141), by_members=False).stand == {0: 15, 1: 0}
@@ -60,7 +60,7 @@ def test_a_broker_sets_what_can_be_read_members_what_can_be_written(
 @pytest.mark.parametrize(
     ("timestamp", "force", "moved"), [(141, True, {0: 15}), (141, False, {}), (110, False, {0: 11})]
 )
-def test_without_force_only_what_goes_back_moves(
+def test_without_force_offsets_only_move_back(
     service: ResetService, offsets: OffsetTable, timestamp: int, force: bool, moved: dict[int, int]
 ) -> None:
     offsets.commit("T", "G", 0, 12)

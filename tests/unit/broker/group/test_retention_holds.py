@@ -77,7 +77,7 @@ def test_the_oldest_message_that_a_holding_group_needs_bounds_retention() -> Non
     assert world.holds.oldest_needed_position() is None
 
 
-def test_what_is_or_would_be_lost_is_told_exactly() -> None:
+def test_losses_are_reported_exactly() -> None:
     world = World(T=[FakeQueue(0, 4, 10), FakeQueue(1, 4, 10)])
     world.hold("archive")
     world.offsets.commit("T", "archive", 0, 2)

@@ -83,7 +83,7 @@ def world(clock: FakeClock) -> World:
     return World(clock)
 
 
-def test_the_copy_keeps_all_but_counts(world: World) -> None:
+def test_the_copy_keeps_everything_and_counts_the_retry(world: World) -> None:
     draft = world.back()
     assert (draft.topic, draft.queue_id) == (SCHEDULE_TOPIC, 2)
     assert (draft.flag, draft.sys_flag, draft.body) == (7, 1, b"body")
@@ -106,14 +106,14 @@ def test_the_copy_keeps_all_but_counts(world: World) -> None:
     assert (made.write_queue_nums, made.perm) == (3, 6)
 
 
-def test_a_message_that_waits_to_come_again_keeps_its_group(world: World) -> None:
+def test_a_message_that_waits_for_its_retry_keeps_its_group(world: World) -> None:
     world.groups.policy = RetryPolicy((700,))
     world.back(delay_level=18)
     world.back()
     assert world.groups.used == ["g", "g"]
 
 
-def test_why_it_failed_is_kept_until_the_next_failure(world: World) -> None:
+def test_the_cause_of_a_failure_is_kept_until_the_next_failure(world: World) -> None:
     draft = world.back(failure_kind="ValueError", failure_text="no \x02 such\nthing" + "x" * 1000)
     properties = decode_properties(draft.properties)
     assert properties["CONSUME_FAILURE"] == "ValueError"
@@ -164,7 +164,7 @@ def test_the_delay_grows_or_is_chosen(world: World, times: int, asked: int, leve
         (0, NEW, {"max_reconsume_times": 0}, True),
     ],
 )
-def test_when_it_is_a_dead_letter(
+def test_a_message_becomes_a_dead_letter_after_its_last_retry(
     world: World, times: int, version: int, fields: dict[str, int], dead: bool
 ) -> None:
     world.record = msgspec.structs.replace(RECORD, reconsume_times=times)
@@ -199,7 +199,7 @@ def test_refusals(world: World, fields: dict[str, Any], fault: type[Fault]) -> N
         world.back(**fields)
 
 
-def test_a_retry_topic_that_may_not_be_written(world: World) -> None:
+def test_a_retry_topic_without_write_permission_refuses_retries(world: World) -> None:
     made = world.topics.create_internal("%RETRY%g", queue_nums=1)
     world.topics.update(msgspec.structs.replace(made, perm=4))
     with pytest.raises(NoPermission):
@@ -218,16 +218,14 @@ def test_properties_without_room(world: World) -> None:
         world.back()
 
 
-def test_a_prepared_message_comes_back_as_a_plain_one(world: World) -> None:
+def test_a_half_message_is_retried_as_a_plain_one(world: World) -> None:
     world.record = msgspec.structs.replace(RECORD, sys_flag=TRANSACTION_PREPARED)
     assert world.back().sys_flag == 0
     world.record = msgspec.structs.replace(RECORD, sys_flag=TRANSACTION_COMMIT)
     assert world.back().sys_flag == TRANSACTION_COMMIT
 
 
-def test_a_policy_of_the_group_says_how_long_a_message_waits(
-    world: World, clock: FakeClock
-) -> None:
+def test_the_retry_policy_of_the_group_sets_the_delay(world: World, clock: FakeClock) -> None:
     world.groups.config = GroupConfig(group_name="g", retry_max_times=16)
     world.groups.policy = RetryPolicy((700, 90_000))
     waits = []
@@ -242,13 +240,15 @@ def test_a_policy_of_the_group_says_how_long_a_message_waits(
     assert waits == [700, 90_000, 90_000]
 
 
-def test_a_policy_gives_way_to_a_level_and_to_the_dead_letters(world: World) -> None:
+def test_a_requested_level_or_the_dlq_overrides_the_policy(world: World) -> None:
     world.groups.policy = RetryPolicy((700,))
     assert world.back(delay_level=5).topic == SCHEDULE_TOPIC
     assert world.back(delay_level=-1).topic == "%DLQ%g"
 
 
-def test_a_message_that_was_timed_once_waits_anew(world: World, clock: FakeClock) -> None:
+def test_a_message_that_was_timed_before_gets_a_new_due_time(
+    world: World, clock: FakeClock
+) -> None:
     world.groups.policy = RetryPolicy((10 * DAY_MS,))
     once = {"UNIQ_KEY": "U", "TIMER_DELAY_SEC": "1", "TIMER_OUT_MS": "5", "TIMER_DELIVER_MS": "6"}
     world.record = msgspec.structs.replace(RECORD, properties_bytes=encode_properties(once))

@@ -76,7 +76,7 @@ def world(clock: FakeClock) -> World:
     return World(clock)
 
 
-def test_every_cause_that_shows_from_outside_has_a_name(world: World) -> None:
+def test_every_visible_cause_is_named(world: World) -> None:
     world.offsets.commit("T", "G", 0, 10)
     assert world.kind() is None
     world.offsets.commit("T", "G", 0, 12)
@@ -104,7 +104,7 @@ def test_every_cause_that_shows_from_outside_has_a_name(world: World) -> None:
     assert world.kind() == "forbidden"
 
 
-def test_what_stands_for_a_minute_is_said_once_per_cause(
+def test_a_queue_that_stops_for_a_minute_is_logged_once_per_cause(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, module.__name__)
@@ -134,7 +134,7 @@ def test_what_stands_for_a_minute_is_said_once_per_cause(
     assert caplog.messages == ["queues move again: group=G topic=T queues=0"]
 
 
-def test_the_broker_has_no_members_in_its_own_groups_and_does_not_miss_them(
+def test_the_groups_of_the_broker_itself_are_not_watched(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.offsets.commit("T", "CID_RMQ_SYS_REVIVE_GROUP", 0, QueueOffset(2))
@@ -162,7 +162,7 @@ def test_a_queue_that_moves_a_little_or_is_gone_is_not_reported(
     assert not caplog.messages
 
 
-def test_a_round_writes_so_many_lines_at_most(
+def test_the_log_lines_of_a_round_are_bounded(
     world: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "LINES_MAX", 2)

@@ -21,7 +21,7 @@ def test_builtin_groups_are_there_once(clock: FakeClock) -> None:
     assert table.revision == len(table.configs) == 8
 
 
-def test_groups_come_into_being_when_used(clock: FakeClock) -> None:
+def test_groups_are_created_by_use(clock: FakeClock) -> None:
     changes: list[str] = []
     table = GroupTable(clock=clock, on_change=changes.append)
     assert table.find("G") is None
@@ -33,7 +33,7 @@ def test_groups_come_into_being_when_used(clock: FakeClock) -> None:
     assert table.find_or_create("x" * 121) is None
 
 
-def test_groups_do_not_come_into_being_when_that_is_off(clock: FakeClock) -> None:
+def test_groups_are_not_created_by_use_when_that_is_off(clock: FakeClock) -> None:
     table = GroupTable(clock=clock, auto_create=False)
     assert table.find_or_create("G") is None
     with pytest.raises(GroupNotExist, match="autoCreateSubscriptionGroup"):
@@ -57,7 +57,7 @@ def test_groups_do_not_come_into_being_when_that_is_off(clock: FakeClock) -> Non
         {"group_retry_policy": {"type": "NEVER"}},
     ],
 )
-def test_what_must_not_be_is_refused_and_changes_nothing(
+def test_an_invalid_group_is_refused_and_changes_nothing(
     clock: FakeClock, change: dict[str, object]
 ) -> None:
     table = GroupTable(clock=clock)
@@ -79,7 +79,7 @@ def test_what_must_not_be_is_refused_and_changes_nothing(
         ({"group_retry_policy": {"type": "EXPONENTIAL"}}, "timerWheelEnable is false"),
     ],
 )
-def test_what_would_not_act_is_refused_with_the_reason(
+def test_a_setting_without_effect_is_refused_with_the_reason(
     clock: FakeClock, change: dict[str, object], reason: str
 ) -> None:
     table = GroupTable(clock=clock, timed=False)
@@ -97,7 +97,7 @@ def test_a_retry_policy_changes_with_its_group(clock: FakeClock) -> None:
     assert table.retry_policy("G") is None
 
 
-def test_what_another_broker_wrote_and_does_not_act_here_is_told(
+def test_settings_of_another_broker_without_effect_here_are_logged(
     clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     table = GroupTable(clock=clock)
@@ -110,7 +110,7 @@ def test_what_another_broker_wrote_and_does_not_act_here_is_told(
     assert "retry policy without effect: group=G" in caplog.text
 
 
-def test_a_group_is_changed_and_its_attributes_by_sign(clock: FakeClock) -> None:
+def test_a_group_and_its_attributes_are_changed(clock: FakeClock) -> None:
     table = GroupTable(clock=clock)
     table.update(GroupConfig(group_name="G", attributes={"+priority.factor": "5"}))
     table.update(GroupConfig(group_name="G", consume_enable=False))
@@ -155,7 +155,7 @@ def test_a_group_is_deleted_with_what_was_forbidden_to_it(clock: FakeClock) -> N
             table.delete(name)
 
 
-def test_the_file_has_the_shape_of_rocketmq_and_comes_back(clock: FakeClock) -> None:
+def test_the_file_has_the_format_of_rocketmq_and_is_read_back(clock: FakeClock) -> None:
     table = GroupTable(clock=clock)
     table.find_or_create("G")
     table.forbid_reading("G", "T", forbidden=True)
@@ -184,12 +184,12 @@ def test_the_file_has_the_shape_of_rocketmq_and_comes_back(clock: FakeClock) -> 
 
 
 @pytest.mark.parametrize("text", [b"", b"7", b'{"subscriptionGroupTable":{"a/b":{}}}'])
-def test_a_file_that_is_no_group_table_is_refused(clock: FakeClock, text: bytes) -> None:
+def test_a_file_that_is_not_a_group_table_is_refused(clock: FakeClock, text: bytes) -> None:
     with pytest.raises(StoreError, match="subscriptionGroup"):
         GroupTable(clock=clock).load(text)
 
 
-def test_a_group_that_was_used_after_the_table_was_saved_is_taken_back(clock: FakeClock) -> None:
+def test_a_group_used_after_the_last_save_is_restored(clock: FakeClock) -> None:
     saved = GroupTable(clock=clock)
     saved.find_or_create("Deleted")
     used_ms = clock.now_ms()
@@ -216,7 +216,7 @@ def test_the_number_of_groups_is_bounded(clock: FakeClock, monkeypatch: pytest.M
     assert set(table.configs) == {"A", "B"}
 
 
-def test_every_change_is_logged_with_who_made_it(
+def test_every_change_is_logged_with_its_client(
     clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -234,7 +234,9 @@ def test_every_change_is_logged_with_who_made_it(
     ]
 
 
-def test_a_value_without_effect_of_another_broker_does_not_bar_changes(clock: FakeClock) -> None:
+def test_a_setting_without_effect_of_another_broker_does_not_block_changes(
+    clock: FakeClock,
+) -> None:
     table = GroupTable(clock=clock)
     foreign = GroupConfig(group_name="G", consume_timeout_minute=20)
     body = encode_group_table(GroupTableBody(subscription_group_table={"G": foreign}))

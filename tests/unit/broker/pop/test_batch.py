@@ -15,7 +15,7 @@ JAVA = (
 )
 
 
-def test_javas_table_is_read_and_written_alike() -> None:
+def test_rocketmqs_table_is_read_and_written_unchanged() -> None:
     batches = Batches()
     batches.load(JAVA)
     [(cursor, batch)] = batches
@@ -41,11 +41,11 @@ def test_sixty_four_bits_are_javas_long() -> None:
 
 
 @pytest.mark.parametrize("offsets", [[], [5, -1], [5, 1, 1], list(range(1, 67))])
-def test_what_makes_no_sense_is_no_batch(offsets: list[int]) -> None:
+def test_an_invalid_batch_is_refused(offsets: list[int]) -> None:
     assert batch_of(OrderInfo(o=offsets)) is None
 
 
-def test_a_file_that_is_none_is_refused_and_rows_without_sense_are_dropped() -> None:
+def test_a_damaged_file_is_refused_and_invalid_rows_are_dropped() -> None:
     batches = Batches()
     with pytest.raises(StoreError):
         batches.load(b"[]")
@@ -53,7 +53,7 @@ def test_a_file_that_is_none_is_refused_and_rows_without_sense_are_dropped() -> 
     assert len(batches) == 0
 
 
-def test_a_batch_counts_while_the_group_stands_at_it() -> None:
+def test_a_batch_is_current_while_the_group_is_at_its_offset() -> None:
     batches, cursor = Batches(), Cursor("T", "g", 0)
     batch = Batch([3, 4], pop_ms=1, invisible_ms=1)
     batches.put(cursor, batch)

@@ -27,7 +27,7 @@ def launched(in_flight: InFlightTable, at: int, **more: int) -> Checkpoint:
     return made
 
 
-def test_the_log_is_needed_from_the_oldest_that_has_not_ended() -> None:
+def test_the_log_is_needed_from_the_oldest_open_checkpoint_on() -> None:
     watermark = ReviveWatermark()
     in_flight = InFlightTable(watermark)
     assert watermark.offset(0) == BEFORE_FIRST
@@ -44,7 +44,7 @@ def test_the_log_is_needed_from_the_oldest_that_has_not_ended() -> None:
     assert in_flight.count == len(in_flight) == 0
 
 
-def test_what_was_never_stored_leaves_no_trace() -> None:
+def test_a_checkpoint_that_was_never_stored_leaves_no_trace() -> None:
     watermark = ReviveWatermark()
     in_flight = InFlightTable(watermark)
     lost = checkpoint(0)
@@ -58,7 +58,7 @@ def test_what_was_never_stored_leaves_no_trace() -> None:
     assert in_flight.next_due_ms() is None
 
 
-def test_checkpoints_come_due_in_order_and_once() -> None:
+def test_checkpoints_fall_due_in_order_and_once() -> None:
     watermark = ReviveWatermark()
     in_flight = InFlightTable(watermark)
     late, early = launched(in_flight, 0, invisible_ms=20), launched(in_flight, 1, invisible_ms=10)
@@ -72,7 +72,7 @@ def test_checkpoints_come_due_in_order_and_once() -> None:
     assert in_flight.take_due(30, count_max=5) == [early]
 
 
-def test_what_has_ended_does_not_pile_up_behind_one_that_has_not() -> None:
+def test_ended_entries_do_not_pile_up_behind_an_open_one() -> None:
     watermark = ReviveWatermark()
     in_flight = InFlightTable(watermark)
     launched(in_flight, 0, invisible_ms=10**9)

@@ -70,7 +70,7 @@ def test_other_groups_and_queues_do_not_wait(world: OrderWorld) -> None:
     assert len(world.pop_names(world.request(-1, in_order=True, group="h"))) == 2
 
 
-def test_what_is_left_comes_again_first_and_what_is_acknowledged_does_not(
+def test_unacknowledged_messages_are_redelivered_first(
     world: OrderWorld,
 ) -> None:
     sent = [world.send() for _ in range(4)]
@@ -92,7 +92,7 @@ def test_what_is_left_comes_again_first_and_what_is_acknowledged_does_not(
     assert world.names(1) == [sent[2]]
 
 
-def test_what_was_acknowledged_behind_a_smaller_batch_is_remembered(world: OrderWorld) -> None:
+def test_acknowledgements_behind_a_smaller_batch_are_remembered(world: OrderWorld) -> None:
     sent = [world.send() for _ in range(3)]
     deliveries = world.take(invisible_ms=100)
     world.finish(deliveries[2])
@@ -108,7 +108,7 @@ def test_what_was_acknowledged_behind_a_smaller_batch_is_remembered(world: Order
     assert len(world.batches) == 0
 
 
-def test_the_same_attempt_gets_the_same_again_at_once(world: OrderWorld) -> None:
+def test_a_repeated_attempt_gets_the_same_messages_at_once(world: OrderWorld) -> None:
     sent = [world.send() for _ in range(2)]
     assert world.names(attempt="a") == sent
     assert world.names(attempt="b") == []
@@ -118,7 +118,7 @@ def test_the_same_attempt_gets_the_same_again_at_once(world: OrderWorld) -> None
     assert not popped.parts[0].counts
 
 
-def test_receipts_of_an_earlier_delivery_count_for_nothing(world: OrderWorld) -> None:
+def test_receipts_of_an_earlier_delivery_are_ignored(world: OrderWorld) -> None:
     world.send()
     [first] = world.take(invisible_ms=0)
     [second] = world.take()
@@ -134,7 +134,7 @@ def test_receipts_of_an_earlier_delivery_count_for_nothing(world: OrderWorld) ->
         world.delay(second, 5)
 
 
-def test_what_was_never_handed_out_cannot_be_acknowledged(world: OrderWorld) -> None:
+def test_a_message_that_was_not_handed_out_cannot_be_acknowledged(world: OrderWorld) -> None:
     world.send()
     with pytest.raises(MessageIllegal):
         world.ordered.ack(CURSOR, 1, 0)
@@ -143,7 +143,7 @@ def test_what_was_never_handed_out_cannot_be_acknowledged(world: OrderWorld) -> 
         world.ordered.ack(CURSOR, one.key.pop_ms, 7)
 
 
-def test_more_and_less_time(world: OrderWorld) -> None:
+def test_the_invisible_time_can_be_extended_and_shortened(world: OrderWorld) -> None:
     name = world.send()
     [one] = world.take(invisible_ms=100)
     world.clock.advance(50)
@@ -176,7 +176,7 @@ def test_everything_survives_a_crash(world: OrderWorld) -> None:
     assert world.names() == [sent[2]]
 
 
-def test_a_finished_batch_is_not_needed_any_more(world: OrderWorld) -> None:
+def test_a_finished_batch_is_no_longer_needed(world: OrderWorld) -> None:
     for _ in range(50):
         world.send()
         [one] = world.take()
@@ -189,7 +189,7 @@ def test_a_finished_batch_is_not_needed_any_more(world: OrderWorld) -> None:
     assert world.offsets.query(*CURSOR) == 50
 
 
-def test_what_could_not_be_stored_did_not_happen(world: OrderWorld) -> None:
+def test_a_refused_change_has_no_effect(world: OrderWorld) -> None:
     sent = [world.send() for _ in range(2)]
     world.full = True
     with pytest.raises(StoreFull):
@@ -207,7 +207,7 @@ def test_what_could_not_be_stored_did_not_happen(world: OrderWorld) -> None:
     assert world.names() == sent
 
 
-def test_what_was_not_stored_in_the_end_did_not_happen_either(world: OrderWorld) -> None:
+def test_a_change_that_fails_later_has_no_effect(world: OrderWorld) -> None:
     sent = [world.send() for _ in range(2)]
     world.start_pop(world.order_request())
     world.fail()
@@ -251,13 +251,13 @@ def test_a_reset_ends_the_wait(world: OrderWorld) -> None:
     assert world.names() == sent
 
 
-def test_nothing_wanted_is_passed_over(world: OrderWorld) -> None:
+def test_unwanted_messages_are_skipped(world: OrderWorld) -> None:
     world.send(tag="A")
     assert world.names(tags=frozenset({1})) == []
     assert world.offsets.query(*CURSOR) == 1
 
 
-def test_news_are_told_only_of_what_could_be_popped(world: OrderWorld) -> None:
+def test_notifications_report_only_messages_that_can_be_popped(world: OrderWorld) -> None:
     assert not finish(world.ordered.has_message(world.order_request()))
     world.send()
     assert finish(world.ordered.has_message(world.order_request()))

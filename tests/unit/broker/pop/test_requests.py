@@ -86,7 +86,7 @@ def test_a_pop_that_may_not_wait_is_answered(world: World) -> None:
     assert world.requests.decide_pop(request, NOTHING._replace(is_cut=True), 5000) == timed_out
 
 
-def test_a_question_for_news_is_answered_or_held(world: World) -> None:
+def test_a_notification_request_is_answered_or_held(world: World) -> None:
     header = Notification(consumer_group="g", topic="T", queue_id=0, poll_time=5000, born_time=0)
     request = world.requests.notification_request(header, Somebody())
     found = world.requests.decide_notification(request, 5000, found=True)
@@ -96,7 +96,7 @@ def test_a_question_for_news_is_answered_or_held(world: World) -> None:
     assert (hold.is_pop, hold.leaves_messages) == (False, True)
 
 
-def test_a_pop_that_has_waited_sees_its_topic_as_it_is_now(world: World) -> None:
+def test_a_resumed_pop_uses_the_current_topic_configuration(world: World) -> None:
     hold = world.hold()
     world.topics.update(TopicConfig(topic_name="T", read_queue_nums=9, write_queue_nums=9))
     fresh = {("T", 8): None}

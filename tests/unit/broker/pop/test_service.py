@@ -58,7 +58,7 @@ def test_one_queue_can_be_popped(world: World) -> None:
     assert world.pop_names(world.request(1)) == [second]
 
 
-def test_what_is_not_acknowledged_comes_again_when_it_is_due(world: World) -> None:
+def test_unacknowledged_messages_are_redelivered_when_due(world: World) -> None:
     world.send()
     [first] = world.pop(world.request(invisible_ms=5000))
     world.clock.advance(4999)
@@ -78,7 +78,7 @@ def test_what_is_not_acknowledged_comes_again_when_it_is_due(world: World) -> No
     assert third.record.properties["1ST_POP_TIME"] == str(first.key.pop_ms)
 
 
-def test_what_is_acknowledged_stays_away(world: World) -> None:
+def test_acknowledged_messages_are_not_redelivered(world: World) -> None:
     for _ in range(3):
         world.send()
     first, second, third = world.pop()
@@ -91,7 +91,7 @@ def test_what_is_acknowledged_stays_away(world: World) -> None:
     assert world.in_flight.count == 0
 
 
-def test_an_ack_is_known_only_when_it_is_stored(world: World) -> None:
+def test_an_ack_counts_only_when_it_is_stored(world: World) -> None:
     world.send()
     [one] = world.pop()
     change = world.receipts.ack(one.key, [one.offset])
@@ -104,7 +104,7 @@ def test_an_ack_is_known_only_when_it_is_stored(world: World) -> None:
     assert world.receipts.ack(one.key, [one.offset]) is None
 
 
-def test_an_ack_on_its_way_keeps_the_message_from_coming_again(world: World) -> None:
+def test_an_ack_being_stored_prevents_redelivery(world: World) -> None:
     world.send()
     [one] = world.pop(world.request(invisible_ms=10))
     world.receipts.ack(one.key, [one.offset])
@@ -114,7 +114,7 @@ def test_an_ack_on_its_way_keeps_the_message_from_coming_again(world: World) -> 
     assert world.pop() == []
 
 
-def test_an_ack_that_is_lost_lets_the_message_come_again(world: World) -> None:
+def test_a_lost_ack_leads_to_redelivery(world: World) -> None:
     name = world.send()
     [one] = world.pop(world.request(invisible_ms=10))
     change = world.receipts.ack(one.key, [one.offset])
@@ -141,7 +141,7 @@ def test_a_message_can_be_given_more_time(world: World) -> None:
         world.receipts.change_invisible_time(later.key, later.offset, 1)
 
 
-def test_a_message_can_be_given_up_at_once(world: World) -> None:
+def test_a_message_can_be_released_at_once(world: World) -> None:
     name = world.send()
     [one] = world.pop()
     world.clock.advance(1)
@@ -150,7 +150,7 @@ def test_a_message_can_be_given_up_at_once(world: World) -> None:
     assert world.pop_names() == [name]
 
 
-def test_the_receipt_before_a_change_is_good_no_more(world: World) -> None:
+def test_the_receipt_before_a_change_is_no_longer_valid(world: World) -> None:
     world.send()
     [one] = world.pop()
     changed = world.change(one, 1000)
@@ -160,7 +160,7 @@ def test_the_receipt_before_a_change_is_good_no_more(world: World) -> None:
     assert world.change(changed, 1000).key != changed.key  # in the same millisecond
 
 
-def test_names_of_changes_in_one_millisecond_never_come_again(world: World) -> None:
+def test_receipts_changed_within_one_millisecond_are_distinct(world: World) -> None:
     name = world.send()
     [one] = world.pop(world.request(invisible_ms=0))
     second = world.change(one, 0)
@@ -174,7 +174,7 @@ def test_names_of_changes_in_one_millisecond_never_come_again(world: World) -> N
     assert world.pop_names() == [name]
 
 
-def test_unwanted_tags_are_passed_over(world: World) -> None:
+def test_unwanted_tags_are_skipped(world: World) -> None:
     world.send(tag="B")
     wanted = world.send(tag="A")
     world.send(tag="B")
@@ -186,7 +186,7 @@ def test_unwanted_tags_are_passed_over(world: World) -> None:
     assert world.offsets.query("T", "g", 0) == 4
 
 
-def test_a_long_stretch_of_unwanted_tags_is_taken_in_pieces(
+def test_a_long_run_of_unwanted_tags_is_skipped_in_steps(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pop_scan, "SCAN_MAX", 3)
@@ -198,7 +198,7 @@ def test_a_long_stretch_of_unwanted_tags_is_taken_in_pieces(
     assert world.pop_names(request) == [wanted]
 
 
-def test_a_pop_that_cannot_be_noted_takes_nothing(world: World) -> None:
+def test_a_pop_whose_checkpoint_is_refused_takes_nothing(world: World) -> None:
     name = world.send()
     world.full = True
     with pytest.raises(StoreFull):
@@ -207,7 +207,7 @@ def test_a_pop_that_cannot_be_noted_takes_nothing(world: World) -> None:
     assert world.pop_names() == [name]
 
 
-def test_pops_that_are_lost_are_as_if_they_had_never_been(world: World) -> None:
+def test_pops_whose_checkpoints_fail_have_no_effect(world: World) -> None:
     names = [world.send(), world.send()]
     for _ in names:
         world.start_pop(world.request(count_max=1))
@@ -216,7 +216,7 @@ def test_pops_that_are_lost_are_as_if_they_had_never_been(world: World) -> None:
     assert world.pop_names() == names
 
 
-def test_a_reset_wins_over_pops_on_their_way(world: World) -> None:
+def test_a_reset_overrides_pops_that_are_being_stored(world: World) -> None:
     names = [world.send(), world.send()]
     popped = world.start_pop()
     world.offsets.reset("T", "g", 0, 1)
@@ -248,7 +248,7 @@ def test_a_new_group_may_start_at_the_end(world: World, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("in_order", [False, True])
-def test_a_new_group_that_found_an_empty_queue_gets_its_first_message_however_late_it_looks(
+def test_a_new_group_at_an_empty_queue_gets_its_first_message_later(
     world: World, in_order: bool
 ) -> None:
     request = world.request(from_end=True, in_order=in_order)
@@ -258,7 +258,7 @@ def test_a_new_group_that_found_an_empty_queue_gets_its_first_message_however_la
     assert world.pop_names(request) == names
 
 
-def test_a_pop_keeps_no_offsets_in_very_many_empty_queues(world: World) -> None:
+def test_a_pop_stores_no_offsets_for_very_many_empty_queues(world: World) -> None:
     world.topics.update(
         TopicConfig(topic_name="Wide", read_queue_nums=65_536, write_queue_nums=65_536)
     )
@@ -299,7 +299,7 @@ def test_messages_of_a_deleted_group_are_dropped(world: World) -> None:
     assert world.topics.find(RETRY) is None
 
 
-def test_a_revival_that_does_not_fit_is_tried_again(world: World) -> None:
+def test_a_redelivery_without_room_is_tried_again(world: World) -> None:
     name = world.send()
     world.pop(world.request(invisible_ms=1))
     world.clock.advance(1)
@@ -313,7 +313,7 @@ def test_a_revival_that_does_not_fit_is_tried_again(world: World) -> None:
     assert world.pop_names() == [name]
 
 
-def test_half_a_revival_is_completed(world: World) -> None:
+def test_a_partly_stored_redelivery_is_completed(world: World) -> None:
     names = [world.send(), world.send()]
     world.pop(world.request(invisible_ms=1))
     world.clock.advance(1)
@@ -325,7 +325,7 @@ def test_half_a_revival_is_completed(world: World) -> None:
     assert world.pop_names() == names[1:]
 
 
-def test_a_message_without_room_for_more_properties_comes_again_as_it_is(world: World) -> None:
+def test_a_message_without_room_for_more_properties_is_redelivered_unchanged(world: World) -> None:
     longest = PROPERTIES_BYTES_MAX - len(encode_properties({"UNIQ_KEY": "m1", "TAGS": "."})) + 1
     name = world.send(tag="x" * longest)
     [first] = world.pop(world.request(invisible_ms=1))
@@ -341,7 +341,7 @@ def test_a_message_without_room_for_more_properties_comes_again_as_it_is(world: 
 # After a crash.
 
 
-def test_flights_go_on_after_a_crash_without_any_saved_table(world: World) -> None:
+def test_messages_in_flight_survive_a_crash_without_saved_tables(world: World) -> None:
     names = [world.send() for _ in range(3)]
     first, _, _ = world.pop(world.request(invisible_ms=1000))
     world.ack(first)
@@ -352,7 +352,7 @@ def test_flights_go_on_after_a_crash_without_any_saved_table(world: World) -> No
     assert world.pop_names() == names[1:]
 
 
-def test_receipts_are_good_after_a_crash(world: World) -> None:
+def test_receipts_are_valid_after_a_crash(world: World) -> None:
     names = [world.send(), world.send()]
     first, second = world.pop()
     world.crash()
@@ -367,7 +367,7 @@ def test_receipts_are_good_after_a_crash(world: World) -> None:
     assert names
 
 
-def test_what_came_again_before_a_crash_does_not_come_twice(world: World) -> None:
+def test_a_redelivery_before_a_crash_is_not_repeated(world: World) -> None:
     name = world.send()
     world.pop(world.request(invisible_ms=1))
     world.clock.advance(1)
@@ -378,7 +378,7 @@ def test_what_came_again_before_a_crash_does_not_come_twice(world: World) -> Non
     assert world.pop() == []
 
 
-def test_progress_lets_a_start_read_little(world: World) -> None:
+def test_saved_progress_bounds_what_a_start_reads(world: World) -> None:
     for _ in range(10):
         world.send()
         [one] = world.pop()
@@ -405,7 +405,7 @@ def test_offsets_beyond_a_cut_log_are_corrected(world: World) -> None:
     assert world.offsets.query(REVIVE_TOPIC, REVIVE_GROUP, 1) <= 0
 
 
-def test_forged_and_broken_records_are_passed_over(
+def test_forged_and_broken_records_are_skipped(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     body = b'{"c":"g","it":1,"n":1,"pt":1,"q":0,"so":0,"t":"T"}'
@@ -447,7 +447,7 @@ def test_the_newer_form_of_retry_topic_is_written_and_both_are_read(world: World
     assert found == {older: RETRY, newer: "%RETRY%g+T"}
 
 
-def test_the_older_form_is_read_no_more_if_so_wished(world: World) -> None:
+def test_the_older_form_is_not_read_if_switched_off(world: World) -> None:
     world.send()
     world.pop(world.request(invisible_ms=10))
     world.clock.advance(10)
@@ -456,7 +456,7 @@ def test_the_older_form_is_read_no_more_if_so_wished(world: World) -> None:
     assert world.pop_names() == []
 
 
-def test_a_queue_with_too_many_unacknowledged_messages_gives_no_more(world: World) -> None:
+def test_a_queue_with_too_many_unacknowledged_messages_hands_out_no_more(world: World) -> None:
     for _ in range(4):
         world.send(0)
     other = world.send(1)

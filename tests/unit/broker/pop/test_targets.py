@@ -29,19 +29,19 @@ def request(topic: str = "T", queue_id: int = -1) -> PopRequest:
     return PopRequest(config, "g", queue_id)
 
 
-def test_all_queues_from_anywhere_on() -> None:
+def test_all_queues_are_read_from_a_random_one_on() -> None:
     assert [each.queue_id for each in targets(draws=1).find(request())] == [1, 2, 0]
     assert list(targets().find(request(queue_id=2))) == [Target(0, "T", 2)]
 
 
-def test_what_comes_again_is_looked_at_first_or_last() -> None:
+def test_retry_topics_are_read_first_or_last() -> None:
     again = Target(1, OLDER, 0)
     assert next(iter(targets(OLDER, draws=19).find(request()))) == again
     assert list(targets(OLDER, draws=20).find(request()))[-1] == again
     assert next(iter(targets(OLDER, draws=20, first_percent=100).find(request()))) == again
 
 
-def test_both_forms_are_read_unless_the_older_is_not_wanted() -> None:
+def test_both_forms_are_read_unless_the_older_is_switched_off() -> None:
     both = targets(OLDER, NEWER)
     assert [each.retry for each in both.find(request())] == [1, 2, 0, 0, 0]
     assert both.retry_topics("T", "g") == [OLDER, NEWER]
@@ -52,12 +52,12 @@ def test_both_forms_are_read_unless_the_older_is_not_wanted() -> None:
     assert older.retry_topics("T", "g") == [OLDER, NEWER]
 
 
-def test_the_settings_say_which_form_is_written_and_retries_stay_where_they_are() -> None:
+def test_the_settings_choose_the_written_form_and_retries_keep_theirs() -> None:
     assert targets().written_retry_topic("T", "g") == OLDER
     assert targets(newer_form=True).written_retry_topic("T", "g") == NEWER
     assert targets(newer_form=True).written_retry_topic(OLDER, "g") == OLDER
 
 
-def test_a_retry_topic_has_none_of_its_own() -> None:
+def test_a_retry_topic_has_no_retry_topic() -> None:
     assert targets().retry_topics("%RETRY%g", "g") == []
     assert [each.retry for each in targets(OLDER).find(request("%RETRY%g"))] == [0, 0, 0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rocketpost.broker.pop.watermark import BEFORE_FIRST, ReviveWatermark
 
 
-def test_the_oldest_holds_everything_back() -> None:
+def test_the_oldest_needed_record_bounds_the_watermark() -> None:
     watermark = ReviveWatermark()
     assert watermark.offset(0) == BEFORE_FIRST
     watermark.add(0, 5, "a")
@@ -18,7 +18,7 @@ def test_the_oldest_holds_everything_back() -> None:
     assert watermark.offset(1) == BEFORE_FIRST
 
 
-def test_what_was_never_stored_takes_nobodys_place() -> None:
+def test_discarding_a_record_keeps_another_at_the_same_offset() -> None:
     watermark = ReviveWatermark()
     watermark.add(0, 5, "lost")
     watermark.add(0, 5, "stored")
@@ -28,7 +28,7 @@ def test_what_was_never_stored_takes_nobodys_place() -> None:
     assert watermark.offset(0) == BEFORE_FIRST
 
 
-def test_what_has_ended_does_not_pile_up_behind_one_that_has_not() -> None:
+def test_ended_entries_do_not_pile_up_behind_an_open_one() -> None:
     watermark = ReviveWatermark()
     watermark.add(0, 0, "long")
     for offset in range(1, 5000):

@@ -124,7 +124,7 @@ def test_records_that_are_not_in_memory_are_named_if_the_caller_can_wait(log: Lo
     )
 
 
-def test_neighbours_in_the_log_are_one_view(log: Log) -> None:
+def test_adjacent_records_are_one_view(log: Log) -> None:
     found = pull(service(log), 5, 10)
     assert (found.code, found.message_count, found.size, found.next_offset) == (0, 10, 100, 15)
     assert (found.first, found.end) == (5, 100)
@@ -132,7 +132,7 @@ def test_neighbours_in_the_log_are_one_view(log: Log) -> None:
     assert bytes(found.views[0]) == log.data[50:150]
 
 
-def test_tags_choose_and_the_offset_moves_past_what_was_scanned(log: Log) -> None:
+def test_tags_filter_and_the_offset_moves_past_scanned_entries(log: Log) -> None:
     found = pull(service(log), 6, 4, frozenset({1}))
     assert found.message_count == 4
     assert found.next_offset == 19  # 7, 10, 13, 16 match; 19 is the next that does
@@ -181,13 +181,15 @@ def test_limits(log: Log) -> None:
 @pytest.mark.parametrize(
     ("wanted", "count"), [(35, 3), (30, 3), (29, 2), (1, 1), (10**9, 20), (0, 20), (-1, 20)]
 )
-def test_a_wish_for_fewer_bytes_holds_below_the_limits(log: Log, wanted: int, count: int) -> None:
+def test_a_request_for_fewer_bytes_is_honoured_within_the_limits(
+    log: Log, wanted: int, count: int
+) -> None:
     limited = service(log, bytes_in_memory=200)
     found = limited.read("T", 0, 5, count_max=32, tags=frozenset(), bytes_max=wanted)
     assert (found.message_count, found.next_offset) == (count, 5 + count)
 
 
-def test_a_wish_for_fewer_bytes_holds_where_a_judge_chooses(log: Log) -> None:
+def test_a_request_for_fewer_bytes_is_honoured_with_a_matcher(log: Log) -> None:
     log.data = bytes(n // SIZE % 10 * SIZE for n in range(1000))
     found = service(log).read(
         "T", 0, 5, count_max=32, tags=frozenset(), matcher=Digits(7), bytes_max=2 * SIZE
@@ -200,7 +202,7 @@ def test_fewer_from_disk(log: Log) -> None:
     assert pull(cold, 5).message_count == 8
 
 
-def test_records_that_were_deleted_meanwhile(log: Log) -> None:
+def test_records_deleted_during_the_read_are_skipped(log: Log) -> None:
     log.gone_below = 10**6
     found = pull(service(log), 5)
     assert (found.code, found.status, found.next_offset) == (20, "MESSAGE_WAS_REMOVING", 37)
@@ -228,7 +230,7 @@ def judged(service: QueueReader, offset: int, matcher: Digits, count: int = 32):
     return service.read("T", 0, offset, count_max=count, tags=frozenset(), matcher=matcher)
 
 
-def test_a_judge_chooses_and_the_offset_moves_past_what_was_judged(log: Log) -> None:
+def test_a_matcher_filters_and_the_offset_moves_past_matched_entries(log: Log) -> None:
     log.data = bytes(n // SIZE % 10 * SIZE for n in range(1000))
     found = judged(service(log), 5, Digits(7), 3)
     assert (found.message_count, found.next_offset) == (3, 28)
@@ -238,19 +240,19 @@ def test_a_judge_chooses_and_the_offset_moves_past_what_was_judged(log: Log) -> 
     assert found.next_offset == 100
 
 
-def test_judging_stops_when_it_gets_too_dear(log: Log) -> None:
+def test_matching_stops_when_it_costs_too_much(log: Log) -> None:
     found = judged(service(log), 5, Digits(11, work=60_000))
     assert (found.status, found.next_offset) == ("NO_MATCHED_MESSAGE", 7)
     found = judged(service(log), 5, Digits(11, work=10**9))
     assert found.next_offset == 6
 
 
-def test_judging_what_left_memory_stops_earlier(log: Log) -> None:
+def test_matching_records_on_disk_stops_earlier(log: Log) -> None:
     on_disk = QueueReader(records=log, access=log, limits=PullLimits(memory_bytes=0))
     assert judged(on_disk, 5, Digits(11, work=2_000)).next_offset == 12
 
 
-def test_a_judge_keeps_the_bounds(log: Log) -> None:
+def test_a_matcher_respects_the_limits(log: Log) -> None:
     log.data = bytes(1000)
     found = judged(service(log, bytes_in_memory=25), 5, Digits(0))
     assert (found.message_count, found.next_offset) == (2, 7)
@@ -258,7 +260,7 @@ def test_a_judge_keeps_the_bounds(log: Log) -> None:
     assert (found.message_count, found.next_offset) == (1, 6)
 
 
-def test_records_that_are_gone_are_passed(log: Log) -> None:
+def test_missing_records_are_skipped(log: Log) -> None:
     log.gone_below = 100 * SIZE
     found = judged(service(log), 5, Digits(7))
     assert (found.status, found.next_offset) == ("MESSAGE_WAS_REMOVING", 37)

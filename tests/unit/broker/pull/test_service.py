@@ -86,7 +86,7 @@ def world(tmp_path: Path) -> Iterator[PullWorld]:
     world.close()
 
 
-def test_a_pull_that_finds_nothing_is_a_hold_and_its_answer_comes_later(world: PullWorld) -> None:
+def test_a_pull_that_finds_nothing_is_held_and_answered_later(world: PullWorld) -> None:
     hold = world.ask(subscription="a || b")
     assert isinstance(hold, PullHold)
     assert hold.queue == (TOPIC, 0)

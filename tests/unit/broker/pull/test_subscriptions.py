@@ -61,7 +61,7 @@ def own(expression: str, kind: str | None = None) -> PullMessage:
     return pull(sys_flag=PULL_SUBSCRIPTION, subscription=expression, expression_type=kind)
 
 
-def test_a_pull_takes_the_subscription_of_its_group(world: World) -> None:
+def test_a_pull_uses_the_subscription_of_its_group(world: World) -> None:
     world.join("A || B")
     wanted = world.subscriptions.find(pull(sub_version=VERSION), GROUP)
     assert wanted.tags == {string_hash("A"), string_hash("B")}
@@ -83,9 +83,7 @@ def test_a_pull_may_bring_its_own_filter(world: World) -> None:
 @pytest.mark.parametrize(
     ("expression", "kind"), [("a >", "SQL92"), ("a", "CLASS"), ("A||" * 30_000, None)]
 )
-def test_a_filter_that_cannot_be_read_is_refused(
-    world: World, expression: str, kind: str | None
-) -> None:
+def test_an_invalid_filter_is_refused(world: World, expression: str, kind: str | None) -> None:
     with pytest.raises(Fault) as raised:
         world.subscriptions.find(own(expression, kind), GROUP)
     assert isinstance(raised.value, SubscriptionParseFailed) or kind == "CLASS"

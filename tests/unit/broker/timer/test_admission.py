@@ -70,18 +70,18 @@ def test_a_message_waits_in_its_slot(properties: dict[str, str], due_ms: int) ->
         {"TIMER_DELIVER_MS": str(NOW + 9), "TIMER_OUT_MS": "1"},
     ],
 )
-def test_what_is_due_or_was_timed_before_is_plain(properties: dict[str, str]) -> None:
+def test_a_message_that_is_due_or_was_timed_before_is_plain(properties: dict[str, str]) -> None:
     assert claim(timers(), **properties) is None
 
 
 @pytest.mark.parametrize("text", ["x", "1.5", "", " 1", "9" * 19, "٣", "--1"])
 @pytest.mark.parametrize("name", ["TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"])
-def test_what_is_no_time_is_refused(name: str, text: str) -> None:
+def test_an_invalid_time_is_refused(name: str, text: str) -> None:
     with pytest.raises(MessageIllegal, match=name):
         claim(timers(), **{name: text})
 
 
-def test_what_is_too_far_is_refused() -> None:
+def test_a_time_too_far_ahead_is_refused() -> None:
     with pytest.raises(MessageIllegal, match="timerMaxDelaySec"):
         claim(timers(delay_ms_max=5000), TIMER_DELAY_MS="5001")
     assert claim(timers(delay_ms_max=5000), TIMER_DELAY_MS="5000") is not None
@@ -93,12 +93,12 @@ def test_without_a_wheel_timed_messages_are_refused() -> None:
         claim(timers(enabled=False), TIMER_DELAY_SEC="1")
 
 
-def test_a_recall_of_what_is_due_is_refused() -> None:
+def test_a_recall_of_a_due_message_is_refused() -> None:
     with pytest.raises(MessageIllegal, match="recalled"):
         claim(timers(), TIMER_DELIVER_MS="1", TIMER_DEL_UNIQKEY="T+U")
 
 
-def test_a_crowded_slot_refuses_ever_more() -> None:
+def test_a_crowded_slot_refuses_a_growing_share() -> None:
     def is_taken(count: int, chance: int) -> bool:
         try:
             claim(timers(count, chance, slot_count_max=100), TIMER_DELAY_SEC="1")
@@ -114,7 +114,7 @@ def test_a_crowded_slot_refuses_ever_more() -> None:
 
 
 @given(due_ms=st.integers(1, 2**50), precision_ms=st.sampled_from([1, 7, 100, 1000, 60_000]))
-def test_the_slot_of_a_message_is_known_again(due_ms: int, precision_ms: int) -> None:
+def test_the_slot_of_a_stored_message_is_recognised(due_ms: int, precision_ms: int) -> None:
     out = (due_ms - 1) // precision_ms * precision_ms
     properties = {"REAL_TOPIC": "T", "TIMER_OUT_MS": str(out), "TIMER_DELIVER_MS": str(due_ms)}
     found = waiting_of(properties, precision_ms)
@@ -122,7 +122,7 @@ def test_the_slot_of_a_message_is_known_again(due_ms: int, precision_ms: int) ->
     assert (found.slot_ms, found.due_ms) == (out, due_ms)
 
 
-def test_a_message_of_rocketmq_is_not_early() -> None:
+def test_a_message_stored_by_rocketmq_is_not_delivered_early() -> None:
     """It knows the slot only; the sender's delay began at a time that nobody wrote down."""
     found = waiting_of({"REAL_TOPIC": "T", "TIMER_OUT_MS": "5000", "TIMER_DELAY_SEC": "3"}, 1000)
     assert found is not None
@@ -132,5 +132,5 @@ def test_a_message_of_rocketmq_is_not_early() -> None:
 @pytest.mark.parametrize(
     "properties", [{}, {"REAL_TOPIC": "T"}, {"REAL_TOPIC": "T", "TIMER_OUT_MS": "x"}]
 )
-def test_what_says_no_time_does_not_wait(properties: dict[str, str]) -> None:
+def test_a_message_without_a_time_does_not_wait(properties: dict[str, str]) -> None:
     assert waiting_of(properties, 1000) is None

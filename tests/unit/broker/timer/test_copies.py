@@ -45,7 +45,7 @@ def exists(*copies: Record, position: int = 100, crash_ms: int = 9000) -> bool:
     return found.exists(waiting, waiting.properties, "T")
 
 
-def test_a_copy_names_what_it_was_made_from() -> None:
+def test_a_copy_names_its_original() -> None:
     assert exists(record(500, "T", prepared=100))
     assert exists(record(500, TIMER_TOPIC, prepared=100))  # it was stored again, to wait on
     assert not exists(record(500, "T", prepared=99))
@@ -59,12 +59,12 @@ def test_a_copy_of_rocketmq_has_the_same_contents() -> None:
     assert not exists(record(500, "T", **{**TIMES, "TIMER_OUT_MS": "6000"}))
 
 
-def test_nothing_is_looked_up_without_a_crash_or_for_what_came_after_it() -> None:
+def test_nothing_is_looked_up_without_a_crash_or_for_later_messages() -> None:
     assert not exists(record(500, "T", prepared=100), crash_ms=-1)
     assert not exists(record(5000, "T", prepared=2000), position=2000)
 
 
-def test_each_copy_of_rocketmq_stands_for_one_message() -> None:
+def test_each_copy_of_rocketmq_counts_for_one_message() -> None:
     found = Copies(store=Store(record(500, "T", **TIMES)), crash_end=1000, crash_ms=9000)
     first, second = record(100, TIMER_TOPIC), record(200, TIMER_TOPIC)
     assert found.exists(first, first.properties, "T")
@@ -72,7 +72,7 @@ def test_each_copy_of_rocketmq_stands_for_one_message() -> None:
     assert found.found == 1
 
 
-def test_only_what_was_due_before_the_crash_needs_a_look() -> None:
+def test_only_messages_due_before_the_crash_are_looked_up() -> None:
     found = Copies(store=Store(), crash_end=1000, crash_ms=9000)
     assert found.is_needed(9000)
     assert not found.is_needed(9001)

@@ -97,22 +97,24 @@ def test_rocketmqs_handle_names_the_same_slot(store: Store) -> None:
         (RecallHandle("T", "b", DUE, "V"), "no message V"),
     ],
 )
-def test_what_cannot_be_recalled(store: Store, handle: RecallHandle, reason: str) -> None:
+def test_messages_that_cannot_be_recalled_are_refused(
+    store: Store, handle: RecallHandle, reason: str
+) -> None:
     with pytest.raises(IllegalOperation, match=reason):
         service(store).recall("T", handle.encode(), born_host=HOST)
 
 
-def test_what_is_no_handle_is_refused(store: Store) -> None:
+def test_an_invalid_handle_is_refused(store: Store) -> None:
     with pytest.raises(IllegalOperation, match="handle"):
         service(store).recall("T", "???", born_host=HOST)
 
 
-def test_what_is_delivered_is_too_late_whatever_the_clock_says(store: Store) -> None:
+def test_a_delivered_message_cannot_be_recalled_even_if_the_clock_is_behind(store: Store) -> None:
     store.add("T", UNIQ_KEY="U", REAL_TOPIC="T", REAL_QID="0")
     with pytest.raises(IllegalOperation, match="too late"):
         service(store).recall("T", RecallHandle("T", "b", DUE, "U").encode(), born_host=HOST)
 
 
-def test_without_an_index_the_handle_is_believed() -> None:
+def test_without_an_index_the_handle_is_trusted() -> None:
     handle = RecallHandle("T", "b", DUE, "U").encode()
     assert service(Store(), is_indexed=False).recall("T", handle, born_host=HOST).key == "T+U"

@@ -21,7 +21,7 @@ PLACES = st.sets(
 
 
 @given(chained=PLACES, late=PLACES, done=st.integers(0, 5))
-def test_messages_come_in_order_and_once(
+def test_messages_leave_the_slot_in_order_and_once(
     chained: set[SlotEntry], late: set[SlotEntry], done: int
 ) -> None:
     order = sorted(chained)

@@ -35,7 +35,7 @@ def test_a_message_goes_to_the_queue_it_was_sent_to(targets: Targets) -> None:
 
 
 @pytest.mark.parametrize("topic", ["", "rmq_sys_wheel_timer", "SCHEDULE_TOPIC_XXXX"])
-def test_topics_of_the_system_are_no_destination(targets: Targets, topic: str) -> None:
+def test_system_topics_are_not_destinations(targets: Targets, topic: str) -> None:
     assert targets.find(topic, {"REAL_QID": "0"}) is None
 
 
@@ -44,13 +44,13 @@ def test_a_queue_is_a_number(targets: Targets, queue: str) -> None:
     assert targets.find("T", {"REAL_QID": queue}) is None
 
 
-def test_a_missing_topic_is_waited_for_a_minute(targets: Targets) -> None:
+def test_a_missing_topic_is_awaited_for_a_minute(targets: Targets) -> None:
     assert not targets.is_missing("T", 1000)
     assert targets.is_missing("Gone", 1000)
     assert not targets.has_given_up("Gone", 1000 + MISSING_MS_MAX - 1)
     assert targets.has_given_up("Gone", 1000 + MISSING_MS_MAX)
 
 
-def test_the_retry_topic_of_a_group_is_made_again(targets: Targets) -> None:
+def test_the_retry_topic_of_a_group_is_created_again(targets: Targets) -> None:
     assert not targets.is_missing("%RETRY%g", 0)
     assert targets.is_missing("%RETRY%other", 0)

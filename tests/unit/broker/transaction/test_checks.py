@@ -40,7 +40,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     made.close()
 
 
-def test_a_half_is_asked_about_when_its_time_is_over(world: World) -> None:
+def test_a_half_is_checked_when_its_immunity_is_over(world: World) -> None:
     sent = world.send("a")
     assert world.wait_ms() == TIMEOUT_MS
     assert world.later(TIMEOUT_MS - 1) == []
@@ -66,7 +66,7 @@ def test_the_answer_ends_the_transaction(world: World) -> None:
     assert world.done() == set(range(4))
 
 
-def test_a_half_without_room_for_the_count_is_for_operators(world: World) -> None:
+def test_a_half_without_room_for_the_count_is_discarded(world: World) -> None:
     """RocketMQ's broker takes such halves; the others that are due must not wait for it."""
     properties = {"UNIQ_KEY": "a", "TRAN_MSG": "true", "PGROUP": GROUP, "REAL_TOPIC": TOPIC}
     properties |= {"REAL_QID": "2", "x": ""}
@@ -94,7 +94,7 @@ def test_a_commit_may_still_name_the_first_copy(world: World) -> None:
     assert world.names() == ["a"]
 
 
-def test_who_never_answers_is_asked_so_often_and_no_more(world: World) -> None:
+def test_a_silent_producer_is_asked_a_limited_number_of_times(world: World) -> None:
     world.send("a")
     times = []
     while world.pending:
@@ -122,7 +122,7 @@ def test_the_count_survives_crashes(world: World) -> None:
     assert world.discarded() == ["a"]
 
 
-def test_issue_544_immunity_ends_and_then_it_is_asked(world: World) -> None:
+def test_issue_544_a_half_is_checked_after_its_immunity(world: World) -> None:
     """RocketMQ lost a half whose immunity ended in the millisecond of the check."""
     world.send("a", CHECK_IMMUNITY_TIME_IN_SECONDS="60")
     assert world.wait_ms() == 60_000
@@ -130,7 +130,7 @@ def test_issue_544_immunity_ends_and_then_it_is_asked(world: World) -> None:
     assert [question.unique_key for question in world.later(1)] == ["a"]
 
 
-def test_issue_8311_immunity_does_not_use_up_questions(world: World) -> None:
+def test_issue_8311_immunity_does_not_use_up_checks(world: World) -> None:
     """RocketMQ counts a question in each round of the immunity, and discards without asking."""
     world.send("a", CHECK_IMMUNITY_TIME_IN_SECONDS="3600")
     for _ in range(60):
@@ -141,7 +141,7 @@ def test_issue_8311_immunity_does_not_use_up_questions(world: World) -> None:
     assert half.checks == 1
 
 
-def test_issue_1517_what_has_ended_is_not_asked_about(world: World) -> None:
+def test_issue_1517_an_ended_transaction_is_not_checked(world: World) -> None:
     """RocketMQ asked about thousands of halves whose op messages it had not read yet."""
     sent = [world.send() for _ in range(300)]
     for number, each in enumerate(sent):
@@ -154,7 +154,7 @@ def test_issue_1517_what_has_ended_is_not_asked_about(world: World) -> None:
     assert asked == {each.name for each in sent[::2]}
 
 
-def test_issue_9500_an_unreadable_half_holds_up_no_other(world: World) -> None:
+def test_issue_9500_an_unreadable_half_does_not_block_others(world: World) -> None:
     """RocketMQ began again at the same half for ever when one could not be dealt with."""
     world.send("a")
     world.send("b")
@@ -242,7 +242,7 @@ def test_a_full_store_postpones_and_loses_nothing(world: World) -> None:
     assert world.pending == ["a", "b", "c"]
 
 
-def test_a_discard_that_finds_no_room_is_tried_again(world: World) -> None:
+def test_a_discard_without_room_is_tried_again(world: World) -> None:
     world.transactions.rules = world.rules._replace(check_max=1)
     world.send("a")
     world.later(TIMEOUT_MS)
@@ -270,7 +270,7 @@ def test_a_commit_overtakes_the_discard(world: World) -> None:
     assert world.pending == []
 
 
-def test_a_commit_while_the_question_is_stored_suppresses_it(world: World) -> None:
+def test_a_commit_during_the_store_of_a_check_cancels_the_check(world: World) -> None:
     sent = world.send("a")
     world.clock.advance(TIMEOUT_MS)
     work = world.checks.next()
@@ -285,7 +285,7 @@ def test_a_commit_while_the_question_is_stored_suppresses_it(world: World) -> No
     assert world.pending == []
 
 
-def test_segments_that_go_are_vacated(world: World) -> None:
+def test_halves_are_moved_out_of_segments_to_delete(world: World) -> None:
     world.producers.clear()
     old = world.send("old")
     world.clock.advance(72 * HOUR_MS + 1)
@@ -303,7 +303,7 @@ def test_segments_that_go_are_vacated(world: World) -> None:
     assert world.done() == {old.offset, young.offset}
 
 
-def test_a_half_that_holds_up_the_queue_moves_to_its_end(
+def test_a_half_that_blocks_the_queue_moves_to_its_end(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transaction_checks, "LAG_MAX", 20)
@@ -324,7 +324,7 @@ def test_a_half_that_holds_up_the_queue_moves_to_its_end(
     assert half.since_ms < world.clock.now_ms()
 
 
-def test_a_clock_that_is_set_back_makes_nobody_wait(world: World) -> None:
+def test_a_clock_set_back_delays_no_check(world: World) -> None:
     world.send("a")
     assert isinstance(world.checks.next(), Wait)
     world.clock.set_back(HOUR_MS)
@@ -332,7 +332,7 @@ def test_a_clock_that_is_set_back_makes_nobody_wait(world: World) -> None:
     assert [question.unique_key for question in world.later(TIMEOUT_MS)] == ["a"]
 
 
-def test_a_clock_that_is_set_back_during_a_stop_makes_nobody_wait(world: World) -> None:
+def test_a_clock_set_back_during_a_stop_delays_no_check(world: World) -> None:
     world.send("a")
     world.clock.set_back(HOUR_MS)
     world.crash()

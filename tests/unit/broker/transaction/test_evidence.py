@@ -28,7 +28,7 @@ def test_a_commit_is_known_by_its_identity(tmp_path: Path) -> None:
     world.close()
 
 
-def test_a_plain_message_with_the_same_id_is_no_commit(tmp_path: Path) -> None:
+def test_a_plain_message_with_the_same_id_is_not_a_commit(tmp_path: Path) -> None:
     world = World(tmp_path / "store")
     world.send("a")
     [half] = world.halves()
@@ -40,7 +40,7 @@ def test_a_plain_message_with_the_same_id_is_no_commit(tmp_path: Path) -> None:
     world.close()
 
 
-def test_discarded_is_what_was_not_resumed_since(tmp_path: Path) -> None:
+def test_a_resumed_half_no_longer_counts_as_discarded(tmp_path: Path) -> None:
     world = World(tmp_path / "store")
     world.transactions.rules = world.rules._replace(check_max=1)
     world.send("a")
@@ -54,7 +54,7 @@ def test_discarded_is_what_was_not_resumed_since(tmp_path: Path) -> None:
     world.close()
 
 
-def test_without_an_index_nothing_is_known(tmp_path: Path) -> None:
+def test_without_an_index_nothing_is_found(tmp_path: Path) -> None:
     world = World(tmp_path / "store", index=False)
     world.end(world.send("a"), COMMIT)
     [half] = world.halves()

@@ -65,13 +65,11 @@ def test_an_op_message_knows_its_host() -> None:
         (b"9" * 40, []),
     ],
 )
-def test_op_messages_of_others_are_read_as_far_as_they_make_sense(
-    body: bytes, offsets: list[int]
-) -> None:
+def test_malformed_op_messages_are_read_as_far_as_possible(body: bytes, offsets: list[int]) -> None:
     assert ended_offsets(record(body, TAGS="d")) == offsets
 
 
-def test_only_the_tag_d_says_done() -> None:
+def test_only_the_tag_d_ends_halves() -> None:
     assert ended_offsets(record(b"1,", TAGS="x")) == []
     assert ended_offsets(record(b"1,")) == []
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rocketpost.broker.transaction.ops import UnwrittenOps
 
 
-def test_the_first_offset_says_when() -> None:
+def test_the_first_offset_sets_the_due_time() -> None:
     ops = UnwrittenOps()
     assert ops.due_ms(chars_max=10, interval_ms=3000) is None
     ops.add(12, now_ms=100)

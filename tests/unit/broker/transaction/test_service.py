@@ -31,7 +31,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     made.close()
 
 
-def test_a_half_waits_beside_its_topic(world: World) -> None:
+def test_a_half_waits_in_the_half_topic(world: World) -> None:
     sent = world.send("a", KEYS="k")
     assert world.names() == []
     [half] = world.halves()
@@ -66,7 +66,7 @@ def test_a_rollback_is_an_op_message_at_once(world: World) -> None:
     assert (op.properties["TAGS"], bytes(op.body)) == ("d", b"0,")
 
 
-def test_op_messages_of_commits_are_gathered(world: World) -> None:
+def test_op_messages_of_commits_are_batched(world: World) -> None:
     for _ in range(3):
         world.end(world.send(), COMMIT)
     assert world.wait_ms() == OP_MS
@@ -84,7 +84,7 @@ def test_a_long_op_message_does_not_wait(world: World) -> None:
     assert world.done() == {0, 1}
 
 
-def test_without_an_index_the_op_message_comes_with_the_commit(tmp_path: Path) -> None:
+def test_without_an_index_the_op_message_is_stored_with_the_commit(tmp_path: Path) -> None:
     world = World(tmp_path / "store", index=False)
     sent = world.send("a")
     assert world.end(sent, COMMIT)
@@ -107,7 +107,7 @@ def test_without_an_index_the_op_message_comes_with_the_commit(tmp_path: Path) -
         ({"commit_or_rollback": 4}, "is neither a commit"),
     ],
 )
-def test_an_end_that_fits_no_half_changes_nothing(
+def test_an_end_that_matches_no_half_changes_nothing(
     world: World, change: dict[str, object], reason: str
 ) -> None:
     sent = world.send("a")
@@ -117,7 +117,7 @@ def test_an_end_that_fits_no_half_changes_nothing(
     assert world.names() == []
 
 
-def test_the_message_of_another_topic_is_no_half(world: World) -> None:
+def test_a_message_of_another_topic_is_not_a_half(world: World) -> None:
     sent = world.send("a")
     world.end(sent, COMMIT)
     [copy] = world.records(TOPIC)
@@ -157,7 +157,7 @@ def test_issue_5574_ending_twice_commits_once(world: World) -> None:
     assert world.names() == ["a"]
 
 
-def test_issue_2694_a_transaction_ends_one_way_only(world: World) -> None:
+def test_issue_2694_a_transaction_ends_in_one_way_only(world: World) -> None:
     """RocketMQ delivers a message that a check rolled back, if a commit comes after that."""
     kept, gone = world.send("kept"), world.send("gone")
     world.end(kept, COMMIT)
@@ -173,7 +173,7 @@ def test_issue_2694_a_transaction_ends_one_way_only(world: World) -> None:
     assert world.names() == ["kept"]
 
 
-def test_an_end_under_way_is_not_begun_again(world: World) -> None:
+def test_an_end_that_is_being_stored_is_not_repeated(world: World) -> None:
     sent = world.send("a")
     ending = world.begin(sent, COMMIT)
     assert ending is not None
@@ -338,7 +338,7 @@ def test_a_late_commit_of_a_discarded_transaction_counts(world: World) -> None:
     assert world.names() == ["a"]
 
 
-def test_what_was_resumed_and_rolled_back_is_not_committed_late(world: World) -> None:
+def test_a_resumed_and_rolled_back_transaction_cannot_be_committed(world: World) -> None:
     world.transactions.rules = world.rules._replace(check_max=1)
     sent = world.send("a")
     world.later(6000)
@@ -351,7 +351,7 @@ def test_what_was_resumed_and_rolled_back_is_not_committed_late(world: World) ->
     assert world.names() == []
 
 
-def test_who_does_not_know_is_heard(world: World) -> None:
+def test_an_unknown_outcome_is_noted(world: World) -> None:
     sent = world.send("a")
     [question] = world.later(6000)
     world.transactions.note_unknown(world.header(answer(question), UNKNOWN, asked=True))

@@ -22,7 +22,7 @@ def half(name: str, offset: int, due_ms: int = 0) -> Half:
     )
 
 
-def test_halves_come_up_in_the_order_of_their_times() -> None:
+def test_halves_fall_due_in_the_order_of_their_times() -> None:
     table = PendingTable()
     for name, due_ms in (("a", 30), ("b", 10), ("c", 20)):
         table.add(half(name, ord(name), due_ms))
@@ -43,7 +43,7 @@ def test_only_the_last_schedule_counts() -> None:
     assert table.next_due_ms() is None
 
 
-def test_what_ends_or_has_ended_does_not_come_up() -> None:
+def test_an_ending_or_ended_half_does_not_fall_due() -> None:
     table = PendingTable()
     first, second = half("a", 0), half("b", 1)
     table.add(first)
@@ -55,7 +55,7 @@ def test_what_ends_or_has_ended_does_not_come_up() -> None:
     assert len(table) == 1
 
 
-def test_a_clock_set_back_moves_everything() -> None:
+def test_a_clock_set_back_moves_the_schedule() -> None:
     table = PendingTable()
     table.add(half("a", 0, 100))
     waiting = half("b", 1, 50)
@@ -65,7 +65,7 @@ def test_a_clock_set_back_moves_everything() -> None:
     assert table.next_due_ms() == 60
 
 
-def test_halves_are_found_by_where_they_are() -> None:
+def test_halves_are_found_by_offset_or_position() -> None:
     table = PendingTable()
     for offset, name in enumerate("abc"):
         table.add(half(name, offset))
@@ -106,7 +106,7 @@ def test_progress_passes_no_offset_that_is_pending_or_not_on_disk(
     assert table.is_settled
 
 
-def test_op_messages_are_needed_as_long_as_a_half_they_name() -> None:
+def test_op_messages_are_needed_as_long_as_the_halves_they_name() -> None:
     table = PendingTable()
     table.start_at(0, 7)
     for op_offset, offsets in ((7, [1, 2]), (8, [0, 5]), (9, [])):
