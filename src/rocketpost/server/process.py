@@ -106,7 +106,7 @@ def _open_many_files() -> None:
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     except (ValueError, OSError) as error:
-        logger.info("limit of open files left as it is: reason=%s", error)
+        logger.info("limit of open files not raised: reason=%s", error)
 
 
 async def _run(make: Callable[[], S], ready: Callable[[S], str]) -> int:

@@ -1,4 +1,4 @@
-"""Clients: their heartbeats and locks, notices to groups, and the expiry of silent clients."""
+"""Clients: heartbeats, locks, relayed requests, notices to groups, expiry of silent clients."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
     requester accepts it     success; the id is that of the stored copy, 0 without one
     requester not connected  SYSTEM_ERROR, the replier may try another broker
-    requester lost meanwhile, silent for 10 s, or refusing: the same
+    requester disconnects, refuses, or is silent for 10 s: the same
 
 The stored copy is a record for people. It is written whether or not the push succeeds, and a failed
 write does not fail a reply that was delivered.
@@ -90,7 +90,7 @@ class ReplyFeature(Feature):
         stored = await _outcome(storing)
         if refusal is not None:
             logger.warning(
-                "reply not handed over: peer=%s requester=%s reason=%s",
+                "reply not delivered: peer=%s requester=%s reason=%s",
                 connection.peer_text,
                 accepted.requester_id,
                 refusal,

@@ -244,7 +244,9 @@ class TimerFeature(Feature):
         """Move waiting messages out of segments that are about to be deleted."""
         needed = self.oldest_needed_position()
         if needed is not None and needed < position:
-            raise StoreError("messages there are just coming into the wheel")
+            raise StoreError(
+                "messages before that position are still being added to the timer wheel"
+            )
         freed_bytes = position - int(self._store.first_position)
         try:
             async with self._expiring:  # the timer log is read meanwhile
@@ -355,10 +357,10 @@ class TimerFeature(Feature):
                     self._mover.rebuild_slots()
                     self._loop.wake()
             except (RocketpostError, OSError) as error:
-                logger.error("what waits is not saved: reason=%s", error)
+                logger.error("timed messages are not saved: reason=%s", error)
                 await asyncio.sleep(_RETRY_SECONDS_MAX)
             except Exception:
-                logger.exception("what waits is not saved")
+                logger.exception("timed messages are not saved")
                 await asyncio.sleep(_RETRY_SECONDS_MAX)
 
     async def _save(self, *, flags: int = 0) -> None:
@@ -407,7 +409,7 @@ class TimerFeature(Feature):
             raise NoPermission("recalls are off here: set recallMessageEnable=true")
         if not self._is_open or not self._store.writable:
             raise ServiceNotAvailable(
-                self._store.why_not_writable or "this broker takes no messages now"
+                self._store.why_not_writable or "this broker accepts no messages now"
             )
         if self._topics.find(header.topic) is None:
             raise TopicNotExist(f"the topic {header.topic} does not exist")

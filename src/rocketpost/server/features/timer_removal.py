@@ -53,7 +53,7 @@ class TimerRemoval:
                 self._under_way = None
                 self._mover.note_stored(departure, len(stored))
                 if len(stored) < len(drafts):
-                    raise StoreError("there is no room to move messages that wait")
+                    raise StoreError("there is no room to move waiting messages")
         except asyncio.CancelledError:
             raise  # the last put may still succeed: see `end`
         except BaseException:

@@ -196,7 +196,7 @@ class TransactionFeature(Feature):
         while (work := self._checks.move_halves_before(position)) is not None:
             await self._do(work)
         if self._checks.is_needed_before(position):
-            raise StoreError("transactions there are just being ended")
+            raise StoreError("transactions before that position are being ended")
 
     def runtime_values(self) -> dict[str, str]:
         """Return the number and age of pending transactions, and the counts of ended ones."""

@@ -193,5 +193,5 @@ async def _ask(client: Client, fields: dict[str, str]) -> dict[MessageQueue, int
         reason: object = response.remark
     except (ClientError, RemoteProtocolError) as error:
         reason = error
-    logger.warning("member tells no offsets: client=%s reason=%s", client.client_id, reason)
+    logger.warning("member reported no offsets: client=%s reason=%s", client.client_id, reason)
     return None

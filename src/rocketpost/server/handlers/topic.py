@@ -157,7 +157,7 @@ class TopicHandlers:
         if warning is not None and is_hiding(before, after, behind) and not force:
             raise IllegalOperation(
                 f"the topic {after.topic_name} is unchanged: {warning}. "
-                "To change it all the same use rocketpost's mqadmin with --yes"
+                "To change it anyway, use rocketpost's mqadmin with --yes"
             )
         return warning
 

@@ -174,7 +174,7 @@ class Registration:
                     )
                 )
         except TimeoutError:
-            logger.info("name servers are slow to take a change: edition=%s", edition)
+            logger.info("name servers are slow to accept a change: edition=%s", edition)
 
     async def stop(self) -> None:
         """Unregister from every name server; return when all connections are closed."""
@@ -327,7 +327,7 @@ class _Link:
         if problem and problem != self.problem:
             logger.error(
                 "displaced: name_server=%s name=%s id=%s ours=%s theirs=%s; another broker has "
-                "registered under this name, or a stranger did",
+                "registered under this name",
                 self.address, news.name, news.broker_id, news.address, address,
             )  # fmt: skip
         elif self.problem and not problem:

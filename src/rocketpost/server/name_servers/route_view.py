@@ -157,7 +157,7 @@ class RouteView:
 def _readable(topic: str, route: TopicRoute) -> Queues | None:
     rows = [data for data in route.queue_datas if data.perm & PERM_READ]
     if sum(max(data.read_queue_nums, 0) for data in rows) > QUEUES_MAX:
-        logger.warning("route passed over: topic=%s reason=more than %s queues", topic, QUEUES_MAX)
+        logger.warning("route ignored: topic=%s reason=more than %s queues", topic, QUEUES_MAX)
         return None
     queues = [
         MessageQueue(data.broker_name, queue_id, topic)

@@ -260,7 +260,7 @@ def _hand_out(waiter: PopWaiter, answer: PopAnswer) -> None:
     parts = [part for part in answer.popped.parts if part.change.is_stored]
     try:
         if not parts:
-            raise ServiceNotAvailable("what was popped could not be noted; try again later")
+            raise ServiceNotAvailable("the pop could not be recorded; try again later")
         waiter.resume(answer._replace(popped=answer.popped._replace(parts=parts)))
     except Exception as error:
         waiter.refuse(error)

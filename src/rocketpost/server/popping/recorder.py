@@ -2,7 +2,7 @@
 
 There is one log, so changes settle in the order in which they were appended. When a change settles,
 its service is told first, then its waiters. All settled changes are reported before a service is
-asked for anything else: after a failed write it must not decide by lost changes.
+asked for anything else: after a failed write it must not rely on changes that are lost.
 """
 
 from __future__ import annotations

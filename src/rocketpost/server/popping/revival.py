@@ -69,5 +69,5 @@ class Revival:
             try:
                 self._recorder.store(self._service, change)
             except RocketpostError as error:
-                logger.warning("popped messages not handed out again yet: reason=%s", error)
+                logger.warning("popped messages not delivered again yet: reason=%s", error)
         await self._recorder.wait(changes)

@@ -1,7 +1,7 @@
 """The dispatcher: finds a request's route, decodes its header, calls the handler, answers.
 
-Every request of every connection passes through :meth:`Dispatcher.handle`. It is the place for
-whatever concerns all requests.
+Every request of every connection passes through :meth:`Dispatcher.handle`. Code that
+concerns all requests belongs there.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class Pool:
         ):
             raise SystemBusy(
                 f"[OVERLOAD]{len(self.tasks)} requests wait for {self._kind.value} already, "
-                f"{count} of them from here; try later"
+                f"{count} of them from this connection; try again later"
             )
 
     def start(self, connection: Connection, size: int, work: Coroutine[None, None, None]) -> None:

@@ -177,9 +177,13 @@ class BrokerConfig:
         if not 0 <= self.permission <= 7:
             raise ConfigError(f"brokerPermission={self.permission} is not one of 0 to 7")
         if not 1 <= self.memory_ratio <= 100:
-            raise ConfigError(f"accessMessageInMemoryMaxRatio={self.memory_ratio} is no percentage")
+            raise ConfigError(
+                f"accessMessageInMemoryMaxRatio={self.memory_ratio} is not a percentage"
+            )
         if not 0 <= self.pop_retry_percent <= 100:
-            raise ConfigError(f"popFromRetryProbability={self.pop_retry_percent} is no percentage")
+            raise ConfigError(
+                f"popFromRetryProbability={self.pop_retry_percent} is not a percentage"
+            )
         if not 0 <= self.dedup_seconds <= DEDUP_SECONDS_MAX:
             raise ConfigError(
                 f"dedupSeconds={self.dedup_seconds} must be between 0 and {DEDUP_SECONDS_MAX}"

@@ -5,8 +5,8 @@ Clients' sends and the broker's own messages take the same path:
     append    the store gives a message its position; it is in memory only
     submit    a pending send names its submitter, its end position and its term
     commit    at the end of the event loop's iteration, one write for all sends
-    confirm   once all acknowledgement rules are met up to a position, consumers see messages before
-    answer    and their senders are answered, oldest first
+    confirm   messages that meet all acknowledgement rules become visible to consumers
+    answer    their senders are answered, oldest first
 
 With ``Written`` as the only rule (ASYNC_FLUSH) the last three happen in one call. With ``Flushed``
 (SYNC_FLUSH) sends wait for the ``fdatasync`` that covers them.
@@ -289,7 +289,7 @@ class LogWriter:
             # A flush failed since the append: the written messages may be lost in a crash.
             raise StoreBroken(self._store.why_not_writable or "the store is broken")
         if sends and sends[-1].end > end:
-            raise StoreBroken("messages were taken back behind their senders' backs")
+            raise StoreBroken("messages were withdrawn while their sends waited for the write")
         return end
 
     def _show(self, confirmed: Position) -> None:

@@ -206,7 +206,9 @@ async def test_messages_that_the_store_took_back_are_not_acknowledged(store: Sto
     senders.send("a")
     store.end = 0
     writer.commit()
-    assert senders.told() == ["unwritten a: messages were taken back behind their senders' backs"]
+    assert senders.told() == [
+        "unwritten a: messages were withdrawn while their sends waited for the write"
+    ]
     writer.close()
 
 
