@@ -107,7 +107,7 @@ async def test_consumers_name_filters_that_look_into_bodies(cluster: Cluster) ->
         assert "in use by picky" in await refused(
             cluster, "deleteFilter", "-b", broker, "-f", "big", "--yes"
         )
-    with pytest.raises(SubscriptionParseFailed, match="no filter of that name"):
+    with pytest.raises(SubscriptionParseFailed, match="no named filter of that name"):
         await consumer(cluster, "lost", [], "MATCHES('none')").start()
     cluster.brokers[0].kill()
     cluster.brokers[0].start()
