@@ -52,7 +52,7 @@ _HOST_V4_BYTES = 8
 _CLIENT_FLAGS = ~(BORN_HOST_V6 | STORE_HOST_V6 | TRANSACTION_MASK)
 
 _LOOKED_AT = SPECIAL | {names.PRIORITY}
-_NOT_PLAIN = _LOOKED_AT | {
+NOT_PLAIN = _LOOKED_AT | {
     names.MSG_REGION,
     names.TRACE_ON,
     names.CLUSTER,
@@ -61,6 +61,7 @@ _NOT_PLAIN = _LOOKED_AT | {
     names.UNIQUE_KEY,
     names.KEYS,
 }
+"""Properties that the broker looks at, changes or indexes."""
 BATCH_COUNT_MAX = 16_384
 """Messages of one batch: no other request is served while they are stored (ADR 0019)."""
 _UNIQUE_KEY = names.UNIQUE_KEY + "\x01"
@@ -410,7 +411,7 @@ class SendService:
         del properties[""]
         if has_keys:
             del properties[names.KEYS]
-        if is_sound and all(properties.values()) and _NOT_PLAIN.isdisjoint(properties):
+        if is_sound and all(properties.values()) and NOT_PLAIN.isdisjoint(properties):
             if len(self._plain_rests) >= _PLAIN_RESTS_MAX:
                 self._plain_rests.clear()
             self._plain_rests[rest] = _tags_code(properties.get(names.TAGS, ""))

@@ -1,0 +1,68 @@
+# C types for the compiled build of send_lane.py.
+cimport cython
+from libc.string cimport memcmp
+
+from rocketpost.kernel.send_types cimport Long, Send, Source, Target
+from rocketpost.kernel.send_headers cimport read_binary, read_json
+from rocketpost.kernel.send_properties cimport is_nothing_shared, read_properties
+from rocketpost.kernel.send_records cimport RecordWriter
+from rocketpost.kernel.send_replies cimport reply_bytes_max, write_reply
+from rocketpost.kernel.send_topics cimport TopicTable
+
+cdef int _MORE, _ODD, _FULL
+cdef Py_ssize_t _SCRATCH_BYTES, _REPLY_BYTES, _FRAME_BYTES_MAX, _PREFIX_BYTES, _PEEK_BYTES
+cdef Py_ssize_t _ENTRY_BYTES, _ITEMS_MAX, _SHORT_MAX
+
+
+cdef class Lane:
+    cdef Send send
+    cdef readonly TopicTable topics
+    cdef RecordWriter writer
+    cdef unsigned char[::1] replies, scratch
+    cdef const unsigned char[::1] special, prefix, json_pieces, binary_pieces
+    cdef Long[::1] json_ends, binary_ends
+    cdef Py_ssize_t reply_at, special_bytes, body_max
+    cdef bint is_configured
+    cdef readonly Py_ssize_t at, frames, answers, record_bytes, row_count, key_count
+    cdef readonly int verdict, encoding
+
+    @cython.locals(p=Source, code=cython.int)
+    cpdef bint is_offered(self, bytes data, Py_ssize_t at)
+
+    @cython.locals(writer=RecordWriter, send="Send*", replies=bytes)
+    cpdef bytes take(self, bytes data, Py_ssize_t at, bytes born_host, Long position, Long room_end,
+                     Long store_ms, Py_ssize_t record_at, Py_ssize_t row_at, Py_ssize_t key_at)
+
+    @cython.locals(scratch=Target, end=Py_ssize_t, header_at=Py_ssize_t, header_end=Py_ssize_t,
+                   encoding=cython.int, is_plain=cython.bint, verdict=cython.int)
+    cdef int _take_frames(self, Source p, Py_ssize_t at, Py_ssize_t size, Send* send) noexcept
+
+    @cython.locals(topics=TopicTable, writer=RecordWriter, topic=Py_ssize_t, slot=Py_ssize_t,
+                   text=Source, row=Py_ssize_t, key=Py_ssize_t, queue_offset=Long,
+                   verdict=cython.int)
+    cdef int _take_send(self, Source p, Py_ssize_t body_at, Py_ssize_t end, Send* send,
+                        int encoding) noexcept
+
+    @cython.locals(writer=RecordWriter, row=Py_ssize_t, key=Py_ssize_t, queue_offset=Long,
+                   count=Py_ssize_t, unique_at=Py_ssize_t, unique_end=Py_ssize_t,
+                   verdict=cython.int, text_at=Py_ssize_t, text_end=Py_ssize_t)
+    cdef int _take_batch(self, Source p, Py_ssize_t at, Py_ssize_t end, Source shared,
+                         Py_ssize_t topic, Py_ssize_t slot, Send* send, int encoding) noexcept
+
+    @cython.locals(special=Source)
+    cdef bint _is_plain(self, Source text, Py_ssize_t at, Py_ssize_t end, Py_ssize_t topic,
+                        Send* send) noexcept
+
+    @cython.locals(pieces_bytes=Py_ssize_t, size_max=Py_ssize_t, out=Target, prefix=Source,
+                   rows="Long*", pieces=Source, ends="Long*")
+    cdef bint _answer(self, Source text, Py_ssize_t row, Py_ssize_t count, Long queue_offset,
+                      Send* send, int encoding) noexcept
+
+
+@cython.locals(body_bytes=Long, text_at=Py_ssize_t, text_bytes=Py_ssize_t)
+cdef Py_ssize_t _entry_text(Source p, Py_ssize_t at, Py_ssize_t end) noexcept
+
+cdef bint _is_same(Source p, Py_ssize_t at, const char* other, Py_ssize_t size) noexcept
+
+@cython.locals(number=Long)
+cdef Long _int(Source p, Py_ssize_t at) noexcept
