@@ -46,7 +46,7 @@ def clean(opener: Opener, store: MessageStore, *, hour: int = 4) -> int:
     return store.cleaning.unlink_blocking()
 
 
-def test_expired_segments_go_and_queues_and_index_follow(opener: Opener) -> None:
+def test_expired_segments_are_deleted_and_queues_and_index_follow(opener: Opener) -> None:
     store = opener(queue_file_bytes=100)
     fill(store)
     store.save_blocking()
@@ -72,7 +72,7 @@ def test_expired_segments_go_and_queues_and_index_follow(opener: Opener) -> None
     assert store.append(draft()).queue_offset == 20
 
 
-def test_what_the_checkpoint_needs_stays(opener: Opener) -> None:
+def test_segments_that_the_checkpoint_needs_stay(opener: Opener) -> None:
     store = opener()
     fill(store)
     age(opener, 9)
@@ -90,7 +90,7 @@ def test_the_last_segment_stays(opener: Opener) -> None:
     assert clean(opener, store) == 0
 
 
-def test_an_idle_queue_whose_messages_are_gone_goes_on_counting(opener: Opener) -> None:
+def test_an_idle_queue_whose_messages_expired_continues_its_offsets(opener: Opener) -> None:
     store = opener()
     store.append(draft(b"idle", queue_id=7))
     fill(store)
@@ -142,7 +142,7 @@ def test_a_topic_deleted_while_queues_are_trimmed_is_left_alone(opener: Opener) 
     store.cleaning.unlink_blocking()
 
 
-def test_what_is_held_stays_until_it_is_let_go(opener: Opener) -> None:
+def test_held_segments_stay_until_they_are_released(opener: Opener) -> None:
     store = opener(queue_file_bytes=100)
     fill(store)
     store.save_blocking()

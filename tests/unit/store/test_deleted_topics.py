@@ -35,7 +35,7 @@ def test_a_deleted_topic_is_gone_at_once_and_its_files_soon(opener: Opener) -> N
 @pytest.mark.parametrize("finished", [True, False])
 @pytest.mark.parametrize("end", ["close", "crash"])
 @pytest.mark.parametrize("gone", ["nothing", "consumequeue", "checkpoint"])
-def test_a_topic_made_again_shows_only_its_own_messages(
+def test_a_topic_created_again_shows_only_its_new_messages(
     opener: Opener, finished: bool, end: str, gone: str
 ) -> None:
     store = opener()
@@ -180,7 +180,7 @@ def test_a_damaged_list_has_a_copy(opener: Opener, name: str, damage: str | None
     assert path.read_bytes() == whole
 
 
-def test_a_list_that_is_lost_is_not_guessed_at(opener: Opener) -> None:
+def test_a_lost_list_stops_the_start(opener: Opener) -> None:
     store = opener()
     write(opener, store, b"old")
     store.delete_queues("TopicA").finish_blocking()

@@ -67,13 +67,13 @@ def test_spares_come_back_when_a_file_is_closed(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("spares")
-def test_what_is_no_shortage_costs_no_spare(tmp_path: Path) -> None:
+def test_other_errors_release_no_spare(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         RealFiles().open(str(tmp_path / "none"))
     assert SPARES.missing == 0
 
 
-def test_without_spares_the_shortage_is_told() -> None:
+def test_without_spares_the_shortage_is_an_error() -> None:
     def call() -> None:
         raise no_more()
 

@@ -260,7 +260,7 @@ def test_a_log_that_cannot_reserve_room_at_start_goes_on_sparsely(opener: Opener
     assert (opener.root / "commitlog" / ("0" * 20)).stat().st_size == 16384
 
 
-def test_a_failure_while_opening_lets_go_of_the_lock(opener: Opener, monkeypatch: Any) -> None:
+def test_a_failure_while_opening_releases_the_lock(opener: Opener, monkeypatch: Any) -> None:
     opener().close_blocking()
     (opener.root / "config").mkdir()
     (opener.root / "config" / "droppedTopics.json").write_text("{")

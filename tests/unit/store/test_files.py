@@ -31,7 +31,7 @@ def test_a_file_is_written_read_mapped_and_removed(tmp_path: Path) -> None:
     assert bytes(view[4096:4100]) == b"abcd"
 
 
-def test_what_is_missing_is_none(tmp_path: Path) -> None:
+def test_a_missing_path_is_none(tmp_path: Path) -> None:
     assert RealFiles().stat(str(tmp_path / "x")) is None
     assert RealFiles().listdir(str(tmp_path / "x")) == []
     with pytest.raises(FileNotFoundError):

@@ -83,7 +83,7 @@ def test_a_store_of_java_opens_with_every_message(opener: Opener, manifest: dict
     check(opener(**SIZES), manifest)
 
 
-def test_its_queues_and_index_can_be_built_again(opener: Opener, manifest: dict[str, Any]) -> None:
+def test_its_queues_and_index_can_be_rebuilt(opener: Opener, manifest: dict[str, Any]) -> None:
     entries: dict[str, bytes] = {}
     for path in sorted((opener.root / "consumequeue").rglob("0*")):
         if path.is_dir():
@@ -127,7 +127,7 @@ def test_a_missing_last_segment_is_noticed(opener: Opener, manifest: dict[str, A
     opener(**SIZES)
 
 
-def test_a_later_visit_of_java_is_noticed(opener: Opener, manifest: dict[str, Any]) -> None:
+def test_later_use_by_a_java_broker_is_detected(opener: Opener, manifest: dict[str, Any]) -> None:
     store = opener(**SIZES)
     store.close_blocking()
     path = opener.root / "checkpoint"

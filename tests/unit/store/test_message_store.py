@@ -33,7 +33,7 @@ def bodies(store: MessageStore, topic: str = "TopicA", queue_id: int = 0) -> lis
     return found
 
 
-def test_what_is_appended_and_committed_is_read_back(opener: Opener) -> None:
+def test_committed_messages_are_read_back(opener: Opener) -> None:
     store = opener()
     first = store.append(draft(b"one"))
     second = store.append(draft(b"two", queue_id=1))

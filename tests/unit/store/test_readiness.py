@@ -49,7 +49,9 @@ def test_trouble_refuses_every_append_until_it_is_over(readiness: Readiness) -> 
     assert readiness.is_ready
 
 
-def test_what_is_broken_stays_so_and_is_told_once(readiness: Readiness, told: list[str]) -> None:
+def test_a_broken_store_stays_broken_and_reports_it_once(
+    readiness: Readiness, told: list[str]
+) -> None:
     readiness.break_from_thread("sync failed")
     readiness.break_from_thread("write failed")
     readiness.close()

@@ -58,7 +58,7 @@ def plan(
 OLD = segments(100, 90, 72, 71.9, 1)
 
 
-def test_nothing_goes_outside_the_hours() -> None:
+def test_nothing_is_deleted_outside_the_hours() -> None:
     assert plan(OLD) == CleanPlan((), "", None, ratio=0.5)
 
 
@@ -73,14 +73,14 @@ def test_nothing_goes_outside_the_hours() -> None:
         ({"is_requested": True}, "administrator"),
     ],
 )
-def test_each_trigger_lets_expired_segments_go(how: dict[str, Any], why: str) -> None:
+def test_each_trigger_deletes_expired_segments(how: dict[str, Any], why: str) -> None:
     made = plan(OLD, **how)
     assert made.to_delete == (0, 1000, 2000)
     assert why in made.why_delete
     assert not made.is_rejecting
 
 
-def test_the_last_segment_never_goes() -> None:
+def test_the_last_segment_is_never_deleted() -> None:
     assert plan(segments(100), hour=4).to_delete == ()
     assert plan([], hour=4).to_delete == ()
     assert plan(segments(100, 100), hour=4).to_delete == (0,)
@@ -91,7 +91,7 @@ def test_a_young_segment_protects_those_behind_it() -> None:
     assert plan(segments(100, 1, 100, 1), hour=4).to_delete == (0,)
 
 
-def test_no_more_than_a_batch_goes_at_once() -> None:
+def test_no_more_than_a_batch_is_deleted_at_once() -> None:
     assert len(plan(segments(*[100] * 30), hour=4).to_delete) == 10
     assert len(plan(segments(*[100] * 30), hour=4, clean_batch_count_max=3).to_delete) == 3
 
@@ -150,7 +150,7 @@ def test_each_setting_decides(
     assert (made.to_delete, made.is_rejecting) != (usual.to_delete, usual.is_rejecting)
 
 
-def test_writes_are_rejected_even_if_nothing_may_go() -> None:
+def test_writes_are_rejected_even_if_nothing_may_be_deleted() -> None:
     made = plan(segments(1, 1), percent=95, clean_forcibly=False)
     assert made.to_delete == ()
     assert made.is_rejecting
@@ -242,6 +242,6 @@ def test_nothing_forces_out_what_is_still_to_be_delivered(
     assert str(needed) in (made.why_kept or "")
 
 
-def test_what_need_not_go_is_not_called_kept() -> None:
+def test_segments_that_need_not_be_deleted_are_not_reported_as_kept() -> None:
     facts = CleanFacts(OLD, [usage(50)], NOW, hour=12, needed=Position(0))
     assert plan_cleaning(facts, StoreConfig()).why_kept is None

@@ -64,7 +64,7 @@ def table(
     )
 
 
-def test_a_table_comes_back_and_the_one_before_stays(tmp_path: Path) -> None:
+def test_a_table_is_read_back_and_the_previous_version_stays(tmp_path: Path) -> None:
     assert table(tmp_path).load_blocking() == {}
     table(tmp_path).save_blocking(b'{"a": 1, "long": 12345}')
     table(tmp_path).save_blocking(b'{"b": 2}')
@@ -75,7 +75,7 @@ def test_a_table_comes_back_and_the_one_before_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"[]", None])
-def test_the_bak_steps_in(tmp_path: Path, damage: bytes | None) -> None:
+def test_the_backup_replaces_a_damaged_table(tmp_path: Path, damage: bytes | None) -> None:
     saved = table(tmp_path)
     saved.save_blocking(b'{"a": 1}')
     saved.save_blocking(b'{"b": 2}')

@@ -88,7 +88,7 @@ def run(root: Path, way: str, kernel: str = "new kernel") -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kernel", ["new kernel", "old kernel"])
-def test_a_reader_goes_on_behind_what_cannot_be_read(tmp_path: Path, kernel: str) -> None:
+def test_a_reader_continues_after_unreadable_bytes(tmp_path: Path, kernel: str) -> None:
     found = run(tmp_path, "read", kernel)
     cut = found["cut"]
     assert 20 < len(cut) < 60
@@ -108,7 +108,7 @@ def test_a_file_that_was_cut_before_it_was_mapped_is_read_as_far_as_it_goes(tmp_
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["position", "time"])
-def test_what_cannot_be_read_is_not_found(tmp_path: Path, way: str) -> None:
+def test_an_unreadable_record_is_not_found(tmp_path: Path, way: str) -> None:
     found = run(tmp_path, way)
     readable = {offset for offset in range(150) if offset not in found["cut"]}
     assert readable <= set(found["served"])

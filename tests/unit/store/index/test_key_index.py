@@ -133,7 +133,7 @@ def test_a_message_with_more_keys_than_a_file_holds_is_refused(index: KeyIndex) 
     assert find(index, "k") == [1, 0]
 
 
-def test_what_is_indexed_already_is_left(index: KeyIndex) -> None:
+def test_records_that_are_indexed_already_are_skipped(index: KeyIndex) -> None:
     put(index, 0, "a")
     put(index, 7, "a")
     put(index, 0, "a")
@@ -317,7 +317,7 @@ def test_pages_lost_after_the_last_flush_lose_nothing_before_it(
     index.close_blocking()
 
 
-def test_chains_of_nonsense_end(index: KeyIndex, tmp_path: Path) -> None:
+def test_damaged_chains_end(index: KeyIndex, tmp_path: Path) -> None:
     for position in range(9):
         put(index, position, "k")
     (name,) = names(tmp_path)
@@ -409,7 +409,7 @@ def test_the_next_file_is_made_ahead_by_the_flush(tmp_path: Path) -> None:
     index.close_blocking()
 
 
-def test_a_failed_sync_is_told(tmp_path: Path) -> None:
+def test_a_failed_sync_is_reported(tmp_path: Path) -> None:
     class Failing(RealFiles):
         fails = True
 
@@ -430,7 +430,7 @@ def test_a_failed_sync_is_told(tmp_path: Path) -> None:
     index.close_blocking()
 
 
-def test_what_a_failed_sync_may_have_lost_is_made_again(tmp_path: Path) -> None:
+def test_entries_that_a_failed_sync_may_have_lost_are_rebuilt(tmp_path: Path) -> None:
     """A sync that succeeds later says nothing about the pages that an earlier one dropped."""
 
     class Failing(RealFiles):
@@ -472,7 +472,7 @@ def test_sizes_must_be_those_of_the_settings(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [0, 1, 2])
 @pytest.mark.parametrize("damage", ["counts", "zeroed", "short", "random", "backwards"])
-def test_a_damaged_file_is_set_aside_and_those_behind_it_are_made_again(
+def test_a_damaged_file_is_set_aside_and_later_ones_are_rebuilt(
     tmp_path: Path, number: int, damage: str
 ) -> None:
     index = opened(tmp_path)

@@ -80,7 +80,7 @@ def test_a_wide_report_joins_what_it_covers(tmp_path: Path) -> None:
     assert register.count == 2
 
 
-def test_what_expired_or_was_cut_off_is_forgotten(tmp_path: Path) -> None:
+def test_ranges_that_expired_or_were_cut_off_are_forgotten(tmp_path: Path) -> None:
     register = open_register(tmp_path)
     for begin in (100, 300, 500):
         register.report_from_thread(damage(begin, begin + 100))

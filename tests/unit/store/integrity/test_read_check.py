@@ -78,7 +78,7 @@ def served(store: MessageStore, begin: int = 0, end: int = COUNT) -> list[int]:
         (HEAD + 9, "topic"), (HEAD + 15, "lengths"),
     ],
 )  # fmt: skip
-def test_a_damaged_record_is_passed_over_and_named(
+def test_a_damaged_record_is_skipped_and_reported(
     opener: Opener, caplog: pytest.LogCaptureFixture, at: int, reason: str
 ) -> None:
     store = fill(opener)
@@ -142,7 +142,7 @@ def test_an_entry_whose_record_is_damaged_too_is_named(
     assert caplog.text.count("topic=TopicA queue=0 offset=7") == 1
 
 
-def test_what_was_written_or_checked_a_moment_ago_is_not_checked_again(opener: Opener) -> None:
+def test_recently_written_or_checked_records_are_not_checked_again(opener: Opener) -> None:
     store = opener(read_check_interval_ms=1000)
     for number in range(COUNT):
         store.append(draft(b"body%03d" % number))

@@ -85,7 +85,7 @@ def test_a_sound_store_has_no_damage(opener: Opener) -> None:
         (HEAD + 2, "CRC"), (HEAD + 7, "lengths"),
     ],
 )  # fmt: skip
-def test_a_damaged_record_is_named_and_those_behind_it_are_read(
+def test_a_damaged_record_is_reported_and_later_ones_are_read(
     opener: Opener, at: int, reason: str
 ) -> None:
     store = fill(opener)
@@ -158,7 +158,7 @@ class BadSector(Roomy):
         return super().read_aside(fd, size, offset)
 
 
-def test_what_a_java_broker_left_of_a_deleted_topic_is_no_damage(opener: Opener) -> None:
+def test_leftovers_of_a_topic_deleted_by_java_are_not_damage(opener: Opener) -> None:
     store = fill(opener)
     queue = store.queue("TopicA", 0)
     assert queue is not None
@@ -188,7 +188,7 @@ def test_a_sector_that_cannot_be_read_is_damage(opener: Opener) -> None:
     assert found[0].begin <= 4096 < 2 * 4096 <= found[-1].end
 
 
-def test_a_round_goes_on_where_it_stopped(opener: Opener) -> None:
+def test_a_round_continues_where_it_stopped(opener: Opener) -> None:
     disk = BadSector()
     store = fill(opener, files=disk)
     store.integrity.scrub._stopping = True

@@ -88,7 +88,7 @@ def test_no_room_is_store_full_and_leaves_nothing(
     allocator.close_blocking()
 
 
-def test_what_a_crash_left_half_made_is_swept_up(
+def test_files_that_a_crash_left_unfinished_are_removed(
     files: Counting, layout: Layout, tmp_path: Path
 ) -> None:
     (tmp_path / "commitlog" / "allocating").mkdir()

@@ -97,7 +97,7 @@ def test_a_deleted_queue_is_not_written(queues: Queues) -> None:
     assert not queues.directory.exists()
 
 
-def test_a_file_that_is_gone_reads_as_nothing(queues: Queues) -> None:
+def test_a_missing_file_reads_as_empty(queues: Queues) -> None:
     queue = queues.make()
     put(queue, 102)
     for path in queues.directory.iterdir():
@@ -198,7 +198,7 @@ def test_lost_offsets_are_filled(queues: Queues, count: int) -> None:
     assert (queue.end, queue.last_position) == (1, 0)
 
 
-def test_messages_before_and_behind_lost_ones_are_found_by_time(queues: Queues) -> None:
+def test_messages_before_and_after_lost_ones_are_found_by_time(queues: Queues) -> None:
     queue = queues.make()
     for offset in range(3):
         queues.times[offset * 100] = 10 + offset

@@ -120,7 +120,7 @@ def test_a_queue_that_nobody_knew_begins_at_its_first_offset(tmp_path: Path) -> 
     assert len(replay.table) == 0
 
 
-def test_a_topic_made_anew_by_java_starts_over(tmp_path: Path) -> None:
+def test_a_topic_created_again_by_java_starts_at_offset_0(tmp_path: Path) -> None:
     replay = Replay(tmp_path, is_foreign=True)
     replay.put(0, 1, 2, 0, 1)
     assert replay.finish() == [400, 500]

@@ -79,7 +79,7 @@ def test_a_queue_that_is_newer_than_the_checkpoint_is_left_to_replay(tmp_path: P
     assert list((tmp_path / "consumequeue" / "TopicA" / "0").iterdir()) == []
 
 
-def test_counts_tell_of_lost_queues(tmp_path: Path) -> None:
+def test_counts_reveal_lost_queues(tmp_path: Path) -> None:
     made = table(tmp_path)
     assert made.count() == (0, 0)
     queue = made.make("TopicA", 0)
@@ -153,9 +153,7 @@ def test_short_files_are_damage_or_other_settings(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", ["zeroed", "random", "old"])
 @pytest.mark.parametrize("number", [0, 1, 2])
-def test_a_file_that_is_damaged_has_its_queue_built_again(
-    tmp_path: Path, number: int, damage: str
-) -> None:
+def test_the_queue_of_a_damaged_file_is_rebuilt(tmp_path: Path, number: int, damage: str) -> None:
     write(tmp_path, 3 * PER_FILE)
     path = tmp_path / "consumequeue" / "TopicA" / "0" / f"{number * PER_FILE * ENTRY_BYTES:020d}"
     size = PER_FILE * ENTRY_BYTES
@@ -191,7 +189,7 @@ def test_the_first_file_that_is_missing_shows_in_a_sum(tmp_path: Path) -> None:
     assert queue.next_offset == 2 * PER_FILE  # nobody gets an offset again
 
 
-def test_strangers_in_the_directory_are_passed_over(tmp_path: Path) -> None:
+def test_foreign_files_in_the_directory_are_ignored(tmp_path: Path) -> None:
     write(tmp_path, 5)
     (tmp_path / "consumequeue" / "TopicA" / "notes").mkdir()
     (tmp_path / "consumequeue" / "TopicA" / "0" / "notes.txt").touch()

@@ -13,7 +13,7 @@ from rocketpost.store.recovery.extent import FILE_BYTES, Extent, ExtentFile, Ext
 from ..conftest import Opener, draft
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_a_saved_extent_is_read_back(tmp_path: Path) -> None:
     file = ExtentFile(RealFiles(), str(tmp_path / "extent"))
     assert file.load_blocking() is None
     file.write_from_thread(Extent(1, 2, 3))

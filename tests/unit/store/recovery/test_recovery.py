@@ -309,7 +309,7 @@ def test_a_flipped_field_costs_one_message_and_no_queue_starts_over(
 
 
 @pytest.mark.parametrize("size", [1, 8, 100, 600, 5000])
-def test_what_lies_behind_a_damaged_range_is_kept(opener: Opener, size: int) -> None:
+def test_records_after_a_damaged_range_are_kept(opener: Opener, size: int) -> None:
     store = opener()
     appended = [store.append(draft(b"%d:" % n + bytes(300), queue_id=n % 2)) for n in range(80)]
     store.confirm(store.commit())
@@ -381,7 +381,7 @@ def test_a_damaged_range_is_searched_in_one_pass(opener: Opener) -> None:
     assert readable(again) == [b"one", b"three"]
 
 
-def test_stale_records_behind_a_cut_never_come_back(opener: Opener) -> None:
+def test_stale_records_after_a_cut_never_reappear(opener: Opener) -> None:
     store = opener()
     one = store.append(draft(b"1" * 100))
     store.confirm(store.commit())
@@ -462,7 +462,7 @@ def test_damage_before_the_checkpoint_is_not_cut(opener: Opener) -> None:
 
 @pytest.mark.parametrize("which", [0, 1, -1])
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_segment_that_is_gone_stops_the_start(opener: Opener, clean: bool, which: int) -> None:
+def test_a_missing_segment_stops_the_start(opener: Opener, clean: bool, which: int) -> None:
     store = opener()
     wanted = fill(store, 200)
     store.flush_blocking()
@@ -525,7 +525,7 @@ def test_an_empty_last_file_is_removed(opener: Opener) -> None:
     assert len(opener().segments) == 0
 
 
-def test_a_log_that_is_gone_leaves_empty_queues_that_go_on_counting(opener: Opener) -> None:
+def test_queues_of_a_lost_log_are_empty_and_continue_their_offsets(opener: Opener) -> None:
     store = opener()
     end = store.append(draft()).end
     store.confirm(store.commit())
@@ -577,7 +577,7 @@ def test_long_topics_have_a_format_of_their_own(opener: Opener, second: bool, ma
     assert record.magic == magic
 
 
-def test_what_a_kill_left_in_the_page_cache_is_synced_before_it_shows(opener: Opener) -> None:
+def test_bytes_in_the_page_cache_after_a_kill_are_synced_before_they_show(opener: Opener) -> None:
     from rocketpost.store.files import RealFiles
 
     class Noting(RealFiles):

@@ -154,7 +154,7 @@ def test_records_behind_a_ceiling_may_be_cut(opener: Opener) -> None:
     check_cut(opener(**SMALL), ends[30], wanted[ends[30]])
 
 
-def test_the_owner_is_told_before_the_cut_is_done(opener: Opener) -> None:
+def test_the_owner_is_notified_before_the_cut_is_finished(opener: Opener) -> None:
     told: list[int] = []
     path = opener.root / "truncating"
 

@@ -50,7 +50,7 @@ def check_hidden(store: MessageStore, wanted: dict[tuple[str, int], list[int]]) 
 
 
 @pytest.mark.parametrize("stop", ["crash", "close"])
-def test_a_store_shows_nothing_behind_its_ceiling_until_it_is_raised(
+def test_a_store_shows_nothing_after_its_ceiling_until_it_is_raised(
     opener: Opener, stop: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = opener(**SMALL)

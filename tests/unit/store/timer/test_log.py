@@ -48,7 +48,7 @@ def test_units_go_on_in_the_next_file(tmp_path: Path) -> None:
     assert blank.hex() == "00000028" + "00" * 8 + "cbd43194"
 
 
-def test_what_lies_behind_the_end_is_zero(tmp_path: Path) -> None:
+def test_bytes_after_the_end_are_zero(tmp_path: Path) -> None:
     log = opened(tmp_path / "l")
     place(log, [unit(number) for number in range(1, 8)])
     log.truncate_blocking(104)
@@ -60,7 +60,7 @@ def test_what_lies_behind_the_end_is_zero(tmp_path: Path) -> None:
     assert [found.position for _, found in again.scan(0, again.end)] == [100, 200, 900]
 
 
-def test_only_files_whose_messages_are_all_gone_expire(tmp_path: Path) -> None:
+def test_only_files_whose_messages_all_expired_are_deleted(tmp_path: Path) -> None:
     log = opened(tmp_path / "l")
     place(log, [unit(number) for number in range(1, 12)])
     assert log.find_finished_blocking(500) == []
@@ -71,7 +71,7 @@ def test_only_files_whose_messages_are_all_gone_expire(tmp_path: Path) -> None:
     log.take_unsynced()
 
 
-def test_what_a_failed_save_had_is_synced_by_the_next(tmp_path: Path) -> None:
+def test_the_next_save_syncs_the_files_of_a_failed_one(tmp_path: Path) -> None:
     log = opened(tmp_path / "l")
     place(log, [unit(1)])
     first = log.take_unsynced()
