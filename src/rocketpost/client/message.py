@@ -14,7 +14,7 @@ from rocketpost.codec.properties import (
     VALUE_END,
     decode_properties,
 )
-from rocketpost.codec.record import Record, message_id, unpack_host
+from rocketpost.codec.record import CutRecord, Record, message_id, unpack_host
 from rocketpost.errors import MessageRefused
 from rocketpost.model import properties as names
 from rocketpost.model.failure import ConsumeFailure, failure_in
@@ -269,18 +269,33 @@ class ReceivedMessage:
         queue: The queue from which it was pulled.
         queue_begin: The first offset of that queue at that time (``MIN_OFFSET``).
         queue_end: The end of that queue at that time (``MAX_OFFSET``).
-        record: All stored fields.
+        queue_offset: Its offset in the queue.
     """
 
-    __slots__ = ("_body", "_properties", "queue", "queue_begin", "queue_end", "record")
+    __slots__ = (
+        "_body",
+        "_properties",
+        "_record",
+        "_stored",
+        "queue",
+        "queue_begin",
+        "queue_end",
+        "queue_offset",
+    )
 
     def __init__(
-        self, record: Record, queue: MessageQueue, queue_end: int = 0, queue_begin: int = 0
+        self,
+        record: Record | CutRecord,
+        queue: MessageQueue,
+        queue_end: int = 0,
+        queue_begin: int = 0,
     ) -> None:
-        self.record = record
+        self._stored = record
         self.queue = queue
         self.queue_end = queue_end
         self.queue_begin = queue_begin
+        self.queue_offset = record.queue_offset
+        self._record: Record | None = None
         self._properties: dict[str, str] | None = None
         self._body: bytes | None = None
 
@@ -293,8 +308,22 @@ class ReceivedMessage:
     @property
     def topic(self) -> str:
         """The topic to which it was sent, even if it was read from a retry topic."""
-        topic = self.record.topic
+        topic = self._stored.topic
         return self.properties.get(names.RETRY_TOPIC, topic) if topic[:1] == "%" else topic
+
+    @property
+    def record(self) -> Record:
+        """All stored fields."""
+        record = self._record
+        if record is None:
+            stored = self._stored
+            record = self._record = stored if isinstance(stored, Record) else stored.decode()
+        return record
+
+    @property
+    def stored_bytes(self) -> int:
+        """The size of the body as stored, which may be compressed."""
+        return len(self._stored.body)
 
     @property
     def body(self) -> bytes:
@@ -305,7 +334,8 @@ class ReceivedMessage:
         """
         body = self._body
         if body is None:
-            body = self._body = decompress(bytes(self.record.body), self.record.sys_flag)
+            stored = self._stored
+            body = self._body = decompress(bytes(stored.body), stored.sys_flag)
         return body
 
     @property
@@ -313,7 +343,7 @@ class ReceivedMessage:
         """All properties, including the system's."""
         found = self._properties
         if found is None:
-            found = self._properties = decode_properties(self.record.properties_bytes)
+            found = self._properties = decode_properties(self._stored.properties_bytes)
         return found
 
     @property
@@ -357,11 +387,6 @@ class ReceivedMessage:
         """Whether the sender waits for a reply; see :meth:`Producer.reply_to`."""
         properties = self.properties
         return names.CORRELATION_ID in properties and names.REPLY_TO_CLIENT in properties
-
-    @property
-    def queue_offset(self) -> int:
-        """Its offset in the queue."""
-        return self.record.queue_offset
 
     @property
     def position(self) -> int:

@@ -29,13 +29,14 @@ from __future__ import annotations
 
 import ipaddress
 from struct import Struct, error
-from typing import Final
+from typing import Any, Final
 from zlib import crc32
 
 import msgspec
 
 from rocketpost.codec.properties import decode_properties
 from rocketpost.errors import CorruptRecord, RemoteProtocolError
+from rocketpost.kernel import pulled_records
 from rocketpost.model import sysflag
 
 MAGIC_V1: Final = 0xDAA320A7 - 2**32
@@ -108,6 +109,34 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def message_id(self) -> str:
         """The offset message id."""
         return message_id(self.store_host_bytes, self.position)
+
+
+class CutRecord(msgspec.Struct, frozen=True, gc=False):
+    """A record whose parts are found and checked, with a head that is still to be decoded."""
+
+    queue_offset: int
+    sys_flag: int
+    head: bytes
+    """All fields before the body, and its length."""
+    body: bytes
+    topic: str
+    properties_bytes: bytes
+
+    def decode(self) -> Record:
+        """Return the whole record."""
+        sys_flag = self.sys_flag
+        born_bytes = _IPV6_BYTES if sys_flag & sysflag.BORN_HOST_V6 else _IPV4_BYTES
+        store_bytes = _IPV6_BYTES if sys_flag & sysflag.STORE_HOST_V6 else _IPV4_BYTES
+        fields = HEADS[born_bytes, store_bytes].unpack(self.head)
+        return _record_of(fields, self.body, self.topic, self.properties_bytes)
+
+
+def cut_records(data: bytes) -> tuple[list[CutRecord], int]:
+    """Cut consecutive records, as in a pull response; return them and the index after the last.
+
+    Stops at the first undecodable record, as :func:`decode_records` does.
+    """
+    return pulled_records.cut_records(data, CutRecord)
 
 
 def topic_field(topic: str, *, long_topics: bool = True) -> tuple[int, bytes]:
@@ -274,22 +303,33 @@ def _decode(buffer: bytes | memoryview, start: int) -> Record:
     lengths_true = fields[14] >= 0 and topic_bytes >= 0 and properties_bytes >= 0
     if not lengths_true or properties_at + properties_bytes != end or end > len(buffer):
         raise IndexError(f"lengths do not add up to the total size {size}")
+    return _record_of(
+        fields,
+        buffer[body_at : body_at + fields[14]],
+        str(buffer[topic_at : topic_at + topic_bytes], "utf-8"),
+        bytes(buffer[properties_at:end]),
+    )
+
+
+def _record_of(
+    fields: tuple[Any, ...], body: bytes | memoryview, topic: str, properties: bytes
+) -> Record:
     return Record(
-        size=size,
-        magic=magic,
+        size=fields[0],
+        magic=fields[1],
         body_crc=fields[2],
         queue_id=fields[3],
         flag=fields[4],
         queue_offset=fields[5],
         position=fields[6],
-        sys_flag=sys_flag,
+        sys_flag=fields[7],
         born_ms=fields[8],
         born_host_bytes=fields[9],
         store_ms=fields[10],
         store_host_bytes=fields[11],
         reconsume_times=fields[12],
         prepared_position=fields[13],
-        body=buffer[body_at : body_at + fields[14]],
-        topic=str(buffer[topic_at : topic_at + topic_bytes], "utf-8"),
-        properties_bytes=bytes(buffer[properties_at:end]),
+        body=body,
+        topic=topic,
+        properties_bytes=properties,
     )

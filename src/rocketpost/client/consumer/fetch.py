@@ -14,7 +14,7 @@ from rocketpost.codec.batch import decode_batch
 from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.command import Command
 from rocketpost.codec.headers.message import PullMessage, PullResponse
-from rocketpost.codec.record import Record, decode_records
+from rocketpost.codec.record import Record, cut_records
 from rocketpost.errors import RemoteProtocolError, RouteNotFound
 from rocketpost.model.group import Subscription
 from rocketpost.model.route import MASTER_ID, MessageQueue
@@ -183,22 +183,25 @@ class Fetcher:
 
 
 def _found(wish: PullQuery, head: PullResponse, response: Command) -> PullResult:
-    records = decode_records(response.body)
-    read = sum(record.size for record in records)
+    data = response.body
+    records, read = cut_records(data)
     next_offset = head.next_begin_offset
-    if read < len(response.body):
+    if read < len(data):
         # Java skips what it cannot read, and so loses it silently.
         if not records:
             raise RemoteProtocolError(
                 f"the message at offset {wish.offset} of {wish.queue} cannot be read"
             )
-        next_offset = unwrap_batch(records[-1], first=0)[-1].queue_offset + 1
+        next_offset = unwrap_batch(records[-1].decode(), first=0)[-1].queue_offset + 1
     queue, begin, end = wish.queue, head.min_offset, head.max_offset
-    messages = [
-        ReceivedMessage(record, queue, end, begin)
-        for stored in records
-        for record in unwrap_batch(stored, first=wish.offset)
-    ]
+    if any(record.sys_flag & _BATCH == _BATCH for record in records):
+        messages = [
+            ReceivedMessage(record, queue, end, begin)
+            for stored in records
+            for record in unwrap_batch(stored.decode(), first=wish.offset)
+        ]
+    else:
+        messages = [ReceivedMessage(record, queue, end, begin) for record in records]
     wanted = wish.subscription.tags_set
     if wanted and wish.subscription.is_tag:
         # Brokers compare hashes of tags, and two tags may share one.

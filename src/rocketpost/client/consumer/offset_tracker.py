@@ -8,17 +8,17 @@ Of 101 to 110: if all are finished, 111; if all but 101 are finished, 101.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class OffsetTracker:
     """Tracks the messages of one queue in hand. Not thread-safe: belongs to the event loop."""
 
-    __slots__ = ("_done", "_order", "_sizes", "bytes_held", "next_offset")
+    __slots__ = ("_order", "_sizes", "bytes_held", "next_offset")
 
     def __init__(self, next_offset: int) -> None:
         self._order: deque[int] = deque()
-        self._done: set[int] = set()
+        """Offsets in hand in ascending order, with finished ones that nobody has asked past."""
         self._sizes: dict[int, int] = {}
         self.bytes_held = 0
         self.next_offset = next_offset
@@ -32,23 +32,36 @@ class OffsetTracker:
     @property
     def span(self) -> int:
         """The distance between the first and the last message in hand."""
-        return self._order[-1] - self._order[0] if self._order else 0
+        return self._order[-1] - self.committable if self._sizes else 0
 
     @property
     def committable(self) -> int:
         """The smallest unfinished offset, or the one after the last if all are finished."""
-        return self._order[0] if self._order else self.next_offset
+        order, sizes = self._order, self._sizes
+        if not sizes:
+            order.clear()
+            return self.next_offset
+        while order[0] not in sizes:
+            order.popleft()
+        return order[0]
 
-    def add(self, messages: Iterable[tuple[int, int]]) -> None:
-        """Add messages, given as (offset, size) in ascending order of offsets."""
-        for offset, size in messages:
-            if offset in self._sizes or offset in self._done:
-                continue
-            self._order.append(offset)
-            self._sizes[offset] = size
-            self.bytes_held += size
-            if offset >= self.next_offset:
-                self.next_offset = offset + 1
+    def add(self, offsets: Sequence[int], sizes: Sequence[int]) -> None:
+        """Add messages in ascending order of offsets; those already seen in this window are not."""
+        if not offsets:
+            return
+        if offsets[0] < self.next_offset:
+            _ = self.committable  # forgets what was finished before the first in hand
+            fresh = [
+                (offset, size)
+                for offset, size in zip(offsets, sizes, strict=True)
+                if offset not in self._sizes and offset not in self._order
+            ]
+            offsets, sizes = [each[0] for each in fresh], [each[1] for each in fresh]
+        self._order.extend(offsets)
+        self._sizes.update(zip(offsets, sizes, strict=True))
+        self.bytes_held += sum(sizes)
+        if offsets and offsets[-1] >= self.next_offset:
+            self.next_offset = offsets[-1] + 1
 
     def skip_to(self, offset: int) -> None:
         """Record that nothing before ``offset`` is left to fetch; never goes back."""
@@ -58,16 +71,8 @@ class OffsetTracker:
         """Tell whether the message at ``offset`` is in hand."""
         return offset in self._sizes
 
-    def finish(self, offset: int) -> None:
-        """Remove a finished message; one that is not in hand is ignored."""
-        size = self._sizes.pop(offset, None)
-        if size is None:
-            return
-        self.bytes_held -= size
-        order, done = self._order, self._done
-        if order[0] != offset:
-            done.add(offset)
-            return
-        order.popleft()
-        while order and order[0] in done:
-            done.remove(order.popleft())
+    def finish(self, offsets: Iterable[int]) -> None:
+        """Remove finished messages; those that are not in hand are ignored."""
+        pop = self._sizes.pop
+        for offset in offsets:
+            self.bytes_held -= pop(offset, 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from rocketpost.client.consumer.offset_tracker import OffsetTracker
@@ -162,7 +162,7 @@ class OwnedQueue:
 
     def holds(self, message: ReceivedMessage) -> bool:
         """Tell whether a message is in hand and unfinished."""
-        return self.tracker is not None and self.tracker.holds(message.record.queue_offset)
+        return self.tracker is not None and self.tracker.holds(message.queue_offset)
 
     @property
     def committable(self) -> int | None:
@@ -177,16 +177,16 @@ class OwnedQueue:
     def take(self, messages: Sequence[ReceivedMessage], next_offset: int) -> None:
         """Add fetched messages; everything before ``next_offset`` has been seen."""
         assert self.tracker is not None
-        self.tracker.add((m.record.queue_offset, len(m.record.body)) for m in messages)
+        offsets = [message.queue_offset for message in messages]
+        self.tracker.add(offsets, [message.stored_bytes for message in messages])
         self.tracker.skip_to(next_offset)
         if self._is_full():
             self._room.clear()
 
-    def finish(self, messages: Sequence[ReceivedMessage]) -> None:
+    def finish(self, messages: Iterable[ReceivedMessage]) -> None:
         """Remove finished messages."""
         assert self.tracker is not None
-        for message in messages:
-            self.tracker.finish(message.record.queue_offset)
+        self.tracker.finish([message.queue_offset for message in messages])
         self.finished_ms = time.time_ns() // 1_000_000
         if not self._room.is_set() and not self._is_full():
             self._room.set()

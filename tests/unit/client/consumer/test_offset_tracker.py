@@ -8,17 +8,17 @@ from rocketpost.client.consumer.offset_tracker import OffsetTracker
 
 def tracker_with(*offsets: int) -> OffsetTracker:
     tracker = OffsetTracker(offsets[0])
-    tracker.add((offset, 10) for offset in offsets)
+    tracker.add(offsets, [10] * len(offsets))
     return tracker
 
 
 def test_a_slow_message_holds_the_offset_back() -> None:
     tracker = tracker_with(*range(101, 111))
     for offset in range(102, 111):
-        tracker.finish(offset)
+        tracker.finish([offset])
     assert tracker.committable == 101
     assert (tracker.count, tracker.bytes_held) == (1, 10)
-    tracker.finish(101)
+    tracker.finish([101])
     assert tracker.committable == 111
     assert (tracker.count, tracker.bytes_held, tracker.span) == (0, 0, 0)
 
@@ -27,8 +27,8 @@ def test_filtered_messages_are_skipped_once_nothing_is_in_hand() -> None:
     tracker = tracker_with(5, 6)
     tracker.skip_to(40)
     assert tracker.committable == 5
-    tracker.finish(5)
-    tracker.finish(6)
+    tracker.finish([5])
+    tracker.finish([6])
     assert tracker.committable == 40
     tracker.skip_to(30)
     assert tracker.committable == 40
@@ -36,13 +36,15 @@ def test_filtered_messages_are_skipped_once_nothing_is_in_hand() -> None:
 
 def test_what_is_not_in_hand_is_ignored() -> None:
     tracker = tracker_with(1, 2)
-    tracker.finish(9)
-    tracker.finish(2)
-    tracker.finish(2)
-    tracker.add([(2, 10)])
-    assert tracker.count == 1
+    tracker.finish([9])
+    tracker.finish([2])
+    tracker.finish([2])
+    tracker.add([2, 3], [10, 10])
+    assert tracker.count == 2
     assert not tracker.holds(2)
     assert tracker.holds(1)
+    assert tracker.holds(3)
+    assert tracker.next_offset == 4
 
 
 @settings(deadline=None)  # a busy machine is no failure
@@ -52,7 +54,7 @@ def test_the_offset_is_the_smallest_unfinished_one(data: st.DataObject, offsets:
     tracker = tracker_with(*offsets)
     left = set(offsets)
     for offset in data.draw(st.permutations(offsets)):
-        tracker.finish(offset)
+        tracker.finish([offset])
         left.discard(offset)
         assert tracker.committable == (min(left) if left else offsets[-1] + 1)
         assert tracker.count == len(left)

@@ -12,7 +12,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 
 from rocketpost.client.config import PushConsumerConfig
 from rocketpost.client.consumer.owned_queue import OwnedQueue
@@ -51,7 +52,10 @@ class ConcurrentConsumption:
         self._returns = BackgroundTasks()
         self._loop = asyncio.get_running_loop()
         self._timers: set[asyncio.TimerHandle] = set()
-        self._running: dict[tuple[OwnedQueue, int], tuple[Call, ReceivedMessage]] = {}
+        self._calls: dict[OwnedQueue, dict[int, Call]] = {}
+        """Calls that wait, run or are not settled, by the offsets of their messages."""
+        self._done: list[tuple[OwnedQueue, Call]] = []
+        """Successful calls of this turn of the loop, whose messages are finished together."""
         self.stopped = False
 
     def submit(self, owned: OwnedQueue, messages: Sequence[ReceivedMessage]) -> None:
@@ -70,11 +74,10 @@ class ConcurrentConsumption:
         if owned.tracker is None or not owned.tracker.count:
             return ""
         offset = owned.tracker.committable
-        found = self._running.get((owned, offset))
-        if found is None:
+        call = self._calls.get(owned, {}).get(offset)
+        if call is None:
             return f"the message at offset {offset} failed and is being sent back"
-        call, message = found
-        return holding_text(message, call)
+        return holding_text(call.message_at(offset), call)
 
     async def expire(self, queues: Sequence[OwnedQueue]) -> None:
         """Send back messages that hold back an offset and whose handlers take too long."""
@@ -84,9 +87,12 @@ class ConcurrentConsumption:
                     break
 
     async def _expire_first(self, owned: OwnedQueue) -> bool:
-        key = owned, owned.committable or 0
-        call, message = self._running.get(key, (None, None))
-        if call is None or message is None or not call.began or not owned.holds(message):
+        offset = owned.committable or 0
+        call = self._calls.get(owned, {}).get(offset)
+        if call is None or not call.began or call.ended:
+            return False
+        message = call.message_at(offset)
+        if not owned.holds(message):
             return False
         spent = time.monotonic() - call.began
         if spent < self._config.consume_timeout:
@@ -111,6 +117,7 @@ class ConcurrentConsumption:
         for timer in self._timers:
             timer.cancel()
         await self._handlers.stop(seconds)
+        self._settle()
         await self._returns.wait(seconds)
         await self._returns.stop()
 
@@ -122,29 +129,48 @@ class ConcurrentConsumption:
                 owned, messages, LookupError(f"no handler for {messages[0].topic}")
             )
             return
-        size = self._handlers.batch_size(listener)
+        size, calls = self._handlers.batch_size(listener), self._calls.setdefault(owned, {})
         for start in range(0, len(messages), size):
             part = messages[start : start + size]
             call = Call(owned, listener, part)
             for message in part:
-                self._running[owned, message.record.queue_offset] = call, message
-            self._handlers.start(call, self._report(owned, part, call))
+                calls[message.queue_offset] = call
+            self._handlers.start(call, partial(self._report, owned, call))
 
-    def _report(
-        self, owned: OwnedQueue, messages: Sequence[ReceivedMessage], call: Call
-    ) -> Callable[[BaseException | None], None]:
-        def report(error: BaseException | None) -> None:
-            for message in messages:
-                self._running.pop((owned, message.record.queue_offset), None)
+    def _report(self, owned: OwnedQueue, call: Call, error: BaseException | None) -> None:
+        call.ended = time.monotonic()
+        if error is None:
+            if not self._done:
+                self._loop.call_soon(self._settle)
+            self._done.append((owned, call))
+            return
+        self._forget(owned, call.messages)
+        if not owned.dropped:
+            count, seconds = len(call.messages), call.ended - call.began
+            self._handlers.count(owned.queue.topic, count, seconds, failed=True)
+            self._handle_failure(owned, call.messages, error)
+
+    def _settle(self) -> None:
+        """Finish the messages of successful calls."""
+        done, self._done = self._done, []
+        by_queue: dict[OwnedQueue, list[Call]] = {}
+        for owned, call in done:
+            by_queue.setdefault(owned, []).append(call)
+        for owned, calls in by_queue.items():
+            messages = [message for call in calls for message in call.messages]
+            self._forget(owned, messages)
             if owned.dropped:
-                return
-            self._handlers.count(owned.queue.topic, len(messages), call, failed=error is not None)
-            if error is None:
-                owned.finish(messages)
-            else:
-                self._handle_failure(owned, messages, error)
+                continue
+            seconds = sum([call.ended - call.began for call in calls])
+            self._handlers.count(owned.queue.topic, len(messages), seconds, failed=False)
+            owned.finish(messages)
 
-        return report
+    def _forget(self, owned: OwnedQueue, messages: Sequence[ReceivedMessage]) -> None:
+        calls = self._calls.get(owned, {})
+        for message in messages:
+            calls.pop(message.queue_offset, None)
+        if not calls:
+            self._calls.pop(owned, None)
 
     def _handle_failure(
         self, owned: OwnedQueue, messages: Sequence[ReceivedMessage], error: BaseException

@@ -199,10 +199,9 @@ class Handlers:
             found = self._tallies[topic] = Tally(), Tally()
         return found
 
-    def count(self, topic: str, messages: int, call: Call, *, failed: bool) -> None:
-        """Count the outcome of a call."""
-        now = time.monotonic()
-        self.tallies(topic)[failed].count(messages, now - call.began, now=now)
+    def count(self, topic: str, messages: int, seconds: float, *, failed: bool) -> None:
+        """Count messages whose handlers took ``seconds`` in total."""
+        self.tallies(topic)[failed].count(messages, seconds, now=time.monotonic())
 
     async def stop(self, seconds: float) -> None:
         """Start no more calls; give running handlers ``seconds`` to finish."""
@@ -231,7 +230,7 @@ class MessageOwner(Protocol):
 class Call:
     """One call of a handler; skipped if the messages are no longer ours."""
 
-    __slots__ = ("_owned", "began", "listener", "messages", "on_begin", "result")
+    __slots__ = ("_owned", "began", "ended", "listener", "messages", "on_begin", "result")
 
     def __init__(
         self, owned: MessageOwner, listener: HandlerSpec, messages: Sequence[ReceivedMessage]
@@ -243,8 +242,19 @@ class Call:
         """Called just before the handler, in its thread."""
         self.began = 0.0
         """Time of the handler's call, on the monotonic clock."""
+        self.ended = 0.0
+        """Time of its end, if its owner has noted it."""
         self.result: object = None
         """The handler's result, if it commits itself."""
+
+    def message_at(self, offset: int) -> ReceivedMessage:
+        """Return the message at an offset of the queue."""
+        return next(message for message in self.messages if message.queue_offset == offset)
+
+    @property
+    def seconds(self) -> float:
+        """Duration of the handler up to now."""
+        return time.monotonic() - self.began
 
     @property
     def skipped(self) -> bool:

@@ -174,7 +174,9 @@ class OrderlyConsumption:
         self._handlers.start(call, line.outcome.set_result)
         error = await line.outcome
         if not call.skipped:
-            self._handlers.count(owned.queue.topic, len(part), call, failed=error is not None)
+            self._handlers.count(
+                owned.queue.topic, len(part), call.seconds, failed=error is not None
+            )
             if error is None:
                 self._done(line, part, commit=listener.auto_commit or _commits(call))
             elif isinstance(error, Rollback) and not listener.auto_commit:

@@ -231,7 +231,7 @@ class PopConsumption:
                 self._end(hand, partial(self._give_up, deadline=hand.deadline))
                 return
             topic, count = hand.source.queue.topic, len(hand.messages)
-            self._handlers.count(topic, count, hand.call, failed=error is not None)
+            self._handlers.count(topic, count, hand.call.seconds, failed=error is not None)
             if error is None:
                 self._end(hand, partial(self._ack, deadline=hand.deadline))
                 return

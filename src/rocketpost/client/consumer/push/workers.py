@@ -10,11 +10,13 @@ and by arrival within one rank.
 from __future__ import annotations
 
 import asyncio
+import heapq
 import logging
 import queue
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
+from types import CoroutineType
 from typing import Protocol
 
 logger = logging.getLogger(__name__)
@@ -46,30 +48,42 @@ class Workers(Protocol):
 
 
 class AsyncWorkers:
-    """Runs async jobs in a fixed number of tasks. Belongs to the event loop."""
+    """Runs async jobs in a fixed number of tasks. Belongs to the event loop.
+
+    Handlers that never wait are run by one task, one after the other; the other tasks are woken
+    only while jobs wait and every awake task is in a handler.
+    """
 
     def __init__(self, count: int, *, ranked: bool = False) -> None:
-        self._jobs: asyncio.Queue[_Entry] = asyncio.PriorityQueue() if ranked else asyncio.Queue()
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[tuple[Job, Report]] = deque()
+        self._ranked: list[tuple[int, int, Job, Report]] | None = [] if ranked else None
+        """A heap of waiting jobs, instead of the line of those without ranks."""
         self._number = 0
-        self._busy = 0
-        self._idle = asyncio.Event()
-        self._idle.set()
         self._count = count
         self._tasks: list[asyncio.Task[None]] = []
+        self._parked: deque[asyncio.Future[None]] = deque()
+        self._busy = 0
+        self._checking = False
+        self._idle: asyncio.Event | None = None
 
     def submit(self, job: Job, report: Report, rank: int = 0) -> None:
         """Run ``job``, which returns an awaitable, when a worker is free."""
-        if len(self._tasks) < self._count:
-            task = asyncio.get_running_loop().create_task(self._work(), name="handler")
-            self._tasks.append(task)
-        self._number += 1
-        self._jobs.put_nowait((rank, self._number, job, report))
+        if self._ranked is None:
+            self._waiting.append((job, report))
+        else:
+            self._number += 1
+            heapq.heappush(self._ranked, (rank, self._number, job, report))
+        if not self._checking:
+            self._check()
 
     async def stop(self, seconds: float) -> None:
         """Abandon jobs that have not started; cancel those that do not finish in ``seconds``."""
-        while not self._jobs.empty():
-            self._jobs.get_nowait()
+        self._waiting.clear()
+        if self._ranked is not None:
+            self._ranked.clear()
         if self._busy:
+            self._idle = asyncio.Event()
             try:
                 async with asyncio.timeout(seconds):
                     await self._idle.wait()
@@ -79,29 +93,64 @@ class AsyncWorkers:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    def _check(self) -> None:
+        """Wake as many workers as are needed, and check again while that may be too few."""
+        self._checking = False
+        waiting = len(self._waiting) if self._ranked is None else len(self._ranked)
+        awake = len(self._tasks) - len(self._parked)
+        if not waiting or awake == self._count:
+            return
+        if awake == self._busy:
+            # One at first: it may do all the work. When it is seen to wait, all that are needed.
+            for _ in range(min(waiting, self._count - awake) if awake else 1):
+                self._wake_one()
+        self._checking = True
+        self._loop.call_soon(self._check)
+
+    def _wake_one(self) -> None:
+        if self._parked:
+            parked = self._parked.popleft()
+            if not parked.done():
+                parked.set_result(None)
+        else:
+            self._tasks.append(self._loop.create_task(self._work(), name="handler"))
+
+    def _next(self) -> tuple[Job, Report] | None:
+        if self._ranked is None:
+            return self._waiting.popleft() if self._waiting else None
+        return heapq.heappop(self._ranked)[2:] if self._ranked else None
+
     async def _work(self) -> None:
         done = 0
         while True:
-            _, _, job, report = await self._jobs.get()
-            assert job is not None
+            entry = self._next()
+            if entry is None:
+                parked = self._loop.create_future()
+                self._parked.append(parked)
+                await parked
+                continue
+            job, report = entry
+            outcome: BaseException | None = None
             self._busy += 1
-            self._idle.clear()
             try:
                 result = job()
-                if isinstance(result, Awaitable):
+                if type(result) is CoroutineType or isinstance(result, Awaitable):
                     await result
             except asyncio.CancelledError as error:
                 if _is_cancelled():
                     raise
-                report(error)  # something that the handler awaited was cancelled, not this task
+                outcome = error  # something that the handler awaited was cancelled, not this task
             except Exception as error:
-                report(error)
-            else:
-                report(None)
+                outcome = error
             finally:
                 self._busy -= 1
-                if not self._busy:
+                if self._idle is not None and not self._busy:
                     self._idle.set()
+            try:
+                report(outcome)
+            except Exception:
+                logger.exception("the outcome of a handler is not noted")
+            outcome = None
             done += 1
             if not done % _TURN_EVERY:
                 await asyncio.sleep(0)  # handlers that never wait must not starve the loop
@@ -135,8 +184,9 @@ class ThreadWorkers:
             thread = threading.Thread(target=self._work, name=name, daemon=True)
             self._threads.append(thread)
             thread.start()
+        if not self._pending:
+            self._idle.clear()
         self._pending += 1
-        self._idle.clear()
         self._number += 1
         self._jobs.put((rank, self._number, job, report))
 
