@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
 
 from rocketpost.codec.record import Record
 from rocketpost.errors import StoreBroken, StoreError
@@ -25,15 +24,14 @@ from rocketpost.store.dispatch.arrival import Arrival
 from rocketpost.store.draft import Appended, Draft
 from rocketpost.store.files import FileSystem, RealFiles
 from rocketpost.store.integrity.read_check import Unit
+from rocketpost.store.log.store_clock import StoreClock
 from rocketpost.store.parts import StoreParts
 from rocketpost.store.queue.consume_queue import ConsumeQueue
 from rocketpost.store.replica.truncation import Truncation
 from rocketpost.store.topic_deletion import QueueDeletion
+from rocketpost.store.wave import Wave
 
 logger = logging.getLogger(__name__)
-
-CLOCK_STEP_MS_MAX: Final = 60_000
-"""Largest step back of the clock that store times ignore; search by time needs rising times."""
 
 _new = tuple.__new__
 
@@ -56,10 +54,8 @@ class MessageStore:
         on_truncated: Callable[[Position], None],
     ) -> None:
         self.config = config
-        self._clock = clock
+        self._clock = StoreClock(clock)
         self._delays_ms = parse_delay_levels(config.delay_levels)
-        self._batch_time_ms = 0
-        self._store_ms = 0
 
         parts = StoreParts(
             config,
@@ -92,6 +88,14 @@ class MessageStore:
         self.request_flush = parts.flusher.request
         self._checkpointer = parts.checkpointer
         self.cleaning = parts.cleaning
+        self.wave = Wave(
+            log=parts.commit_log,
+            dispatcher=parts.dispatcher,
+            slots=parts.queues.slots,
+            clock=self._clock,
+            refusals=self.refuses_new,
+            is_usable=not config.append_checksum,
+        )
 
     @classmethod
     def open_blocking(
@@ -134,7 +138,7 @@ class MessageStore:
             on_truncated=on_truncated,
         )
         recovered = store._parts.open_blocking(accept_missing=accept_missing, ceiling=ceiling)
-        store._store_ms = recovered.store_ms
+        store._clock.newest_ms = recovered.store_ms
         return store
 
     # -- writing
@@ -148,7 +152,7 @@ class MessageStore:
         """
         if self._refusal_reasons:
             self._parts.check_appends()
-        store_ms = self._batch_time_ms or self._start_batch()
+        store_ms = self._clock.batch_ms or self._clock.begin()
         topic = draft.topic
         queue_id = draft.queue_id
         log = self._log
@@ -157,14 +161,15 @@ class MessageStore:
         queue = self._find_queue((topic, queue_id))
         if queue is None:
             queue = self.queues.make(topic, queue_id)
-        queue_offset = queue.next_offset
+        offsets, slot = queue.offsets, queue.slot
+        queue_offset = offsets[slot]
         tags_code = draft.tags_code
         if topic == SCHEDULE_TOPIC:
             # The message may be newer than this wake-up; its delay must not begin earlier.
-            store_ms = self._start_batch()
+            store_ms = self._clock.begin()
             tags_code = schedule_code(draft.properties, tags_code, store_ms, self._delays_ms)
         position = log.append(draft, queue_offset, store_ms)
-        queue.next_offset = queue_offset + 1  # type: ignore[assignment]
+        offsets[slot] = queue_offset + 1
         appended: Appended = _new(
             Appended,
             (
@@ -213,8 +218,9 @@ class MessageStore:
         """
         if self._refusal_reasons:
             self._parts.check_appends()
-        chunk = self._parts.append_raw(position, data, store_ms=self._store_ms)
-        self._store_ms = max(self._store_ms, chunk.store_ms)
+        clock = self._clock
+        chunk = self._parts.append_raw(position, data, store_ms=clock.newest_ms)
+        clock.newest_ms = max(clock.newest_ms, chunk.store_ms)
         return chunk.end
 
     def truncate_to_blocking(self, position: Position, *, below_confirmed: bool = False) -> None:
@@ -238,7 +244,7 @@ class MessageStore:
 
         Messages of one wake-up share one store time, so it may be behind the clock.
         """
-        return self._batch_time_ms or self._clock.now_ms()
+        return self._clock.stamp_ms()
 
     def commit(self) -> Position:
         """Write the messages appended since the last commit; returns the end of the log.
@@ -250,14 +256,16 @@ class MessageStore:
             StoreBroken: The write failed; the same, and the store accepts no more messages.
         """
         log = self._log
-        self._batch_time_ms = 0
+        self._clock.batch_ms = 0
         try:
             log.write()
         except StoreError as error:
             self._dispatcher.forget_from(log.end)
+            self.wave.end_batch()
             if isinstance(error, StoreBroken):
                 self._readiness.break_from_thread(str(error))
             raise
+        self.wave.end_batch()
         return Position(log.end)
 
     def confirm(self, position: Position) -> list[Arrival]:
@@ -381,7 +389,7 @@ class MessageStore:
     @property
     def store_ms(self) -> int:
         """Store time of the newest message."""
-        return self._store_ms
+        return self._clock.newest_ms
 
     @property
     def writable(self) -> bool:
@@ -487,14 +495,3 @@ class MessageStore:
         )
         self._dispatcher.pending.append(appended)
         return appended
-
-    def _start_batch(self) -> int:
-        """Read the clock: once per wake-up, and for each delayed message."""
-        now_ms = self._clock.now_ms()
-        if now_ms < self._store_ms:
-            if self._store_ms - now_ms > CLOCK_STEP_MS_MAX:
-                logger.warning("the clock was set back by_ms=%s", self._store_ms - now_ms)
-            else:
-                now_ms = self._store_ms
-        self._batch_time_ms = self._store_ms = now_ms
-        return now_ms

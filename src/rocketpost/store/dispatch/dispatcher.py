@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import bisect
 import logging
-from operator import itemgetter
+from itertools import groupby
+from operator import attrgetter
 from typing import NamedTuple
 
 from rocketpost.errors import StoreError
 from rocketpost.model.ids import Position
 from rocketpost.store.dispatch.arrival import Arrival
+from rocketpost.store.dispatch.indexing import Indexing
+from rocketpost.store.dispatch.row_span import RowEntries, RowSpan
 from rocketpost.store.draft import Appended
 from rocketpost.store.index.key_index import KeyIndex
 from rocketpost.store.queue.consume_queue import ConsumeQueue
@@ -23,7 +26,7 @@ from rocketpost.store.queue.table import QueueTable
 
 logger = logging.getLogger(__name__)
 
-_position_of = itemgetter(0)
+_position_of = attrgetter("position")
 _pack = ENTRY.pack
 
 
@@ -43,18 +46,27 @@ class Dispatcher:
 
     def __init__(self, queues: QueueTable, index: KeyIndex | None) -> None:
         self._queues = queues
-        self._index = index
-        self._unindexed: list[Appended] = []
-        self.pending: list[Appended] = []
+        self._indexing = Indexing(index) if index is not None else None
+        self.pending: list[Appended | RowSpan] = []
         """Messages appended and not yet visible, oldest first."""
+        self._row_entries = RowEntries(queues.slots)
+        self._span_count = 0  # of those in pending
         self.position = Position(0)
-        self.why_unindexed: str | None = None
         self.ceiling: Position | None = None
         """No record that ends after this becomes visible; None if there is no bound."""
         self.mark = Mark(0, 0, 0, 0, 0, 0)
         self._store_ms = 0
         self._hidden_end = 0
         self._hidden_next: list[tuple[ConsumeQueue, int]] = []
+
+    @property
+    def why_unindexed(self) -> str | None:
+        """Reason why confirmed messages cannot be indexed; None if they can."""
+        return self._indexing.why_not if self._indexing is not None else None
+
+    def retry_index(self) -> bool:
+        """Index the messages that had no room in the index; True if none is left."""
+        return self._indexing is None or self._indexing.retry()
 
     def start_at(
         self, position: int, *, index_position: int, store_ms: int, is_indexed: bool = True
@@ -70,11 +82,11 @@ class Dispatcher:
         self._queues.count()
         self.position = Position(position)
         self._store_ms = store_ms
-        index_end = self._index.end_position if self._index is not None else 0
+        index_end = self._indexing.index.end_position if self._indexing is not None else 0
         counts = self._queues.count_before(position)
         self.mark = Mark(position, index_position, index_end, store_ms, *counts)
-        if self._index is not None and not is_indexed:
-            self.why_unindexed = (
+        if self._indexing is not None and not is_indexed:
+            self._indexing.why_not = (
                 "the key index is behind the commit log; free some disk space and restart"
             )
 
@@ -84,7 +96,7 @@ class Dispatcher:
         Offsets of a queue that ``hidden`` does not contain belong to lost records.
         """
         assert not self.pending
-        self.pending = hidden
+        self.pending = list(hidden)
         self._hidden_end = end
         self._hidden_next = [(queue, int(queue.next_offset)) for queue in self._queues]
         self._queues.count()
@@ -106,16 +118,11 @@ class Dispatcher:
         """Make every message before ``position`` visible; returns a notice for each queue."""
         if self.ceiling is not None and position > self.ceiling:
             position = self._border_below(self.ceiling)
-        pending = self.pending
-        if not pending or pending[-1][0] < position:
-            batch, self.pending = pending, []
-        else:
-            count = bisect.bisect_left(pending, position, key=_position_of)
-            batch = pending[:count]
-            del pending[:count]
-        arrivals = self._put(batch)
-        if batch:
-            self._store_ms = batch[-1].store_ms
+        runs = self._take_before(position)
+        arrivals = self._put_hidden(runs) if self._hidden_end else self._put(runs)
+        if runs:
+            last = runs[-1]
+            self._store_ms = last.store_ms if isinstance(last, RowSpan) else last[-1].store_ms
         if position > self.position:
             self.position = Position(position)
         if self._hidden_end:
@@ -125,31 +132,84 @@ class Dispatcher:
             self._leave_mark(sum([arrival.message_count for arrival in arrivals]))
         return arrivals
 
+    def add_rows(self, span: RowSpan) -> None:
+        """Have the messages of a span wait until they are confirmed."""
+        self.pending.append(span)
+        self._span_count += 1
+
+    def _take_before(self, position: int) -> list[list[Appended] | RowSpan]:
+        """Remove the messages that begin before ``position``; return runs of one kind."""
+        pending = self.pending
+        if not pending:
+            return []
+        if not self._span_count and pending[-1].position < position:
+            self.pending = []
+            return [pending]  # type: ignore[list-item]
+        count = bisect.bisect_left(pending, position, key=_position_of)
+        taken = pending[:count]
+        del pending[:count]
+        if not self._span_count:
+            return [taken] if taken else []  # type: ignore[list-item]
+        runs: list[list[Appended] | RowSpan] = []
+        for is_span, run in groupby(taken, _is_span):
+            if is_span:
+                runs += run  # type: ignore[arg-type]
+            else:
+                runs.append(list(run))  # type: ignore[arg-type]
+        self._span_count -= sum(map(_is_span, runs))
+        last = runs[-1] if runs else None
+        if isinstance(last, RowSpan):
+            rest = last.split_at(position)
+            if rest is not None:
+                pending.insert(0, rest)
+                self._span_count += 1
+        return runs
+
     def _border_below(self, ceiling: int) -> int:
         """Return the end of the last whole record before ``ceiling``."""
         count = bisect.bisect_left(self.pending, ceiling, key=_position_of)
-        if count and self.pending[count - 1].end > ceiling:
+        while count:
+            last = self.pending[count - 1]
+            if last.end <= ceiling:
+                return int(last.end)
+            border = last.border_below(ceiling) if isinstance(last, RowSpan) else None
+            if border is not None:
+                return border
             count -= 1
-        return int(self.pending[count - 1].end) if count else int(self.position)
+        return int(self.position)
 
     def refresh_mark(self) -> None:
         """Set a new mark after queues were deleted."""
         self._leave_mark(0)
 
     def forget_from(self, position: int) -> None:
-        """Withdraw messages appended at or after ``position`` but never written."""
+        """Withdraw messages at or after ``position``: they were not written, or are cut off.
+
+        The queues get their offsets back, the newest first.
+        """
         pending = self.pending
         count = bisect.bisect_left(pending, position, key=_position_of)
-        for entry in reversed(pending[count:]):
-            if entry.queue is not None:
-                entry.queue.next_offset = entry.queue_offset
+        withdrawn = pending[count:]
         del pending[count:]
+        last = pending[-1] if pending else None
+        if isinstance(last, RowSpan):
+            rest = last.split_at(position)
+            if rest is not None:
+                withdrawn.insert(0, rest)
+                self._span_count += 1
+        for entry in reversed(withdrawn):
+            if isinstance(entry, RowSpan):
+                entry.give_back(self._queues.slots)
+            elif entry.queue is not None:
+                entry.queue.next_offset = entry.queue_offset
+        self._span_count -= sum(map(_is_span, withdrawn))
 
     def lower(self, position: int) -> None:
         """Go back to ``position``, where the log was cut; queues and index end there already."""
         self.position = min(self.position, Position(position))
         self.mark = self.mark._replace(index_position=min(self.mark.index_position, position))
-        self._unindexed = [entry for entry in self._unindexed if entry.position < position]
+        if self._indexing is not None:
+            self._indexing.forget_from(position)
         self._hidden_end = min(self._hidden_end, position)
         self._hidden_next = [
             (queue, min(next_offset, int(queue.next_offset)))
@@ -158,57 +218,46 @@ class Dispatcher:
         self._queues.count()
         self._leave_mark(0)
 
-    def retry_index(self) -> bool:
-        """Index the messages that had no room in the index; True if none is left."""
-        waiting, self._unindexed = self._unindexed, []
-        if not waiting:
-            return self.why_unindexed is None
-        self.why_unindexed = None
-        for entry in waiting:
-            self._put_index(entry)
-        return self.why_unindexed is None
-
-    def _put(self, batch: list[Appended]) -> list[Arrival]:
+    def _put(self, runs: list[list[Appended] | RowSpan]) -> list[Arrival]:
         """Add messages to queues and index.
 
         The entries of one queue go to its tail, which is not written to the file before all of
         them are in it.
         """
-        if self._hidden_end:
-            return self._put_hidden(batch)
-        queues: list[ConsumeQueue] = []
-        for position, size, queue_offset, _, topic, queue_id, tags_code, _, queue in batch:
-            if queue is None or queue.is_deleted:
-                continue
-            assert queue_offset == queue.end
-            data = queue.tail.data
-            notice = queue.notice
-            if notice is None:
-                queue.notice = Arrival(topic, queue_id, queue_offset, size, data, len(data))
-                queues.append(queue)
+        arriving: list[ConsumeQueue] = []
+        for run in runs:
+            if isinstance(run, RowSpan):
+                self._row_entries.put(run, arriving)
             else:
-                notice.record_bytes += size
-            data += _pack(position, size, tags_code)
-            queue.end = queue_offset + 1  # type: ignore[assignment]
-            queue.last_position = position
-        arrivals = [queue.end_notice() for queue in queues]
-        if self._index is not None:
-            self._put_index_all(self._index, batch)
+                _put_messages(run, arriving)
+        arrivals = [queue.end_notice() for queue in arriving]
+        self._index(runs)
         return arrivals
 
-    def _put_hidden(self, batch: list[Appended]) -> list[Arrival]:
+    def _put_hidden(self, runs: list[list[Appended] | RowSpan]) -> list[Arrival]:
         """Do the same as :meth:`_put` for waiting records of a recovered log with gaps."""
         arrivals: list[Arrival] = []
-        for position, size, queue_offset, _, topic, queue_id, tags_code, _, queue in batch:
-            if queue is None or queue.is_deleted:
-                continue
-            _fill(queue, queue_offset)
-            queue.put(queue_offset, position, size, tags_code)
-            entry = (position, size, tags_code)
-            arrivals.append(Arrival.of_one(topic, queue_id, queue_offset, entry))
-        if self._index is not None:
-            self._put_index_all(self._index, batch)
+        for run in runs:
+            messages = run.messages(self._queues.slots) if isinstance(run, RowSpan) else run
+            for position, size, queue_offset, _, topic, queue_id, tags_code, _, queue in messages:
+                if queue is None or queue.is_deleted:
+                    continue
+                _fill(queue, queue_offset)
+                queue.put(queue_offset, position, size, tags_code)
+                entry = (position, size, tags_code)
+                arrivals.append(Arrival.of_one(topic, queue_id, queue_offset, entry))
+        self._index(runs)
         return arrivals
+
+    def _index(self, runs: list[list[Appended] | RowSpan]) -> None:
+        indexing = self._indexing
+        if indexing is None:
+            return
+        for run in runs:
+            if isinstance(run, RowSpan):
+                indexing.put_rows(run)
+            else:
+                indexing.put_messages(run)
 
     def _count_hidden(self) -> None:
         if self.position >= self._hidden_end:
@@ -219,50 +268,54 @@ class Dispatcher:
             self._hidden_next = []
         self._queues.count()
 
-    def _put_index_all(self, index: KeyIndex, batch: list[Appended]) -> None:
-        done = 0
-        while done < len(batch):
-            if self.why_unindexed is None:
-                done += index.put_all(batch[done:] if done else batch)
-            if done < len(batch):  # a new file is needed, and making it may fail
-                self._put_index(batch[done])
-                done += 1
-
-    def _put_index(self, entry: Appended) -> None:
-        if self._index is None or not entry.keys:
-            return
-        if self.why_unindexed is not None:
-            self._unindexed.append(entry)
-            return
-        try:
-            self._index.put(entry.topic, entry.keys, entry.position, entry.store_ms)
-        except StoreError as error:
-            self._index_failed(entry, error)
-
-    def _index_failed(self, entry: Appended, error: StoreError) -> None:
-        logger.error("key index not written position=%s reason=%s", entry.position, error)
-        self.why_unindexed = str(error)
-        self._unindexed.append(entry)
-
     def _leave_mark(self, visible_count: int) -> None:
         queue_count, queue_end_sum = self._queues.count_added(visible_count)
-        index = self._index
-        if index is None:
+        indexing = self._indexing
+        if indexing is None:
             index_position = 0
-        elif self.why_unindexed is None:
+        elif indexing.why_not is None:
             index_position = int(self.position)
-        elif self._unindexed:
-            index_position = min(self.mark.index_position, self._unindexed[0].position)
         else:
-            index_position = self.mark.index_position
+            first = indexing.first_unindexed
+            known = self.mark.index_position
+            index_position = known if first is None else min(known, first)
+        if not self._span_count:
+            self._queues.slots.reuse()
         self.mark = Mark(
             self.position,
             index_position,
-            index.end_position if index is not None else 0,
+            indexing.index.end_position if indexing is not None else 0,
             self._store_ms,
             queue_count,
             queue_end_sum,
         )
+
+
+def _put_messages(messages: list[Appended], arriving: list[ConsumeQueue]) -> None:
+    """Add the entries of messages to the tails of their queues.
+
+    Args:
+        messages: The messages.
+        arriving: Receives each queue that had no notice yet.
+    """
+    for position, size, queue_offset, _, topic, queue_id, tags_code, _, queue in messages:
+        if queue is None or queue.is_deleted:
+            continue
+        assert queue_offset == queue.end
+        data = queue.tail.data
+        notice = queue.notice
+        if notice is None:
+            queue.notice = Arrival(topic, queue_id, queue_offset, size, data, len(data))
+            arriving.append(queue)
+        else:
+            notice.record_bytes += size
+        data += _pack(position, size, tags_code)
+        queue.end = queue_offset + 1  # type: ignore[assignment]
+        queue.last_position = position
+
+
+def _is_span(entry: object) -> bool:
+    return isinstance(entry, RowSpan)
 
 
 def _fill(queue: ConsumeQueue, offset: int) -> None:

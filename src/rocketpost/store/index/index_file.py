@@ -15,11 +15,12 @@ from __future__ import annotations
 import mmap
 import sys
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from struct import Struct
 from typing import Final, Protocol, runtime_checkable
 
 from rocketpost.errors import StoreError
+from rocketpost.kernel.index_entries import put_pairs
 from rocketpost.store.files import FileSystem
 
 HEADER_BYTES: Final = 40
@@ -36,7 +37,6 @@ _SECONDS_MAX: Final = 2**31 - 1
 _read_slot = _SLOT.unpack_from
 _write_slot = _SLOT.pack_into
 _read_entry = _ENTRY.unpack_from
-_write_entry = _ENTRY.pack_into
 _write_header = _HEADER.pack_into
 
 
@@ -123,33 +123,29 @@ class IndexFile:
         self.next_entry = 1
         self._store_header()
 
-    def put(self, entries: Iterable[tuple[int, int, int]]) -> None:
-        """Add entries of hash, position and store time; the caller has checked the room."""
-        data, number = self._map, self.next_entry
-        slot_count, entries_at = self._slot_count, self._entries_at
-        end_ms, seconds_of, seconds = self.end_ms, -1, 0
-        position = self.end_position
-        for key_hash, position, store_ms in entries:
-            if store_ms != seconds_of:
-                if number == 1:
-                    self.begin_ms = end_ms = store_ms
-                    self.begin_position = position
-                seconds = min(max(store_ms - self.begin_ms, 0) // 1000, _SECONDS_MAX)
-                seconds_of = store_ms
-                end_ms = max(end_ms, store_ms)
-            slot_at = HEADER_BYTES + key_hash % slot_count * SLOT_BYTES
-            (newest,) = _read_slot(data, slot_at)
-            if not 0 < newest < number:
-                self._used_slots += newest == 0
-                newest = 0
-            _write_entry(
-                data, entries_at + number * ENTRY_BYTES, key_hash, position, seconds, newest
-            )
-            _write_slot(data, slot_at, number)
-            number += 1
-        self.end_position = position
-        self.end_ms = end_ms
-        self.next_entry = number
+    def put(self, pairs: array[int], first: int, count: int, store_ms: int) -> None:
+        """Add entries of messages stored at one time; the caller has checked the room.
+
+        Args:
+            pairs: Key hash and position of each entry.
+            first: The first pair to add.
+            count: The number of pairs to add.
+            store_ms: The store time.
+        """
+        if not count:
+            return
+        number = self.next_entry
+        begin_ms = self.begin_ms if number > 1 else store_ms
+        seconds = min(max(store_ms - begin_ms, 0) // 1000, _SECONDS_MAX)
+        used = put_pairs(self._map, pairs, first, count, self._slot_count, number, seconds)
+        assert used >= 0
+        if number == 1:
+            self.begin_ms = self.end_ms = store_ms
+            self.begin_position = pairs[2 * first + 1]
+        self._used_slots += used
+        self.end_ms = max(self.end_ms, store_ms)
+        self.end_position = pairs[2 * (first + count) - 1]
+        self.next_entry = number + count
         self._store_header()
 
     def _store_header(self) -> None:

@@ -21,31 +21,28 @@ import errno
 import logging
 import posixpath
 import threading
+from array import array
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from rocketpost.errors import StoreBroken, StoreError, StoreFull
-from rocketpost.kernel.hashing import (
-    extend_state,
-    index_hash_after,
-    index_hashes,
-    index_hashes_after,
-)
+from rocketpost.kernel.hashing import extend_state, index_hash_after
 from rocketpost.model.ids import Position
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.descriptors import is_transient
 from rocketpost.store.draft import Appended
 from rocketpost.store.files import FileSystem
 from rocketpost.store.index.index_file import IndexFile, file_bytes
+from rocketpost.store.index.key_hashes import KeyHashes
 from rocketpost.store.index.names import is_name, name_after, name_at
 from rocketpost.store.index.progress import IndexProgress
+from rocketpost.store.index.spare_file import SpareFile
 
 logger = logging.getLogger(__name__)
 
 STEP_COUNT_MAX: Final = 50_000
 """Largest number of entries that one query examines; about 20 ms of the loop's time."""
 
-_TOPIC_COUNT_MAX: Final = 65_536
 _PREPARE_RATIO: Final = 0.75
 _ANYWHERE: Final = 2**63 - 1
 
@@ -60,14 +57,14 @@ class KeyIndex:
     def __init__(self, directory: str, config: StoreConfig, files: FileSystem) -> None:
         self._directory = directory
         root = posixpath.dirname(directory)
-        self._spare = posixpath.join(root, "index-allocating")
         self._progress = IndexProgress(files, posixpath.join(root, "index-progress"))
         self._fs = files
         self._slot_count = config.index_slot_count
         self._entry_count_max = config.index_entry_count
         self._file_bytes = file_bytes(self._slot_count, self._entry_count_max)
+        self._spare = SpareFile(files, posixpath.join(root, "index-allocating"), self._file_bytes)
         self._files: tuple[IndexFile, ...] = ()
-        self._topic_states: dict[str, int] = {}
+        self._hashes = KeyHashes()
         self._end = -1
         # Guards the list of files, their descriptors and the spare. It is held neither during an
         # fdatasync nor during a put that makes no new file.
@@ -96,6 +93,10 @@ class KeyIndex:
         """End time of the last file that is full and on disk: RocketMQ's indexMsgTimestamp."""
         return self._completed_ms
 
+    def hashes_of(self, topic: str, keys: Iterable[str]) -> list[int]:
+        """Return the hash of each key of a message."""
+        return self._hashes.of(topic, keys)
+
     def put(self, topic: str, keys: Iterable[str], position: Position, store_ms: int) -> None:
         """Index the message at ``position`` under each key, unless it is indexed already.
 
@@ -103,18 +104,23 @@ class KeyIndex:
             StoreFull: A new file is needed and there is no room for it; nothing was indexed.
             StoreBroken: The new file could not be made for another reason.
         """
-        if position <= self._end:
-            return
-        state = self._topic_states.get(topic)
-        if state is None:
-            state = self._remember(topic)
-        hashes = index_hashes_after(state, keys)
-        if not hashes:
+        if position > self._end:
+            self.put_hashes(self.hashes_of(topic, keys), position, store_ms)
+
+    def put_hashes(self, hashes: Sequence[int], position: Position, store_ms: int) -> None:
+        """Do the same as :meth:`put`, given the hash of each key.
+
+        Raises:
+            StoreFull: A new file is needed and there is no room for it; nothing was indexed.
+            StoreBroken: The new file could not be made for another reason.
+        """
+        if position <= self._end or not hashes:
             return
         last = self._files[-1] if self._files else None
         if last is None or last.room < len(hashes):
             last = self._roll(store_ms, len(hashes))
-        last.put([(key_hash, position, store_ms) for key_hash in hashes])
+        pairs = array("q", [number for key_hash in hashes for number in (key_hash, position)])
+        last.put(pairs, 0, len(hashes), store_ms)
         self._end = position
 
     def put_all(self, messages: Sequence[Appended]) -> int:
@@ -126,29 +132,37 @@ class KeyIndex:
         if not self._files:
             return 0
         last = self._files[-1]
-        room, end = last.room, self._end
-        states: list[int] = []
-        words: list[str] = []
-        places: list[tuple[int, int]] = []
-        done = 0
-        for position, _, _, store_ms, topic, _, _, keys, _ in messages:
-            if keys and position > end:
-                room -= len(keys)
-                if room < 0:
-                    break
-                state = self._topic_states.get(topic)
-                if state is None:
-                    state = self._remember(topic)
-                for key in keys:
-                    states.append(state)
-                    words.append(key)
-                    places.append((position, store_ms))
-            done += 1
-        if places:
-            hashes = index_hashes(states, words)
-            last.put([(key_hash, *place) for key_hash, place in zip(hashes, places, strict=True)])
-            self._end = Position(places[-1][0])
+        done, pairs, runs = self._hashes.gather(messages, self._end, last.room)
+        for first, count, store_ms in runs:
+            last.put(pairs, first, count, store_ms)
+            self._end = pairs[2 * (first + count) - 1]
         return done
+
+    def put_pairs(self, pairs: array[int], first: int, end: int, store_ms: int) -> int:
+        """Index messages of a wave as long as the last file has room.
+
+        Args:
+            pairs: Key hash and position of each key; those of one message follow one another.
+            first: The first pair to use.
+            end: The pair after the last one to use.
+            store_ms: Store time of the messages.
+
+        Returns:
+            The first pair that was not handled; :meth:`put` its message to make a new file.
+        """
+        if not self._files:
+            return first
+        while first < end and pairs[2 * first + 1] <= self._end:  # indexed already
+            first += 1
+        last = self._files[-1]
+        stop = min(end, first + last.room)
+        if stop < end:
+            while stop > first and pairs[2 * stop + 1] == pairs[2 * stop - 1]:
+                stop -= 1  # all keys of a message go to one file
+        if stop > first:
+            last.put(pairs, first, stop - first, store_ms)
+            self._end = pairs[2 * stop - 1]
+        return stop
 
     def find(
         self,
@@ -178,20 +192,11 @@ class KeyIndex:
                     return list(found)
         return list(found)
 
-    def _remember(self, topic: str) -> int:
-        if len(self._topic_states) >= _TOPIC_COUNT_MAX:
-            self._topic_states.clear()
-        state = extend_state(0, topic + "#")
-        self._topic_states[topic] = state
-        return state
-
     def _roll(self, store_ms: int, count: int) -> IndexFile:
         with self._lock:
             path = posixpath.join(self._directory, self._next_name(store_ms))
             try:
-                if self._fs.stat(self._spare_path) is None:
-                    self._allocate()
-                self._fs.rename(self._spare_path, path)
+                self._spare.move_to(path)
                 file = self._open(path)
             except OSError as error:
                 no_room = error.errno in (errno.ENOSPC, errno.EDQUOT)
@@ -237,7 +242,7 @@ class KeyIndex:
             StoreError: All files have one size, but not that of the settings.
         """
         self._fs.mkdir(self._directory)
-        self._discard_spare()
+        self._spare.discard()
         is_clean = safe_until_ms is None
         synced = self._progress.read()
         names = [name for name in self._fs.listdir(self._directory) if is_name(name)]
@@ -370,7 +375,7 @@ class KeyIndex:
                 files, self._files = self._files, ()
             for file in files:
                 file.close()
-            self._discard_spare()
+            self._spare.discard()
 
     # -- files
 
@@ -447,41 +452,18 @@ class KeyIndex:
         file.close()
         self._fs.unlink(file.path)
 
-    @property
-    def _spare_path(self) -> str:
-        return posixpath.join(self._spare, "next")
-
     def _prepare(self) -> None:
         """Allocate the next file before it is needed; a lack of room is no error yet."""
         with self._lock:
             last = self._files[-1] if self._files else None
             if last is None or last.fill_ratio < _PREPARE_RATIO:
                 return
-            if self._fs.stat(self._spare_path) is not None:
+            if self._spare.is_made:
                 return
             try:
-                self._allocate()
+                self._spare.make()
             except OSError as error:
                 logger.warning("no room for the next key index file error=%s", error)
-
-    def _allocate(self) -> None:
-        self._fs.mkdir(self._spare)
-        unfinished = posixpath.join(self._spare, "unfinished")
-        fd = self._fs.open(unfinished, create=True)
-        try:
-            self._fs.fallocate(fd, self._file_bytes)
-        except OSError:
-            self._fs.close(fd)
-            self._fs.unlink(unfinished)
-            raise
-        self._fs.close(fd)
-        self._fs.rename(unfinished, self._spare_path)
-
-    def _discard_spare(self) -> None:
-        for name in self._fs.listdir(self._spare):
-            self._fs.unlink(posixpath.join(self._spare, name))
-        if self._fs.stat(self._spare) is not None:
-            self._fs.rmdir(self._spare)
 
 
 def _newest_position(files: list[IndexFile]) -> int:

@@ -84,8 +84,11 @@ class CommitLog:
         self._append_checksum = append_checksum
         self._topics: dict[str, tuple[int, bytes]] = {}
         self._segment: Segment | None = None
-        self._room_end = 0  # a record must end before this position
+        self.room_end = 0
+        """A record must end at or before this position."""
         self._buffers: list[Buffer] = []
+        self._packed: Buffer = b""
+        self._packed_begin = 0
         self._sealed: list[tuple[Segment, int, list[Buffer]]] = []
         self.end = 0
         self.written = 0
@@ -101,7 +104,7 @@ class CommitLog:
     def _aim(self) -> None:
         """Direct the next record to the segment that holds ``end``, or to a new one."""
         self._segment = self._segments.find(self.end)
-        self._room_end = self._segment.end - BLANK_BYTES if self._segment is not None else self.end
+        self.room_end = self._segment.end - BLANK_BYTES if self._segment is not None else self.end
 
     @property
     def first(self) -> int:
@@ -140,7 +143,7 @@ class CommitLog:
         body_bytes = len(body)
         size = head_bytes + body_bytes + len(topic_bytes) + 2 + len(properties)
         position = self.end
-        if position + size > self._room_end:
+        if position + size > self.room_end:
             self.reserve(size)
             position = self.end
         self._buffers += (
@@ -171,6 +174,21 @@ class CommitLog:
         self.end = position + size
         return position
 
+    def append_packed(self, records: memoryview, begin: int, end: int) -> None:
+        """Append ``records[begin:end]``, packed for this position and within ``room_end``.
+
+        The bytes must stay as they are until the next write. Those that continue the last ones are
+        written with them, without a copy.
+        """
+        assert self.end + end - begin <= self.room_end
+        self.end += end - begin
+        buffers = self._buffers
+        if buffers and buffers[-1] is self._packed:
+            self._packed = buffers[-1] = records[self._packed_begin : end]
+        else:
+            self._packed, self._packed_begin = records[begin:end], begin
+            buffers.append(self._packed)
+
     def _sign_last(self) -> None:
         """Put the checksum into the record that was packed last."""
         *parts, properties = self._buffers[-_PARTS:]
@@ -193,7 +211,7 @@ class CommitLog:
             StoreFull: The next segment cannot be allocated; nothing was changed.
             StoreError: A segment is too small for them.
         """
-        if self.end + size <= self._room_end:
+        if self.end + size <= self.room_end:
             return
         if size + BLANK_BYTES > self._segments.segment_bytes:
             raise StoreError(
@@ -306,10 +324,13 @@ class CommitLog:
             self._buffers = []
         self._segment = new
         self.end = new.start
-        self._room_end = new.end - BLANK_BYTES
+        self.room_end = new.end - BLANK_BYTES
 
     def _write_buffers(self, segment: Segment, start: int, end: int, buffers: list[Buffer]) -> None:
         at = start - segment.start
+        if len(buffers) == 1:
+            segment.write(buffers[0], at)
+            return
         if end - start <= JOIN_BYTES_MAX:
             segment.write(b"".join(buffers), at)
             return
@@ -332,7 +353,7 @@ class CommitLog:
         self.end = self.written
         touched = self._segments.between_from_thread(self.written, self.written + 1)
         self._segment = touched[0] if touched else self._segments.last
-        self._room_end = self._segment.end - BLANK_BYTES if self._segment is not None else self.end
+        self.room_end = self._segment.end - BLANK_BYTES if self._segment is not None else self.end
         may_pass = error.errno in _NO_ROOM or is_transient(error)
         if may_pass and self._erase_unwritten():
             raise StoreFull(f"the commit log could not be written: {error.strerror}") from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from rocketpost.store.files import FileSystem, write_all
+from rocketpost.store.files import Buffer, FileSystem, write_all
 
 logger = logging.getLogger(__name__)
 
@@ -134,7 +134,7 @@ class Segment:
         """Restore the file's full size without reserving room for it."""
         self._files.ftruncate(self.fd, self.size)
 
-    def write(self, data: bytes | memoryview, offset: int) -> None:
+    def write(self, data: Buffer, offset: int) -> None:
         """Write at ``offset`` of this file."""
         write_all(self._files, self.fd, data, offset)
 

@@ -8,6 +8,7 @@ deleted and created again continues where it stopped.
 from __future__ import annotations
 
 import logging
+from array import array
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -58,9 +59,10 @@ class ConsumeQueue:
         "first",
         "is_deleted",
         "last_position",
-        "next_offset",
         "notice",
+        "offsets",
         "queue_id",
+        "slot",
         "tail",
         "topic",
     )
@@ -74,7 +76,13 @@ class ConsumeQueue:
         files: QueueFiles,
         store_time: Callable[[int], int],
         start: int = 0,
+        offsets: array[int] | None = None,
+        slot: int = 0,
     ) -> None:
+        self.offsets = array("q", (0,)) if offsets is None else offsets
+        """The next offsets of all queues (``QueueTable.next_offsets``)."""
+        self.slot = slot
+        """Place of this queue in ``offsets``."""
         self.topic = topic
         self.queue_id = queue_id
         self.is_deleted = False
@@ -88,12 +96,27 @@ class ConsumeQueue:
         """Notice of the messages that are just becoming visible (``store.dispatch``)."""
         self.restart_at(start)
 
+    @property
+    def next_offset(self) -> QueueOffset:
+        """The offset that the next appended message gets."""
+        return QueueOffset(self.offsets[self.slot])
+
+    @next_offset.setter
+    def next_offset(self, offset: int) -> None:
+        self.offsets[self.slot] = offset
+
     def restart_at(self, offset: int) -> None:
         """Become an empty queue whose next message gets ``offset``."""
-        self.first = self.end = self.next_offset = QueueOffset(offset)
+        self.first = self.end = QueueOffset(offset)
+        self.next_offset = QueueOffset(offset)
         self.tail = Tail(offset)
         """The newest entries; not to be kept, since another one may replace it."""
         self._spill_at = TAIL_BYTES_MAX
+
+    def detach(self) -> None:
+        """Keep the next offset apart from the table's, since the queue is no longer in it."""
+        self.offsets = array("q", (self.next_offset,))
+        self.slot = 0
 
     def resume(self, first: int, end: int, last_position: int) -> None:
         """Become the queue whose entries [``first``, ``end``) are in its files."""

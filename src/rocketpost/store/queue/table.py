@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from array import array
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -12,6 +13,7 @@ from rocketpost.store.layout import Layout, parse_deleted_topic, parse_queue_id
 from rocketpost.store.queue.check import QueueCheck
 from rocketpost.store.queue.consume_queue import ConsumeQueue
 from rocketpost.store.queue.files import ENTRY, ENTRY_BYTES, QueueFiles
+from rocketpost.store.queue.slots import QueueSlots
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +36,7 @@ class QueueTable:
         self._files = files
         self._deleted_topics = deleted_topics
         self._store_time = store_time
+        self.slots = QueueSlots()
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
         self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
         self._empty: list[tuple[ConsumeQueue, int]] = []  # without an entry so far
@@ -102,6 +105,7 @@ class QueueTable:
         del of_topic[queue.queue_id]
         if not of_topic:
             del self._by_topic[queue.topic]
+        self.slots.remove(queue)
 
     def _uncount(self, queues: list[ConsumeQueue]) -> None:
         """Subtract deleted queues from the result of :meth:`count`, without counting again."""
@@ -262,14 +266,19 @@ class QueueTable:
             self._deleted_topics.add(topic, position, ends, serial=serial)
 
     def _new(self, topic: str, queue_id: int, start: int) -> ConsumeQueue:
-        return ConsumeQueue(
-            topic,
-            queue_id,
-            directory=self._layout.queue(topic, queue_id),
-            files=self._files,
-            store_time=self._store_time,
-            start=start,
-        )
+        def queue_of(offsets: array[int], slot: int) -> ConsumeQueue:
+            return ConsumeQueue(
+                topic,
+                queue_id,
+                directory=self._layout.queue(topic, queue_id),
+                files=self._files,
+                store_time=self._store_time,
+                start=start,
+                offsets=offsets,
+                slot=slot,
+            )
+
+        return self.slots.make(queue_of)
 
     def _load(
         self,

@@ -15,7 +15,7 @@ from rocketpost.kernel.hashing import index_hash
 from rocketpost.model.ids import Position
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.files import RealFiles
-from rocketpost.store.index import key_index
+from rocketpost.store.index import key_hashes, key_index
 from rocketpost.store.index.index_file import file_bytes
 from rocketpost.store.index.key_index import KeyIndex
 
@@ -531,7 +531,7 @@ def test_default_size_is_rocketmqs() -> None:
 def test_many_topics_are_remembered_within_bounds(
     index: KeyIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(key_index, "_TOPIC_COUNT_MAX", 2)
+    monkeypatch.setattr(key_hashes, "_TOPIC_COUNT_MAX", 2)
     for position, topic in enumerate("abcabc"):
         put(index, position, "k", topic=topic)
     assert find(index, "k", topic="a") == [3, 0]

@@ -1,0 +1,130 @@
+"""Entries of a key index file from pairs of key hash and position.
+
+The file's layout is in ``store.index.index_file``: a header of 40 bytes, slots of 4 bytes with the
+number of the newest entry of a chain, entries of 20 bytes: hash int32, position int64, seconds
+int32, number of the previous entry int32; all big-endian.
+"""
+
+from __future__ import annotations
+
+from array import array
+from struct import Struct
+
+try:
+    import cython
+except ImportError:
+    from rocketpost.kernel import uncompiled as cython
+
+_HEADER_BYTES = 40
+_SLOT_BYTES = 4
+_ENTRY_BYTES = 20
+_HASH_MAX = 0x7FFF_FFFF
+
+_SLOT = Struct(">i")
+_ENTRY = Struct(">iqii")
+
+
+def put_pairs(
+    data: memoryview,
+    pairs: array[int],
+    first: int,
+    count: int,
+    slot_count: int,
+    number: int,
+    seconds: int,
+) -> int:
+    """Add an entry for each pair; an entry is written before the slot that points to it.
+
+    Args:
+        data: The whole file.
+        pairs: Key hash and position of each pair.
+        first: The first pair to use.
+        count: The number of pairs to use.
+        slot_count: The number of slots of the file.
+        number: The number of the first new entry, from 1 on.
+        seconds: The time field of the entries.
+
+    Returns:
+        The number of slots that were empty before; -1 if the pairs do not fit, and nothing was
+        written.
+    """
+    if (
+        first < 0
+        or count < 0
+        or number <= 0
+        or slot_count <= 0
+        or first > len(pairs) // 2 - count
+        or number > _room(len(data), slot_count) - count
+    ):
+        return -1
+    if cython.compiled:
+        file = cython.address(data[0])
+        return _put_in_place(file, pairs, first, count, slot_count, number, seconds)
+    read_slot, write_slot, write_entry = _SLOT.unpack_from, _SLOT.pack_into, _ENTRY.pack_into
+    entry_at = _HEADER_BYTES + slot_count * _SLOT_BYTES + number * _ENTRY_BYTES
+    used = 0
+    numbers = iter(pairs[2 * first : 2 * (first + count)])
+    for key_hash, position in zip(numbers, numbers, strict=True):
+        key_hash &= _HASH_MAX
+        slot_at = _HEADER_BYTES + key_hash % slot_count * _SLOT_BYTES
+        (newest,) = read_slot(data, slot_at)
+        if not 0 < newest < number:
+            used += newest == 0
+            newest = 0
+        write_entry(data, entry_at, key_hash, position, seconds, newest)
+        write_slot(data, slot_at, number)
+        number += 1
+        entry_at += _ENTRY_BYTES
+    return used
+
+
+def _put_in_place(
+    file: memoryview,
+    pairs: array[int],
+    first: int,
+    count: int,
+    slot_count: int,
+    number: int,
+    seconds: int,
+) -> int:
+    entries_at = _HEADER_BYTES + slot_count * _SLOT_BYTES
+    used = 0
+    for pair in range(first, first + count):
+        key_hash = pairs[2 * pair] & _HASH_MAX
+        slot_at = _HEADER_BYTES + key_hash % slot_count * _SLOT_BYTES
+        newest = _get_int(file, slot_at)
+        if newest <= 0 or newest >= number:
+            if newest == 0:
+                used += 1
+            newest = 0
+        at = entries_at + number * _ENTRY_BYTES
+        position = pairs[2 * pair + 1]
+        _put_int(file, at, key_hash)
+        _put_int(file, at + 4, position >> 32)
+        _put_int(file, at + 8, position)
+        _put_int(file, at + 12, seconds)
+        _put_int(file, at + 16, newest)
+        _put_int(file, slot_at, number)
+        number += 1
+    return used
+
+
+def _room(size: int, slot_count: int) -> int:
+    """Return the number of entries of a file of this size."""
+    return (size - _HEADER_BYTES - slot_count * _SLOT_BYTES) // _ENTRY_BYTES
+
+
+def _get_int(file: memoryview, at: int) -> int:
+    # One byte at a time: a byte shifted by 24 is negative in C.
+    value = file[at]
+    value = value << 8 | file[at + 1]
+    value = value << 8 | file[at + 2]
+    value = value << 8 | file[at + 3]
+    return value - (value >> 31 << 32)
+
+
+def _put_int(file: memoryview, at: int, value: int) -> None:
+    file[at] = value >> 24 & 0xFF
+    file[at + 1] = value >> 16 & 0xFF
+    file[at + 2] = value >> 8 & 0xFF
+    file[at + 3] = value & 0xFF

@@ -1,0 +1,173 @@
+"""Rows of a wave that wait to become visible, and their entries.
+
+A wave (``store.wave``) describes a message by a row of five numbers: position, size, tags code,
+slot of its queue, queue offset. Keys are pairs of numbers: hash and position. A span is a run of
+rows that are neighbours in the log, with one store time; it stands between ordinary messages
+(:class:`~rocketpost.store.draft.Appended`) in the list of those that wait.
+"""
+
+from __future__ import annotations
+
+import bisect
+from array import array
+from typing import Final
+
+from rocketpost.kernel.queue_entries import group_rows
+from rocketpost.model.ids import Position, QueueOffset
+from rocketpost.store.dispatch.arrival import Arrival
+from rocketpost.store.draft import Appended
+from rocketpost.store.queue.consume_queue import ConsumeQueue
+from rocketpost.store.queue.files import ENTRY_BYTES
+from rocketpost.store.queue.slots import QueueSlots
+
+ROW: Final = 5
+"""Numbers of a row."""
+SIZE: Final = 1
+TAGS_CODE: Final = 2
+SLOT: Final = 3
+QUEUE_OFFSET: Final = 4
+PAIR: Final = 2
+"""Numbers of a key: hash and position."""
+_GROUP: Final = 5
+_ROOM_MIN: Final = 256
+
+
+class RowSpan:
+    """A run of rows, not empty, and the keys of their messages."""
+
+    __slots__ = ("first_key", "first_row", "key_end", "keys", "row_end", "rows", "store_ms")
+
+    def __init__(
+        self,
+        rows: array[int],
+        first_row: int,
+        row_end: int,
+        keys: array[int],
+        first_key: int,
+        key_end: int,
+        store_ms: int,
+    ) -> None:
+        self.rows = rows
+        self.first_row = first_row
+        self.row_end = row_end
+        self.keys = keys
+        self.first_key = first_key
+        self.key_end = key_end
+        self.store_ms = store_ms
+
+    @property
+    def position(self) -> int:
+        """The position of the first message."""
+        return self.rows[self.first_row * ROW]
+
+    @property
+    def end(self) -> int:
+        """The position after the last message."""
+        return self._end_of(self.row_end - 1)
+
+    def split_at(self, position: int) -> RowSpan | None:
+        """Keep the messages that begin before ``position``, which the first does; return the rest.
+
+        None if there is no rest.
+        """
+        row = bisect.bisect_left(
+            range(self.row_end), position, self.first_row, key=lambda row: self.rows[row * ROW]
+        )
+        assert row > self.first_row
+        if row == self.row_end:
+            return None
+        begin = self.rows[row * ROW]
+        key = bisect.bisect_left(
+            range(self.key_end), begin, self.first_key, key=lambda key: self.keys[key * PAIR + 1]
+        )
+        rest = RowSpan(self.rows, row, self.row_end, self.keys, key, self.key_end, self.store_ms)
+        self.row_end = row
+        self.key_end = key
+        return rest
+
+    def border_below(self, ceiling: int) -> int | None:
+        """Return the end of the last whole message before ``ceiling``; None if there is none."""
+        count = bisect.bisect_right(range(self.row_end), ceiling, self.first_row, key=self._end_of)
+        return self._end_of(count - 1) if count > self.first_row else None
+
+    def give_back(self, slots: QueueSlots) -> None:
+        """Give back the queue offsets of the messages; later ones were given back before."""
+        rows = self.rows
+        for at in range((self.row_end - 1) * ROW, self.first_row * ROW - 1, -ROW):
+            queue, queue_offset = slots.queues[rows[at + SLOT]], rows[at + QUEUE_OFFSET]
+            assert queue.next_offset == queue_offset + 1
+            queue.next_offset = QueueOffset(queue_offset)
+
+    def messages(self, slots: QueueSlots) -> list[Appended]:
+        """Return the messages one by one, without their keys."""
+        found = []
+        for at in range(self.first_row * ROW, self.row_end * ROW, ROW):
+            position, size, tags_code, slot, queue_offset = self.rows[at : at + ROW]
+            queue = slots.queues[slot]
+            found.append(
+                Appended(
+                    Position(position),
+                    size,
+                    QueueOffset(queue_offset),
+                    self.store_ms,
+                    queue.topic,
+                    queue.queue_id,
+                    tags_code,
+                    (),
+                    queue,
+                )
+            )
+        return found
+
+    def _end_of(self, row: int) -> int:
+        return self.rows[row * ROW] + self.rows[row * ROW + SIZE]
+
+
+class RowEntries:
+    """Adds the entries of rows to their queues. Owned by the loop thread."""
+
+    def __init__(self, slots: QueueSlots) -> None:
+        self._slots = slots
+        self._marks = array("q")
+        self._groups = array("q")
+        self._entries = bytearray()
+
+    def put(self, span: RowSpan, arriving: list[ConsumeQueue]) -> None:
+        """Add the entries of a span to the tails of its queues.
+
+        Args:
+            span: The span.
+            arriving: Receives each queue that had no notice yet.
+        """
+        count = span.row_end - span.first_row
+        self._make_room(count)
+        groups, entries = self._groups, self._entries
+        queue_count = group_rows(span.rows, span.first_row, count, self._marks, groups, entries)
+        assert queue_count > 0, "rows of a wave are out of order"
+        begin = 0
+        for at in range(0, queue_count * _GROUP, _GROUP):
+            slot, first_offset, end, record_bytes, last_position = groups[at : at + _GROUP]
+            queue = self._slots.queues[slot]
+            if not queue.is_deleted:
+                assert first_offset == queue.end
+                data = queue.tail.data
+                notice = queue.notice
+                if notice is None:
+                    queue.notice = Arrival(
+                        queue.topic, queue.queue_id, first_offset, record_bytes, data, len(data)
+                    )
+                    arriving.append(queue)
+                else:
+                    notice.record_bytes += record_bytes
+                data += entries[begin * ENTRY_BYTES : end * ENTRY_BYTES]
+                queue.end = QueueOffset(first_offset + end - begin)
+                queue.last_position = last_position
+            begin = end
+
+    def _make_room(self, count: int) -> None:
+        if len(self._groups) < count * _GROUP:
+            room = max(_ROOM_MIN, 1 << count.bit_length())
+            self._groups = array("q", bytes(8 * _GROUP * room))
+            self._entries = bytearray(ENTRY_BYTES * room)
+        if len(self._marks) < len(self._slots.queues):
+            self._marks = array("q", bytes(8 * len(self._slots.next_offsets)))

@@ -1,0 +1,70 @@
+"""The slots of queues: a number for each queue, and an array of next offsets by that number.
+
+Compiled code gives messages their queue offsets without a Python object for each. So the next
+offset of a queue is in one place only, an element of :attr:`QueueSlots.next_offsets`, and a queue
+reads it from there.
+
+**Invariant:** a slot belongs to one queue. The slot of a removed queue is given to another one only
+after :meth:`QueueSlots.reuse`, when no row names it any more.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from typing import Final
+
+from rocketpost.store.queue.consume_queue import ConsumeQueue
+
+COUNT_MIN: Final = 256
+
+
+class QueueSlots:
+    """Gives slots to queues. Owned by the loop thread."""
+
+    def __init__(self) -> None:
+        self.next_offsets = array("q", bytes(8 * COUNT_MIN))
+        """The next offset of each queue, by slot. Replaced by a longer one when it is full."""
+        self.queues: list[ConsumeQueue] = []
+        """The queue of each slot; it is deleted if the slot waits to be used again."""
+        self.on_change: Callable[[], None] = _nobody
+        """Called when ``next_offsets`` was replaced, and when a queue lost its slot."""
+        self._removed: list[int] = []
+        self._free: list[int] = []
+
+    def make(self, queue_of: Callable[[array[int], int], ConsumeQueue]) -> ConsumeQueue:
+        """Return a new queue; ``queue_of`` makes it with the array of offsets and its slot."""
+        if self._free:
+            slot = self._free.pop()
+            queue = self.queues[slot] = queue_of(self.next_offsets, slot)
+            return queue
+        slot = len(self.queues)
+        if slot == len(self.next_offsets):
+            self._grow()
+        queue = queue_of(self.next_offsets, slot)
+        self.queues.append(queue)
+        return queue
+
+    def remove(self, queue: ConsumeQueue) -> None:
+        """Take the slot of a queue away; rows that name the slot still find the queue."""
+        assert self.queues[queue.slot] is queue
+        self._removed.append(queue.slot)
+        queue.detach()
+        self.on_change()
+
+    def reuse(self) -> None:
+        """Let new queues have the slots of removed ones: no row names them any more."""
+        self._free += self._removed
+        self._removed.clear()
+
+    def _grow(self) -> None:
+        self.next_offsets = self.next_offsets + array("q", bytes(8 * len(self.next_offsets)))
+        without_queue = {*self._removed, *self._free}
+        for slot, queue in enumerate(self.queues):
+            if slot not in without_queue:
+                queue.offsets = self.next_offsets
+        self.on_change()
+
+
+def _nobody() -> None:
+    pass
