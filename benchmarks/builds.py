@@ -63,7 +63,21 @@ def make_build(description: str, folder: Path) -> Build:
     else:
         for path in _made(folder):
             path.unlink()
-    return Build(name, folder, form == "compiled")
+    build = Build(name, folder, form == "compiled")
+    _check_form(build)
+    return build
+
+
+def _check_form(build: Build) -> None:
+    """Raise unless the build runs in the form that was asked for."""
+    program = "import rocketpost.kernel.hashing as module; print(module.__file__)"
+    command = [sys.executable, "-c", program]
+    environment = {**os.environ, **build.environment}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    used = Path(done.stdout.strip())
+    if not used.is_relative_to(build.folder) or (used.suffix == ".py") == build.is_compiled:
+        form = "compiled" if build.is_compiled else "uncompiled"
+        raise SystemExit(f"{build.name} should run {form} from {build.folder}, but uses {used}")
 
 
 def _copy(source: Path, folder: Path) -> None:
@@ -99,7 +113,7 @@ def _compile(folder: Path) -> None:
         made = _made(folder)
         if not made:
             raise SystemExit(
-                "nothing was compiled: pip install -e '.[kernel]' and a C compiler are needed; "
+                "nothing was compiled: Cython (pip install cython) and a C compiler are needed; "
                 "add :plain to measure without a compiled kernel"
             )
         _KERNELS.mkdir(parents=True, exist_ok=True)

@@ -1,12 +1,13 @@
 """Compare the CPU per message of several builds, in interleaved rounds.
 
     .venv/bin/python benchmarks/compare.py base=main new=. control=main
-    .venv/bin/python benchmarks/compare.py --rows send,pull --rounds 9 base=HEAD~3 new=.:plain
+    .venv/bin/python benchmarks/compare.py --rows send,pull --rounds 60 base=HEAD~3 new=.:plain
 
-A build is NAME=WHERE: a checkout's directory or a git revision, ":plain" behind it for a kernel
+A build is NAME=WHERE: a checkout's directory or a git revision, ":plain" after it for a kernel
 that is not compiled. The first build is the base of the ratios. Name it twice, the second time as
 a control: its ratio to the base is the noise of this run. CPU is the broker's own, all threads.
-The load generator runs in this process, and every answer is checked for success.
+The load generator runs in this process, and every answer is checked for success. Many short rounds
+are better than few long ones: some of them fall into quiet moments of the machine.
 """
 
 from __future__ import annotations
@@ -59,8 +60,8 @@ def parse_arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("builds", nargs="+", metavar="NAME=WHERE", help="the first is the base")
-    parser.add_argument("--rounds", type=int, default=9, help="rounds of every row")
-    parser.add_argument("--scale", type=float, default=1.0, help="size of every round")
+    parser.add_argument("--rounds", type=int, default=30, help="rounds of every row")
+    parser.add_argument("--scale", type=float, default=0.2, help="size of every round")
     parser.add_argument("--rows", default=ROW_NAMES, help=f"a choice of {ROW_NAMES}")
     parser.add_argument("--echo", action="store_true", help="measure the echo server as well")
     arguments = parser.parse_args()
