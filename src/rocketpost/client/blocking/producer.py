@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import concurrent.futures
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from rocketpost.client.blocking.base import BlockingClient
@@ -56,12 +56,22 @@ class Producer(BlockingClient[async_producer.Producer]):
         timeout: float | None = None,
         sequence: int | None = None,
     ) -> SendResult:
-        """Send a message and return its place."""
-        return self._call(
-            lambda inner: inner.send(
-                message, queue=queue, selector=selector, timeout=timeout, sequence=sequence
-            )
+        """Send a message and return its place.
+
+        Threads that send at the same time share the requests to the loop and the writes.
+        """
+        inner, thread = self._running()
+        if thread.is_current:
+            raise RuntimeError(CALLED_ON_LOOP)
+        start = partial(
+            inner.start_send,
+            message,
+            queue=queue,
+            selector=selector,
+            timeout=timeout,
+            sequence=sequence,
         )
+        return self._handover(inner, thread).send_from_thread(start, _size_of(message))
 
     def send_soon(
         self,
@@ -87,17 +97,16 @@ class Producer(BlockingClient[async_producer.Producer]):
             raise RuntimeError(CALLED_ON_LOOP)
         inner.check(message, queue, selector, timeout, sequence, message_id)
 
-        def start() -> Coroutine[Any, Any, asyncio.Future[SendResult]]:
-            return inner.send_soon(
-                message,
-                queue=queue,
-                selector=selector,
-                timeout=timeout,
-                sequence=sequence,
-                message_id=message_id,
-            )
-
-        return self._handover(inner, thread).put_from_thread(start, len(message.body))
+        start = partial(
+            inner.start_send,
+            message,
+            queue=queue,
+            selector=selector,
+            timeout=timeout,
+            sequence=sequence,
+            message_id=message_id,
+        )
+        return self._handover(inner, thread).put_from_thread(start, _size_of(message))
 
     def send_oneway(
         self,
@@ -206,6 +215,12 @@ class Producer(BlockingClient[async_producer.Producer]):
     def queues(self, topic: str) -> list[MessageQueue]:
         """Return the writable queues of ``topic``."""
         return self._call(lambda inner: inner.queues(topic))
+
+
+def _size_of(message: object) -> int:
+    """Return the size of a body; 0 for what the producer is going to refuse."""
+    body = message.body if isinstance(message, Message) else None
+    return len(body) if isinstance(body, bytes | bytearray | memoryview) else 0
 
 
 class TransactionProducer(BlockingClient[async_transaction.TransactionProducer]):

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Coroutine, Sequence
 from typing import Any
 
 from rocketpost.client.config import ProducerConfig
@@ -17,7 +17,7 @@ from rocketpost.client.producer.envelopes import Envelopes
 from rocketpost.client.producer.flight import OutgoingSend
 from rocketpost.client.producer.gathering import AutoBatcher
 from rocketpost.client.producer.idempotence import IdempotentSends
-from rocketpost.client.producer.numbering import Numbering
+from rocketpost.client.producer.numbering import Numbering, check_numbers
 from rocketpost.client.producer.queue_choice import (
     QueueSelector,
     Target,
@@ -27,12 +27,16 @@ from rocketpost.client.producer.queue_choice import (
 )
 from rocketpost.client.producer.requesting import Requests
 from rocketpost.client.producer.sender import Sender
+from rocketpost.client.route_cache import PublishRoute
 from rocketpost.client.send_turns import SendTurns
 from rocketpost.client.session import Session
 from rocketpost.client.tracing import Tracer
 from rocketpost.errors import ClientError
 from rocketpost.model.route import MessageQueue
 from rocketpost.model.stamp import Stamp
+
+Started = asyncio.Future[SendResult] | Coroutine[Any, Any, asyncio.Future[SendResult]]
+"""The future of a send's result, or a coroutine that returns it when the send is started."""
 
 
 class ProducerBase(Lifecycle):
@@ -60,9 +64,69 @@ class ProducerBase(Lifecycle):
         self._batcher: AutoBatcher | None = None
         self._idempotent: IdempotentSends | None = None
 
+    def start_send(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        timeout: float | None = None,
+        sequence: int | None = None,
+        message_id: str | None = None,
+    ) -> Started:
+        """Start a send; return the future of its result, or a coroutine if it has to wait first.
+
+        This is ``send_soon`` without a coroutine, for callers that start many sends.
+
+        Raises:
+            MessageRefused: The message breaks a rule; nothing was sent.
+            ConfigError: Another argument is invalid.
+        """
+        if selector is None and sequence is None and message_id is None:
+            started = self._start_plain(message, queue, timeout)
+            if started is not None:
+                return started
+        return self._start_other(message, queue, selector, timeout, sequence, message_id)
+
+    async def _start_other(
+        self,
+        message: Message,
+        queue: MessageQueue | None,
+        selector: QueueSelector | None,
+        timeout: float | None,
+        sequence: int | None,
+        message_id: str | None,
+    ) -> asyncio.Future[SendResult]:
+        """Start a send of any kind."""
+        _, sender = self._running()
+        check_send(message, queue, selector, timeout)
+        check_numbers(sequence, message_id, is_idempotent=self._numbers is not None)
+        if (sends := self._idempotent) is not None:
+            stamp, message_id = sends.stamp(message, sequence)
+            out = self._envelopes.one(message, message_id=message_id)
+
+            def aim_and_send(route: PublishRoute) -> Awaitable[asyncio.Future[SendResult]]:
+                wished = choose_queue(message, route, queue, selector)
+                target = sends.aim(out, stamp, route, wished), wished is not None
+                return self._send([message], out, target, timeout, stamp)
+
+            return await self._turns.take(message.topic, self._seconds(timeout), aim_and_send)
+        batcher = self._batcher
+        is_usual = selector is None and timeout is None and message_id is None
+        if batcher and is_usual and batcher.takes(message):
+            return await batcher.add(message, queue)
+        out = self._envelopes.one(message, message_id=message_id)
+        return await self._turns.take(
+            message.topic,
+            self._seconds(timeout),
+            lambda route: self._send(
+                [message], out, target_queue(message, route, sender, queue, selector), timeout
+            ),
+        )
+
     def _start_plain(
         self, message: Message, queue: MessageQueue | None, timeout: float | None
-    ) -> asyncio.Future[SendResult] | Coroutine[Any, Any, asyncio.Future[SendResult]] | None:
+    ) -> Started | None:
         """Start a send whose route is known, usually without a coroutine.
 
         Returns:

@@ -1,8 +1,9 @@
 """Handover of sends from threads to the event loop, many per wake-up.
 
-A thread appends its message and continues; only the first of several wakes the loop, where one task
-starts the sends in the order of the handover. A thread waits while too many sends have not been
-started: that is the back-pressure.
+A thread appends its message and continues, or waits for the result; only the first of several wakes
+the loop, where one task starts the sends in the order of the handover. So the sends of many threads
+share one wake-up and one write. A thread waits while too many sends have not been started: that is
+the back-pressure.
 """
 
 from __future__ import annotations
@@ -11,18 +12,84 @@ import asyncio
 import concurrent.futures
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
+from functools import partial
 from itertools import islice
-from typing import Any, Final
+from typing import Final, Protocol
 
 from rocketpost.client.message import SendResult
+from rocketpost.client.producer.base import Started
 from rocketpost.errors import ClientError
 
 SLICE: Final = 64
 """Number of sends to start before waiting threads are notified."""
 
-Start = Callable[[], Coroutine[Any, Any, "asyncio.Future[SendResult]"]]
-_Item = tuple[Start, "concurrent.futures.Future[SendResult]", int]
+Start = Callable[[], Started]
+"""Starts a send."""
+
+
+class Recipient(Protocol):
+    """Gets the result of a send, or its error; a ``concurrent.futures.Future`` is one."""
+
+    def set_running_or_notify_cancel(self) -> bool:
+        """Tell whether the send is still wanted."""
+        ...
+
+    def set_result(self, result: SendResult, /) -> None:
+        """Take the result."""
+        ...
+
+    def set_exception(self, exception: BaseException | None, /) -> None:
+        """Take the error."""
+        ...
+
+
+_Item = tuple[Start, Recipient, int]
+
+
+class _Waiter:
+    """A thread that waits for one send: a lock and a place for the outcome, used again and again.
+
+    A ``concurrent.futures.Future`` would cost more than the send itself.
+    """
+
+    __slots__ = ("_error", "_result", "is_gone", "lock", "sent")
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.lock.acquire()
+        self._result: SendResult | None = None
+        self._error: BaseException | None = None
+        self.is_gone = False
+        """Whether the thread was interrupted and waits no more."""
+        self.sent: asyncio.Future[SendResult] | None = None
+        """The send, once it is started; belongs to the event loop."""
+
+    def take(self) -> SendResult:
+        """Return the result, or raise the error, once the lock was released."""
+        result, error = self._result, self._error
+        self._result = self._error = self.sent = None
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error  # its traceback has this frame
+        assert result is not None
+        return result
+
+    def set_running_or_notify_cancel(self) -> bool:
+        """Tell whether the thread still waits."""
+        return not self.is_gone
+
+    def set_result(self, result: SendResult, /) -> None:
+        """Let the thread continue with a result."""
+        self._result = result
+        self.lock.release()
+
+    def set_exception(self, exception: BaseException | None, /) -> None:
+        """Let the thread continue with an error."""
+        self._error = exception
+        self.lock.release()
 
 
 class Handover:
@@ -47,6 +114,7 @@ class Handover:
         """Waiting threads, each with the number of sends that must be started first."""
         self._awake = False
         self._closed = False
+        self._waiters = threading.local()
 
     @property
     def is_idle(self) -> bool:
@@ -60,17 +128,39 @@ class Handover:
             ClientError: The producer has been stopped.
         """
         future: concurrent.futures.Future[SendResult] = concurrent.futures.Future()
+        self._put(start, future, size)
+        return future
+
+    def send_from_thread(self, start: Start, size: int) -> SendResult:
+        """Hand over a send, wait for its result and return it; an interrupt cancels the send.
+
+        Raises:
+            ClientError: The producer has been stopped, or the send failed.
+        """
+        waiter: _Waiter | None = getattr(self._waiters, "mine", None)
+        if waiter is None:
+            waiter = self._waiters.mine = _Waiter()
+        try:
+            self._put(start, waiter, size)
+            waiter.lock.acquire()
+        except BaseException:  # a signal, or nothing was handed over
+            waiter.is_gone = True  # its outcome may still come, so it is not used again
+            del self._waiters.mine
+            self._loop.call_soon_threadsafe(_cancel, waiter)
+            raise
+        return waiter.take()
+
+    def _put(self, start: Start, recipient: Recipient, size: int) -> None:
         with self._room:
             while not self._closed and self._is_full(size):
                 self._room.wait()
             if self._closed:
                 raise ClientError("the client is not running; use `with` or call start()")
-            self._items.append((start, future, size))
+            self._items.append((start, recipient, size))
             self._bytes += size
             wakes, self._awake = not self._awake, True
         if wakes:
             self._loop.call_soon_threadsafe(self._wake)
-        return future
 
     async def wait_drained(self) -> None:
         """Wait until everything handed over so far has been started."""
@@ -104,8 +194,8 @@ class Handover:
                 if not part:
                     self._awake = False
                     return
-            for start, outer, _ in part:
-                await _start(start, outer)
+            for start, recipient, _ in part:
+                await _start(start, recipient)
             with self._room:
                 for _ in part:
                     self._bytes -= self._items.popleft()[2]
@@ -117,23 +207,31 @@ class Handover:
                     future.set_result(None)
 
 
-async def _start(start: Start, outer: concurrent.futures.Future[SendResult]) -> None:
-    if not outer.set_running_or_notify_cancel():
+async def _start(start: Start, recipient: Recipient) -> None:
+    if not recipient.set_running_or_notify_cancel():
         return
     try:
-        future = await start()
+        started = start()
+        future = started if isinstance(started, asyncio.Future) else await started
     except BaseException as error:
-        outer.set_exception(error)
+        recipient.set_exception(error)
         if not isinstance(error, Exception):
             raise
         return
+    if isinstance(recipient, _Waiter):
+        recipient.sent = future
+    future.add_done_callback(partial(_pass_on, recipient))
 
-    def pass_on(inner: asyncio.Future[SendResult]) -> None:
-        if inner.cancelled():
-            outer.set_exception(concurrent.futures.CancelledError())
-        elif (error := inner.exception()) is not None:
-            outer.set_exception(error)
-        else:
-            outer.set_result(inner.result())
 
-    future.add_done_callback(pass_on)
+def _pass_on(recipient: Recipient, future: asyncio.Future[SendResult]) -> None:
+    if future.cancelled():
+        recipient.set_exception(concurrent.futures.CancelledError())
+    elif (error := future.exception()) is not None:
+        recipient.set_exception(error)
+    else:
+        recipient.set_result(future.result())
+
+
+def _cancel(waiter: _Waiter) -> None:
+    if waiter.sent is not None:
+        waiter.sent.cancel()

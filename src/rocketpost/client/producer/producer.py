@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rocketpost.client.checks import check_timeout
@@ -17,7 +17,6 @@ from rocketpost.client.producer.numbering import NO_SEQUENCE, OWN_IDS, Numbering
 from rocketpost.client.producer.queue_choice import (
     QueueSelector,
     check_send,
-    choose_queue,
     target_queue,
 )
 from rocketpost.client.producer.recall import recall_message
@@ -29,7 +28,6 @@ from rocketpost.client.producer.requesting import (
     topic_for_reply,
 )
 from rocketpost.client.producer.sender import Sender
-from rocketpost.client.route_cache import PublishRoute
 from rocketpost.client.send_turns import SendTurns
 from rocketpost.client.session import Session
 from rocketpost.client.tasks import look_at
@@ -178,10 +176,7 @@ class Producer(ProducerBase):
             if started is not None:
                 future = started if isinstance(started, asyncio.Future) else await started
                 return await future
-        future = await self.send_soon(
-            message, queue=queue, selector=selector, timeout=timeout, sequence=sequence
-        )
-        return await future
+        return await (await self._start_other(message, queue, selector, timeout, sequence, None))
 
     async def send_soon(
         self,
@@ -205,35 +200,15 @@ class Producer(ProducerBase):
             RouteNotFound: No broker accepts messages of this topic.
             NoNameServer: No name server answers.
         """
-        if selector is None and sequence is None and message_id is None:
-            started = self._start_plain(message, queue, timeout)
-            if started is not None:
-                return started if isinstance(started, asyncio.Future) else await started
-        _, sender = self._running()
-        check_send(message, queue, selector, timeout)
-        check_numbers(sequence, message_id, is_idempotent=self._numbers is not None)
-        if (sends := self._idempotent) is not None:
-            stamp, message_id = sends.stamp(message, sequence)
-            out = self._envelopes.one(message, message_id=message_id)
-
-            def aim_and_send(route: PublishRoute) -> Awaitable[asyncio.Future[SendResult]]:
-                wished = choose_queue(message, route, queue, selector)
-                target = sends.aim(out, stamp, route, wished), wished is not None
-                return self._send([message], out, target, timeout, stamp)
-
-            return await self._turns.take(message.topic, self._seconds(timeout), aim_and_send)
-        batcher = self._batcher
-        is_usual = selector is None and timeout is None and message_id is None
-        if batcher and is_usual and batcher.takes(message):
-            return await batcher.add(message, queue)
-        out = self._envelopes.one(message, message_id=message_id)
-        return await self._turns.take(
-            message.topic,
-            self._seconds(timeout),
-            lambda route: self._send(
-                [message], out, target_queue(message, route, sender, queue, selector), timeout
-            ),
+        started = self.start_send(
+            message,
+            queue=queue,
+            selector=selector,
+            timeout=timeout,
+            sequence=sequence,
+            message_id=message_id,
         )
+        return started if isinstance(started, asyncio.Future) else await started
 
     async def send_oneway(
         self,
