@@ -175,7 +175,9 @@ def test_a_broker_that_is_away_leaves_no_silent_hole(
     gone.stop()
     try:
         brief = source(pair, "Away", outage_ms=500)
-        said = r"of Away on broker-1 is archived up to offset \d+ and not there .*failOnDataLoss"
+        said = (
+            r"of Away on broker-1 is archived up to offset \d+; it no longer exists.*failOnDataLoss"
+        )
         with pytest.raises(ClientError, match=said):
             history(pair.spark, brief, str(tmp_path))
         # What was stored by then is archived.
