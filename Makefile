@@ -91,7 +91,7 @@ checked-kernel: $(STAMP)
 
 fuzz: checked-kernel
 	@$(PIP) --editable '.[fuzz]'
-	@$(BIN)/python fuzz/run.py --checked $(CHECKED)/lib
+	@$(BIN)/python fuzz/run.py --checked $(CHECKED)/lib $(FUZZ_OPTIONS)
 
 # A copy is measured, so that the checkout can be edited meanwhile. BENCH_OPTIONS='--only brokers' compares with Apache's
 # broker alone; --help lists the rest.

@@ -35,6 +35,7 @@ DIRECTIVES = ("language_level=3", "annotation_typing=False", "wraparound=False")
 FAST = ("-O3", "-g0") if os.name == "posix" else ()
 CHECKED = ("-O1", "-g1", "-fno-omit-frame-pointer")
 SANITIZERS = ("address,undefined", "address")
+CHECK_LIBRARIES = ("libasan.so", "libubsan.so")
 PROBE = "#include <Python.h>\nint main(void) { return 0; }\n"
 
 
@@ -123,7 +124,8 @@ class BuildKernel(build_ext):
             check=True,
         )
         ext.sources = [str(translated)]
-        ext.extra_compile_args = ext.extra_link_args = self._flags()
+        # Not linked with the libraries of the checks: those are loaded before Python.
+        ext.extra_compile_args = self._flags()
         super().build_extension(ext)
 
     def _flags(self) -> list[str]:
@@ -144,7 +146,8 @@ class BuildKernel(build_ext):
         }
         if self.checked and (kinds := sanitizers()):
             values["sanitizers"] = kinds
-            values["preload"] = ask_compiler("-print-file-name=libasan.so")
+            found = (ask_compiler(f"-print-file-name={name}") for name in CHECK_LIBRARIES)
+            values["preload"] = os.pathsep.join(filter(os.path.isabs, found))
         return values
 
     def _has_changed(

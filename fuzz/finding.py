@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
@@ -41,6 +42,28 @@ class Watch(logging.Handler):
         """
         if self.tracebacks:
             raise Find("a traceback was logged: " + "\n".join(self.tracebacks))
+
+
+def judge_ignored(check: Callable[[bytes], None]) -> Callable[[bytes], None]:
+    """Return ``check`` with exceptions that Python ignores as finds.
+
+    Functions of the kernel that are declared ``noexcept`` cannot raise: a failed bounds check in
+    one of them is only reported.
+    """
+    ignored: list[str] = []
+
+    def note(failure: sys.UnraisableHookArgs) -> None:
+        ignored.append(f"{failure.exc_value!r} in {failure.object!r}")
+
+    def judge(data: bytes) -> None:
+        sys.unraisablehook = note
+        check(data)
+        if ignored:
+            text = "; ".join(ignored)
+            ignored.clear()
+            raise Find(f"an exception was ignored: {text}")
+
+    return judge
 
 
 @contextmanager

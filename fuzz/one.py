@@ -11,10 +11,11 @@ def main() -> None:
     """Fuzz until a find, or as long as the options say."""
     name = sys.argv.pop(1)
     from fuzz import targets
+    from fuzz.finding import judge_ignored
 
     with atheris.instrument_imports(include=["rocketpost"]):
         target = targets.load(name)
-    atheris.Setup(sys.argv, target.check, enable_python_coverage=True)
+    atheris.Setup(sys.argv, judge_ignored(target.check), enable_python_coverage=True)
     atheris.Fuzz()
 
 

@@ -11,6 +11,7 @@ memory (``make checked-kernel``). A wrong access to memory then ends the process
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import re
 import subprocess
@@ -23,7 +24,8 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from fuzz.targets import NAMES, load  # noqa: E402 - the path comes first
+from fuzz.finding import judge_ignored  # noqa: E402 - the path comes first
+from fuzz.targets import NAMES, load  # noqa: E402
 from rocketpost.kernel import FORM  # noqa: E402
 from rocketpost.kernel.form import read_record  # noqa: E402
 
@@ -39,20 +41,35 @@ CHECKED = "ROCKETPOST_FUZZ_CHECKED"
 
 
 def checked_environment(package: Path) -> dict[str, str]:
-    """Return the environment of a process that imports ``package`` with all checks."""
+    """Return the environment of a process that imports ``package`` with all checks.
+
+    Raises:
+        SystemExit: The library of the checks is missing.
+    """
     record = read_record(str(package / "rocketpost" / "kernel"))
     paths = filter(None, (str(package.resolve()), os.environ.get("PYTHONPATH")))
     added = {"PYTHONPATH": os.pathsep.join(paths), CHECKED: record.get("sanitizers", "")}
-    if "preload" in record:
+    if added[CHECKED]:
         # Python has no memory checks itself, so their library has to be loaded before it. Objects
         # are allocated one by one: reading beyond one would else only reach its neighbour.
         added |= {
-            "LD_PRELOAD": record["preload"],
-            "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:handle_segv=1",
+            "LD_PRELOAD": str(_library_beside_atheris() or record["preload"]),
+            "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:quarantine_size_mb=64",
             "UBSAN_OPTIONS": "print_stacktrace=1",
             "PYTHONMALLOC": "malloc",
         }
+        if not added["LD_PRELOAD"]:
+            raise SystemExit("the library of the memory checks is missing: pip install atheris")
     return {**os.environ, **added}
+
+
+def _library_beside_atheris() -> Path | None:
+    """Return memory checks that can count branches; those of the compiler turn that off."""
+    found = importlib.util.find_spec("atheris")
+    if found is None or found.origin is None:
+        return None
+    library = Path(found.origin).parents[1] / "asan_with_fuzzer.so"
+    return library if library.exists() else None
 
 
 class Outcome(NamedTuple):
@@ -67,10 +84,11 @@ class Outcome(NamedTuple):
 def replay(name: str) -> str | None:
     """Run the saved inputs of a target; return what went wrong, if anything did."""
     target = load(name)
+    check = judge_ignored(target.check)
     try:
         for path in sorted((CORPUS / name).glob("*")):
             try:
-                target.check(path.read_bytes())
+                check(path.read_bytes())
             except Exception:
                 return f"{path.name}:\n{traceback.format_exc()}"
     finally:

@@ -9,7 +9,7 @@ import importlib
 from typing import Final, Protocol
 
 NAMES: Final = (
-    *("wire", "records", "bodies", "settings", "filters"),
+    *("wire", "records", "kernel", "bodies", "settings", "filters"),
     *("client", "store", "namesrv", "broker"),
 )
 

@@ -33,7 +33,7 @@ class Target:
         if mode == 0:
             self._records(supply.rest())
         elif mode == 1:
-            self._records(_mutated_records(supply))
+            self._records(mutated_records(supply))
         elif mode == 2:
             self._batch(supply.rest())
         else:
@@ -98,7 +98,8 @@ def _use(record: Record) -> None:
     dict(record.properties)
 
 
-def _mutated_records(supply: Supply) -> bytes:
+def mutated_records(supply: Supply) -> bytes:
+    """Return a few records, mostly with some numbers changed or the end cut off."""
     stream = bytearray()
     for _ in range(supply.number(1, 3)):
         record = Record(

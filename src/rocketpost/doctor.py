@@ -126,7 +126,7 @@ def check_kernel(form: Form) -> Iterator[Finding]:
             Level.WARNING,
             f"{text}; everything works, but more slowly",
             "install a wheel for this platform, or a C compiler and Python's headers; then "
-            "`pip install --force-reinstall --no-deps --no-binary rocketpost rocketpost`",
+            "`pip install --force-reinstall --no-cache-dir --no-deps --no-binary=:all: rocketpost`",
         )
 
 
@@ -193,7 +193,7 @@ def check_store(data: Path) -> Iterator[Finding]:
         )
         return
     usage = shutil.disk_usage(existing)
-    used = 100 * (usage.total - usage.free) // usage.total
+    used = 100 * usage.used // max(1, usage.used + usage.free)
     free = f"{usage.free / 1024**3:.1f} GB free"
     kind = file_system_of(existing)
     text = f"{where} is writable, {free}, fdatasync takes {milliseconds:.1f} ms"

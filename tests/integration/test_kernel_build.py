@@ -113,6 +113,48 @@ def test_a_module_that_does_not_compile_is_told_and_harms_nothing(checkout: Path
     assert build(checkout, "build_ext", "--inplace", env={SWITCH: "compiled"}).returncode != 0
 
 
+@pytest.mark.long
+@pytest.mark.skipif(not can_compile(), reason="needs a C compiler")
+def test_a_checked_kernel_finds_wrong_accesses_to_memory(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT))
+    from fuzz.run import checked_environment
+
+    (checkout / KERNEL / "small.py").write_text(
+        "def peek(data, at):\n    text = data\n    return text[at]\n"
+        "def pick(data, at):\n    return data[at]\n"
+    )
+    (checkout / KERNEL / "small.pxd").write_text(
+        "cimport cython\n"
+        "@cython.locals(text='const unsigned char*')\n"
+        "cpdef int peek(bytes data, Py_ssize_t at)\n"
+        "cpdef int pick(const unsigned char[::1] data, Py_ssize_t at)\n"
+    )
+    package = checkout / "build" / "checked"
+    options = ("build_ext", "--checked", "build", "--build-lib", str(package))
+    done = build(checkout, *options, env={SWITCH: "compiled"})
+    assert done.returncode == 0, done.stderr
+    environment = checked_environment(package)
+    if not environment.get("LD_PRELOAD"):
+        pytest.skip("the compiler has no memory checks")
+
+    def run(code: str) -> subprocess.CompletedProcess[str]:
+        code = f"from rocketpost.kernel import FORM, small; print(FORM.word, small.{code})"
+        return subprocess.run(
+            [sys.executable, "-c", code],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=100,
+        )
+
+    assert run("peek(bytes(100), 99)").stdout == "compiled 0\n"
+    assert "heap-buffer-overflow" in run("peek(bytes(100), 200)").stderr
+    assert "IndexError" in run("pick(memoryview(bytes(100))[:50], 60)").stderr
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("wish", ["", "uncompiled"])
 def test_a_wheel_is_of_the_platform_only_if_it_was_compiled(checkout: Path, wish: str) -> None:

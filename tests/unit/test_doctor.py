@@ -96,11 +96,11 @@ def test_a_store_that_cannot_be_written_is_a_problem(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("usage", "kind", "level", "said"),
     [
-        (Usage(100 * GB, 0, 50 * GB), "ext4", Level.OK, "writable, 50.0 GB free"),
-        (Usage(100 * GB, 0, 10 * GB), "ext4", Level.PROBLEM, "90 % full"),
-        (Usage(10 * GB, 0, 2 * GB), "ext4", Level.WARNING, "only 2.0 GB free"),
-        (Usage(100 * GB, 0, 50 * GB), "tmpfs", Level.WARNING, "in memory"),
-        (Usage(100 * GB, 0, 50 * GB), "nfs4", Level.WARNING, "on the network"),
+        (Usage(100 * GB, 50 * GB, 50 * GB), "ext4", Level.OK, "writable, 50.0 GB free"),
+        (Usage(100 * GB, 85 * GB, 9 * GB), "ext4", Level.PROBLEM, "90 % full"),
+        (Usage(10 * GB, 8 * GB, 2 * GB), "ext4", Level.WARNING, "only 2.0 GB free"),
+        (Usage(100 * GB, 50 * GB, 50 * GB), "tmpfs", Level.WARNING, "in memory"),
+        (Usage(100 * GB, 50 * GB, 50 * GB), "nfs4", Level.WARNING, "on the network"),
     ],
 )
 def test_the_disk_of_the_store(

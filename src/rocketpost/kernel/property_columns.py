@@ -210,7 +210,9 @@ def _pair_of(
 
 def _find(data: Bytes, at: int, end: int, mark: int) -> int:
     """Return the index of a byte, or the end."""
-    if cython.compiled:
+    if at == end:  # as in _is_same
+        place = end
+    elif cython.compiled:
         found = cython.cast(cython.p_uchar, memchr(cython.address(data[at]), mark, end - at))
         place = end if found is cython.NULL else at + (found - cython.address(data[at]))
     else:
@@ -223,7 +225,9 @@ def _find(data: Bytes, at: int, end: int, mark: int) -> int:
 def _is_same(data: Bytes, at: int, other: Bytes, begin: int, size: int) -> bool:
     """Tell whether two slices are equal."""
     is_same: bool
-    if cython.compiled:
+    if size == 0:  # the address of the byte behind a buffer may not be taken
+        is_same = True
+    elif cython.compiled:
         is_same = memcmp(cython.address(data[at]), cython.address(other[begin]), size) == 0
     else:
         is_same = data[at : at + size] == other[begin : begin + size]
@@ -232,6 +236,8 @@ def _is_same(data: Bytes, at: int, other: Bytes, begin: int, size: int) -> bool:
 
 def _copy(data: Bytes, begin: int, joined: Buffer, at: int, size: int) -> None:
     """Copy a slice, possibly within one buffer."""
+    if size == 0:  # as in _is_same
+        return
     if cython.compiled:
         memmove(cython.address(joined[at]), cython.address(data[begin]), size)
     else:

@@ -338,7 +338,9 @@ def _hash(data: Bytes, begin: int, size: int, seed: int) -> int:
 def _is_same(data: Bytes, at: int, other: Bytes, begin: int, size: int) -> bool:
     """Tell whether two slices are equal."""
     is_same: bool
-    if cython.compiled:
+    if size == 0:  # the address of the byte behind a buffer may not be taken
+        is_same = True
+    elif cython.compiled:
         is_same = memcmp(cython.address(data[at]), cython.address(other[begin]), size) == 0
     else:
         is_same = data[at : at + size] == other[begin : begin + size]
@@ -347,6 +349,8 @@ def _is_same(data: Bytes, at: int, other: Bytes, begin: int, size: int) -> bool:
 
 def _copy(data: Bytes, begin: int, joined: Buffer, at: int, size: int) -> None:
     """Copy a slice, possibly within one buffer."""
+    if size == 0:  # as in _is_same
+        return
     if cython.compiled:
         memmove(cython.address(joined[at]), cython.address(data[begin]), size)
     else:

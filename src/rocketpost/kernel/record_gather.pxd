@@ -18,7 +18,7 @@ cpdef object gather_records(const unsigned char[::1] units, object wanted, Py_ss
                             long long start, long long end)
 
 @cython.locals(number=cython.longlong, byte=Py_ssize_t)
-cdef inline long long _int(const unsigned char[::1] data, Py_ssize_t at) noexcept
+cdef long long _int(const unsigned char[::1] data, Py_ssize_t at) noexcept
 
 @cython.locals(number=cython.longlong, byte=Py_ssize_t)
-cdef inline long long _long(const unsigned char[::1] data, Py_ssize_t at) noexcept
+cdef long long _long(const unsigned char[::1] data, Py_ssize_t at) noexcept
