@@ -64,7 +64,7 @@ def run_brokers(arguments: argparse.Namespace, console: Console) -> Result:
                 if not missing:
                     broker = apache.apache_broker(Path(scratch, flush, apache.NAME), flush=flush)
                     targets.append(stack.enter_context(broker))
-                    warm_up(targets[0], chosen, console)
+                    warm_up(targets[0], chosen, console, scale=arguments.scale)
                 for build in builds:
                     broker = our_broker(build, Path(scratch, flush, build.name), flush=flush)
                     targets.append(stack.enter_context(broker))
@@ -82,16 +82,16 @@ def run_brokers(arguments: argparse.Namespace, console: Console) -> Result:
     return result
 
 
-def warm_up(target: Target, rows: list[Workload], console: Console) -> None:
+def warm_up(target: Target, rows: list[Workload], console: Console, *, scale: float) -> None:
     """Run every workload several times, so that the JVM has compiled what it needs."""
-    count = WARM_UP_MESSAGES[rows[0].flush]
+    count = round(WARM_UP_MESSAGES[rows[0].flush] * scale)
     console.print(f"  warm-up of Apache's broker: {count:,} sends, {WARM_UP_ROUNDS} rounds")
     prepare(target.port, warm_up=0)
     sends = Requests(send_request)
     run_requests(target.port, sends, count=count, window=256)
     requests = {row.name: row.requests() for row in rows}
     for _ in range(WARM_UP_ROUNDS):
-        run_round([target], rows, requests)
+        run_round([target], rows, requests, scale=scale)
 
 
 def result_of(

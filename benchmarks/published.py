@@ -168,6 +168,9 @@ def main() -> int:
     result = Result.read(arguments.result)
     if not all(map(parts_of, result.rows)):
         raise SystemExit(f"{arguments.result} has no figures of Apache's broker: run it with Java")
+    lost = {row.name for row in Result.read(PUBLISHED).rows} - {row.name for row in result.rows}
+    if lost:
+        raise SystemExit(f"{arguments.result} lacks rows of the published table: {sorted(lost)}")
     text = with_table(README.read_text(), table_text(result))
     result.write(PUBLISHED)
     README.write_text(text)

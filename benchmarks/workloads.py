@@ -201,6 +201,10 @@ WORKLOADS: Final = (
         requests=_SENDS, count=20_000, window=256, is_consumed=True, has_echo=False,
     ),
     Workload(
+        name="delivered1", title="send 1 KB, one at a time, each delivered to a held pull",
+        requests=_SENDS, count=4000, window=1, is_consumed=True, has_echo=False,
+    ),
+    Workload(
         name="sync", title="send 1 KB with SYNC_FLUSH, 256 in flight", requests=_SENDS,
         count=15_000, window=256, flush=SYNC_FLUSH, has_echo=False, goal=0.08,
     ),
