@@ -232,7 +232,8 @@ def run(kind: str, how: str, stop: str, seed: int, caplog: pytest.LogCaptureFixt
     if is_refused:
         world.open(accept_missing=True)
     wrong = check(world, kind)
-    is_rebuilt = any("again" in record.getMessage() for record in caplog.records)
+    texts = [record.getMessage() for record in caplog.records]
+    is_rebuilt = any("rebuilt" in text or "again" in text for text in texts)
     go_on(world)
     if is_refused:
         return REFUSED

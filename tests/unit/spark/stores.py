@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from array import array
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -61,7 +62,7 @@ def write_index(
 ) -> Path:
     """Write one file of the key index."""
     entries = [
-        (index_hash(f"{record.topic}#{key}"), record.position, record.store_ms)
+        (record.store_ms, index_hash(f"{record.topic}#{key}"), record.position)
         for record in records
         for key in index_words(record.properties_bytes)[1]
     ]
@@ -71,7 +72,8 @@ def write_index(
     file = IndexFile(
         str(path), files=RealFiles(), slot_count=slots, entry_count_max=len(entries) + 8
     )
-    file.put(entries)
+    for store_ms, key_hash, position in entries:
+        file.put(array("q", [key_hash, position]), 0, 1, store_ms)
     file.close()
     return path
 
