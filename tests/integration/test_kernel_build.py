@@ -30,7 +30,7 @@ if int(version("setuptools").partition(".")[0]) < 77:
 def checkout(tmp_path: Path) -> Path:
     """A copy of all that a build needs, with a kernel of one small module."""
     copy = tmp_path / "checkout"
-    ignored = shutil.ignore_patterns("*.so", "*.properties", "__pycache__", "*.egg-info")
+    ignored = shutil.ignore_patterns("*.c", "*.so", "*.properties", "__pycache__", "*.egg-info")
     shutil.copytree(ROOT / "src" / "rocketpost" / "kernel", copy / KERNEL, ignore=ignored)
     shutil.copy(ROOT / "src" / "rocketpost" / "__init__.py", copy / "src" / "rocketpost")
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
