@@ -13,6 +13,11 @@ import threading
 from collections.abc import Coroutine
 from typing import Any, Final, TypeVar
 
+try:
+    import uvloop
+except ImportError:
+    uvloop = None  # type: ignore[assignment]
+
 T = TypeVar("T")
 CALLED_ON_LOOP: Final = "a blocking client was called on its own loop; use the async one"
 
@@ -63,11 +68,7 @@ class LoopThread:
 
 def _new_loop() -> asyncio.AbstractEventLoop:
     """Return a loop of uvloop where it is installed: a wake-up costs half as much."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
+    return asyncio.new_event_loop() if uvloop is None else uvloop.new_event_loop()
 
 
 class _Shared:
