@@ -16,6 +16,8 @@ from rocketpost.client.config import ClientConfig
 from rocketpost.client.name_servers import NameServers
 from rocketpost.codec.command import Command
 from rocketpost.errors import ClientError
+from rocketpost.kernel import FORM
+from rocketpost.kernel.send_answers import read_answers
 from rocketpost.transport.connection import Connection
 from rocketpost.transport.connector import Connector
 
@@ -55,6 +57,7 @@ class Hub:
             on_made=self._on_made,
             on_lost=self._on_lost,
             sign=config.credentials.sign if config.credentials else None,
+            read_answers=read_answers if FORM.is_compiled else None,
         )
         self.name_servers = NameServers(config, self.connector)
         self._members: list[HubMember] = []

@@ -89,6 +89,13 @@ class FrameDecoder:
         """Bytes of a frame that is not complete yet."""
         return self._held
 
+    def release(self) -> bytes:
+        """Return the bytes of the incomplete frame, and forget them."""
+        held = b"".join(self._parts)
+        self._parts.clear()
+        self._held = 0
+        return held
+
     def _keep(self, data: bytes) -> None:
         self._held += len(data)
         parts = self._parts

@@ -33,7 +33,13 @@ from rocketpost.codec.record import pack_host
 from rocketpost.errors import NotConnected, RemoteProtocolError
 from rocketpost.transport.host import parse_address
 from rocketpost.transport.leftover import read_leftover
-from rocketpost.transport.requesting import Buffer, Receive, Requesting, Sign
+from rocketpost.transport.requesting import (
+    Buffer,
+    ReadAnswers,
+    ReceiveEither,
+    Requesting,
+    Sign,
+)
 from rocketpost.transport.room import UNWRITTEN_BYTES_FREE, Room
 from rocketpost.transport.turns import BUDGET_SECONDS, Steps, advance
 
@@ -46,6 +52,7 @@ WRITE_BYTES_HIGH: Final = 4 * 1024 * 1024
 WRITE_BYTES_MAX: Final = 64 * 1024 * 1024
 _NEVER: Final = float("inf")
 _END_OF_TURN: Final[Steps] = (_ for _ in ())
+_ANSWER_BYTES_MAX: Final = 4096
 PARTIAL_BYTES_FREE: Final = 64 * 1024
 """Bytes of an incomplete frame that a connection may hold uncounted."""
 
@@ -62,6 +69,7 @@ class Connection(Requesting):
         room: The limits shared with other connections. Without them, as in a client, everything
             that was read is served at once.
         sign: Returns the header fields of a request with a signature, given fields and body.
+        read_answers: Reads plain answers to requests that their sender encoded.
     """
 
     def __init__(
@@ -74,8 +82,9 @@ class Connection(Requesting):
         write_bytes_max: int = WRITE_BYTES_MAX,
         room: Room | None = None,
         sign: Sign | None = None,
+        read_answers: ReadAnswers | None = None,
     ) -> None:
-        super().__init__(sign)
+        super().__init__(sign, read_answers)
         self._on_request = on_request
         self._on_lost = on_lost
         self._on_made = on_made
@@ -141,6 +150,11 @@ class Connection(Requesting):
         """Split bytes into frames and serve them; bytes that are not frames end the connection."""
         self.last_active = self.heard_at = self._loop.time()
         try:
+            if self._reads_answers and self._encoded and self._postponed is None:
+                if 0 < self._decoder.held <= _ANSWER_BYTES_MAX:
+                    data = self._decoder.release() + data
+                if not self._decoder.held and not (data := self._take_answers(data)):
+                    return
             frames = self._decoder.feed(data)
         except RemoteProtocolError as error:
             logger.warning("connection dropped: peer=%s reason=%s", self.peer_text, error)
@@ -317,7 +331,7 @@ class Connection(Requesting):
             self._flush_scheduled = True
             self._loop.call_soon(self._flush)
 
-    def send_encoded(self, opaque: int, receive: Receive, head: bytes, body: Buffer) -> None:
+    def send_encoded(self, opaque: int, receive: ReceiveEither, head: bytes, body: Buffer) -> None:
         """Send a request that its sender has encoded; the response goes to ``receive``.
 
         Raises:
@@ -325,7 +339,7 @@ class Connection(Requesting):
         """
         if not self.is_open:
             raise NotConnected(f"connection to {self.peer_text} is closed")
-        self._waiting[opaque] = receive
+        self._encoded[opaque] = receive
         self._out += (head, body)
         self._out_bytes += len(head) + len(body)
         if not self._flush_scheduled:

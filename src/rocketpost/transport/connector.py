@@ -11,6 +11,7 @@ from rocketpost.codec.command import Command
 from rocketpost.errors import ConnectionLost, NotConnected
 from rocketpost.transport.connection import Connection, Sign
 from rocketpost.transport.inheritance import release_in_child
+from rocketpost.transport.requesting import ReadAnswers
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +27,7 @@ class Connector:
         on_lost: Called when a connection is gone.
         connect_seconds: Time limit for opening a connection.
         sign: Signs our requests, if they need a signature.
+        read_answers: Reads plain answers to requests that their sender encoded; see ``Connection``.
     """
 
     def __init__(
@@ -36,12 +38,14 @@ class Connector:
         on_lost: Callable[[str, Connection], None] | None = None,
         connect_seconds: float = CONNECT_SECONDS,
         sign: Sign | None = None,
+        read_answers: ReadAnswers | None = None,
     ) -> None:
         self._on_request = on_request
         self._on_made = on_made
         self._on_lost = on_lost
         self._connect_seconds = connect_seconds
         self._sign = sign
+        self._read_answers = read_answers
         self.connections: dict[str, Connection] = {}
         """Connections by address; one may just be closing."""
         self._making: dict[str, asyncio.Task[Connection]] = {}
@@ -120,6 +124,7 @@ class Connector:
                         on_request=self._on_request,
                         on_lost=lambda lost: self._on_lost_connection(address, lost),
                         sign=self._sign,
+                        read_answers=self._read_answers,
                     ),
                     host,
                     port,

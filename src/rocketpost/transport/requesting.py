@@ -6,9 +6,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from rocketpost.codec.command import BINARY, JSON, ONEWAY, Command, encode_command
-from rocketpost.errors import ConnectionLost, NotConnected, RequestTimeout
+from rocketpost.errors import ConnectionLost, NotConnected, RemoteProtocolError, RequestTimeout
 
 logger = logging.getLogger(__name__)
 
@@ -16,6 +17,12 @@ Buffer = bytes | bytearray | memoryview
 Sign = Callable[[Mapping[str, str] | None, Sequence[Buffer]], Mapping[str, str]]
 Receive = Callable[[Command | ConnectionLost], None]
 """Gets the response to a request, or the error if the connection is lost first; never raises."""
+PlainAnswer = tuple[Any, ...]
+"""An answer that was read without becoming a command: opaque number, index of its frame, more."""
+ReceiveEither = Callable[[Command | PlainAnswer | ConnectionLost], None]
+"""Gets the answer to a request that its sender encoded, in either form, or the error."""
+ReadAnswers = Callable[[bytes], tuple[Sequence[PlainAnswer], int]]
+"""Reads the plain answers at the front of received bytes; returns the index after the last."""
 
 
 class Requesting(asyncio.Protocol):
@@ -23,11 +30,17 @@ class Requesting(asyncio.Protocol):
 
     Args:
         sign: Returns the header fields of a request with a signature, given fields and body.
+        read_answers: Reads plain answers to requests that their sender encoded; without it, they
+            are decoded like any others.
     """
 
-    def __init__(self, sign: Sign | None) -> None:
+    def __init__(self, sign: Sign | None, read_answers: ReadAnswers | None = None) -> None:
         self._sign = sign
+        self._read_answers = read_answers
+        self._reads_answers = read_answers is not None
         self._waiting: dict[int, Receive] = {}
+        self._encoded: dict[int, ReceiveEither] = {}
+        """Those who wait for answers to requests that they encoded."""
         self._opaque = 0
         self._loop = asyncio.get_running_loop()
         self.peer: tuple[str, int] = ("", 0)
@@ -43,7 +56,7 @@ class Requesting(asyncio.Protocol):
     @property
     def unanswered_count(self) -> int:
         """Number of our unanswered requests."""
-        return len(self._waiting)
+        return len(self._waiting) + len(self._encoded)
 
     @property
     def is_open(self) -> bool:
@@ -130,7 +143,8 @@ class Requesting(asyncio.Protocol):
 
     def forget(self, opaque: int) -> None:
         """Stop waiting for the response to a request; it is dropped when it comes."""
-        self._waiting.pop(opaque, None)
+        if self._encoded.pop(opaque, None) is None:
+            self._waiting.pop(opaque, None)
 
     def send_oneway(
         self,
@@ -174,15 +188,37 @@ class Requesting(asyncio.Protocol):
         return opaque
 
     def _response_received(self, command: Command) -> None:
-        receive = self._waiting.pop(command.opaque, None)
+        receive = self._encoded.pop(command.opaque, None) or self._waiting.pop(command.opaque, None)
         if receive is None:
             logger.debug("late response dropped: peer=%s code=%s", self.peer_text, command.code)
         else:
             receive(command)
 
+    def _take_answers(self, data: bytes) -> bytes:
+        """Pass on the plain answers at the front of whole frames; return the rest.
+
+        Raises:
+            RemoteProtocolError: An answer could not be passed on.
+        """
+        assert self._read_answers is not None
+        answers, end = self._read_answers(data)
+        encoded = self._encoded
+        for answer in answers:
+            receive = encoded.pop(answer[0], None)
+            if receive is None:  # late, or to another request
+                return data[answer[1] :]
+            try:
+                receive(answer)
+            except Exception:
+                logger.exception("answer not handled: peer=%s", self.peer_text)
+                raise RemoteProtocolError("an answer could not be handled") from None
+        return data[end:] if end else data
+
     def _fail_requests(self) -> None:
-        waiting, self._waiting = self._waiting, {}
-        for receive in waiting.values():
+        waiting: list[Receive | ReceiveEither] = [*self._waiting.values(), *self._encoded.values()]
+        self._waiting.clear()
+        self._encoded.clear()
+        for receive in waiting:
             receive(ConnectionLost(f"connection to {self.peer_text} was lost"))
 
     def _encoding_for(self, code: int, wanted: int | None) -> int:

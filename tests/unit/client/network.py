@@ -151,6 +151,7 @@ class FakeConnector(Connector):
             on_request=self._on_request,
             on_lost=lambda lost: self._on_lost_connection(address, lost),
             sign=self._sign,
+            read_answers=self._read_answers,
         )
         self._network.pipe(address, connection)
         self.connections[address] = connection

@@ -12,6 +12,7 @@ import pytest
 
 from rocketpost.codec.command import BINARY, Command, encode_command, encode_response
 from rocketpost.errors import ConnectionLost, NotConnected, RequestTimeout
+from rocketpost.kernel.send_answers import read_answers
 from rocketpost.testing.waiting import settle, until
 from rocketpost.transport.connection import Connection
 from rocketpost.transport.connector import Connector, split_address
@@ -127,6 +128,46 @@ async def test_a_sender_encodes_requests_itself(
     with pytest.raises(NotConnected):
         connection.send_encoded(opaque + 1, outcomes.append, head, b"")
     assert not connection.unanswered_count
+
+
+STORED = {"msgId": "AB", "queueId": "0", "queueOffset": "7"}
+
+
+class IdleTransport(asyncio.Transport):
+    """An open transport to which nothing is written."""
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        return
+
+    def is_closing(self) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("cut", [1, 7, 100, 299, 300, 301, 5000])
+async def test_plain_answers_are_passed_on_however_they_are_cut(cut: int) -> None:
+    connection = Connection(on_request=lambda *_: None, read_answers=read_answers)
+    connection.connection_made(IdleTransport())
+    outcomes: list[object] = []
+    opaques = [connection.next_opaque() for _ in range(8)]
+    for opaque in opaques:
+        connection._encoded[opaque] = outcomes.append
+    others: list[object] = []
+    connection._waiting[100] = others.append
+    flag = 1
+    answers = [encode_command(0, opaque=opaque, flag=flag, fields=STORED) for opaque in opaques]
+    answers[3] = encode_command(14, opaque=opaques[3], flag=flag, remark="busy")
+    answers.insert(5, encode_command(0, opaque=100, flag=flag, fields=STORED))
+    answers.insert(6, encode_command(0, opaque=999, flag=flag, fields=STORED))  # late
+    stream = b"".join(answers)
+    for at in range(0, len(stream), cut):
+        connection.data_received(stream[at : at + cut])
+    found = [each.opaque if isinstance(each, Command) else each[0] for each in outcomes]  # type: ignore[index]
+    assert found == opaques
+    assert isinstance(outcomes[3], Command)
+    assert all(isinstance(each, Command) for each in others)
+    assert len(others) == 1
+    assert not connection.unanswered_count
+    assert connection.is_open
 
 
 def sign(fields: object, body: object) -> dict[str, str]:

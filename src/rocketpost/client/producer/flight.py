@@ -4,15 +4,43 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Final
 
 from rocketpost.client.message import SendResult, SendStatus
+from rocketpost.codec.codes import ResponseCode
 from rocketpost.codec.command import Command
 from rocketpost.codec.headers.message import SendResponse
 from rocketpost.codec.send_heads import SendHeads
 from rocketpost.errors import RocketpostError
 from rocketpost.model.route import MessageQueue
 from rocketpost.transport.connection import Connection
+from rocketpost.transport.requesting import PlainAnswer
 
+NOT_STORED_CODES: Final = frozenset(
+    {
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.FLOW_CONTROL,
+        ResponseCode.NO_BUYER_ID,
+        ResponseCode.NOT_IN_CURRENT_UNIT,
+        ResponseCode.MESSAGE_ILLEGAL,
+        ResponseCode.INVALID_PARAMETER,
+        ResponseCode.SEQUENCE_OUT_OF_ORDER,
+        ResponseCode.GO_AWAY,
+    }
+)
+"""Refusals after which the message is certainly not stored; after others it may be."""
+HEALING_CODES: Final = frozenset(
+    {
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.FLOW_CONTROL,
+        ResponseCode.SEQUENCE_OUT_OF_ORDER,
+        ResponseCode.GO_AWAY,
+    }
+)
+"""Refusals after which an idempotent send is repeated, whatever the settings."""
 _new = tuple.__new__  # half the cost of a NamedTuple's own constructor
 OnEnd = Callable[[MessageQueue, bool, bool], None]
 """Called with the queue, whether the message is stored there, and whether that is known."""
@@ -160,5 +188,28 @@ def result_of(status: SendStatus, flight: InFlightSend, response: Command) -> Se
             head.trace_on != "false",
             head.recall_handle,
             duplicate == "true",
+        ),
+    )
+
+
+def plain_result(flight: InFlightSend, answer: PlainAnswer) -> SendResult:
+    """Return the result in a plain answer, as ``kernel.send_answers`` reads it."""
+    _, _, offset_id, queue_id, queue_offset, transaction_id, region, is_traced = answer
+    queue = flight.queue
+    if queue_id != queue.queue_id:
+        queue = MessageQueue(queue.broker_name, queue_id, queue.topic)
+    return _new(
+        SendResult,
+        (
+            SendStatus.SEND_OK,
+            flight.out.message_id,
+            offset_id,
+            queue,
+            queue_offset,
+            transaction_id,
+            region or "DefaultRegion",
+            is_traced,
+            None,
+            False,
         ),
     )

@@ -29,12 +29,19 @@ from rocketpost.client.config import ProducerConfig
 from rocketpost.client.message import SendResult, SendStatus
 from rocketpost.client.patience import pause_seconds
 from rocketpost.client.producer.fault_table import FaultTable
-from rocketpost.client.producer.flight import InFlightSend, OnEnd, OutgoingSend, result_of
+from rocketpost.client.producer.flight import (
+    HEALING_CODES,
+    NOT_STORED_CODES,
+    InFlightSend,
+    OnEnd,
+    OutgoingSend,
+    plain_result,
+    result_of,
+)
 from rocketpost.client.producer.in_flight import InFlight
 from rocketpost.client.producer.waiting_lines import WaitingLines
 from rocketpost.client.route_cache import PublishRoute
 from rocketpost.client.session import Session
-from rocketpost.codec.codes import ResponseCode
 from rocketpost.codec.command import Command
 from rocketpost.codec.faults import GoAway
 from rocketpost.errors import (
@@ -49,33 +56,10 @@ from rocketpost.errors import (
 )
 from rocketpost.model.route import MessageQueue
 from rocketpost.transport.connection import Connection
+from rocketpost.transport.requesting import PlainAnswer
 
 logger = logging.getLogger(__name__)
 
-NOT_STORED_CODES: Final = frozenset(
-    {
-        ResponseCode.SYSTEM_BUSY,
-        ResponseCode.NO_PERMISSION,
-        ResponseCode.TOPIC_NOT_EXIST,
-        ResponseCode.FLOW_CONTROL,
-        ResponseCode.NO_BUYER_ID,
-        ResponseCode.NOT_IN_CURRENT_UNIT,
-        ResponseCode.MESSAGE_ILLEGAL,
-        ResponseCode.INVALID_PARAMETER,
-        ResponseCode.SEQUENCE_OUT_OF_ORDER,
-        ResponseCode.GO_AWAY,
-    }
-)
-"""Refusals after which the message is certainly not stored; after others it may be."""
-_HEALING_CODES: Final = frozenset(
-    {
-        ResponseCode.SERVICE_NOT_AVAILABLE,
-        ResponseCode.SYSTEM_BUSY,
-        ResponseCode.FLOW_CONTROL,
-        ResponseCode.SEQUENCE_OUT_OF_ORDER,
-        ResponseCode.GO_AWAY,
-    }
-)
 _STICKY_SHARE: Final = 3
 
 STATUS: Final = {int(status.value): status for status in SendStatus}
@@ -269,11 +253,17 @@ class Sender:
             self._timer.cancel()
         self._timer, self._timer_at = self._loop.call_at(time, self._sweep), time
 
-    def _receive(self, flight: InFlightSend, outcome: Command | ConnectionLost) -> None:
+    def _receive(
+        self, flight: InFlightSend, outcome: Command | PlainAnswer | ConnectionLost
+    ) -> None:
         """Handle the end of a send's current attempt."""
         flight.connection = None
         del self._flights[flight]
-        if isinstance(outcome, Command):
+        if isinstance(outcome, tuple):
+            if self._avoids_slow:
+                self._report_latency(flight, failed=False)
+            self._complete(flight, plain_result(flight, outcome))
+        elif isinstance(outcome, Command):
             self._handle_answer(flight, outcome)
         else:
             self._handle_failure(flight, outcome)
@@ -298,6 +288,9 @@ class Sender:
             flight.outcome = result
             self._retry(flight)
             return
+        self._complete(flight, result)
+
+    def _complete(self, flight: InFlightSend, result: SendResult) -> None:
         out, future = flight.out, flight.future
         self.in_flight.leave(len(out.body), out.count)
         if flight.on_end is not None:
@@ -368,7 +361,7 @@ class Sender:
     def _handle_sticky_failure(
         self, flight: InFlightSend, error: RocketpostError, code: int | None
     ) -> None:
-        heals = code is None or code in self._config.retry_codes or code in _HEALING_CODES
+        heals = code is None or code in self._config.retry_codes or code in HEALING_CODES
         if not heals:
             self._give_up(flight, error)
             return
