@@ -105,5 +105,5 @@ def _describe_still(state: ConsumeState, still: Sequence[MessageQueue]) -> str:
     first, more = still[0], len(still) - 1
     seen = state.queues[first].standing
     where = f"{first.topic} {first.broker_name}/{first.queue_id}"
-    others = f" (and {more} more queues)" if more else ""
+    others = f" (and {more} more queue{'s' if more > 1 else ''})" if more else ""
     return where + others + ("" if seen is msgspec.UNSET else f": {seen}")

@@ -2,7 +2,7 @@
 
 Anyone who can reach the port can change settings while the broker runs, but only its operator can
 edit its file. So a request may not cause messages to be deleted or refused while there is room, nor
-weaken the broker's promises; the file may. If the file itself exceeds a limit, requests may go as
+weaken the broker's promises. The file may. If the file itself exceeds a limit, requests may go as
 far as the file. A change from before these limits is dropped at the next start.
 """
 
@@ -25,13 +25,17 @@ class Bound(NamedTuple):
 
 BOUNDS: Final[Mapping[str, Bound]] = {
     "fileReservedTime": Bound(24, _INT_MAX, "messages would be deleted within a day"),
-    "diskMaxUsedSpaceRatio": Bound(50, 100, "expired messages would go while there is room"),
-    "diskSpaceCleanForciblyRatio": Bound(
-        75, 100, "messages would be deleted before their time while there is room"
+    "diskMaxUsedSpaceRatio": Bound(
+        50, 100, "expired messages would be deleted although there is room"
     ),
-    "diskSpaceWarningLevelRatio": Bound(80, 100, "messages would be refused while there is room"),
+    "diskSpaceCleanForciblyRatio": Bound(
+        75, 100, "unexpired messages would be deleted although there is room"
+    ),
+    "diskSpaceWarningLevelRatio": Bound(
+        80, 100, "messages would be refused although there is room"
+    ),
     "maxMessageSize": Bound(64 * 1024, _INT_MAX, "ordinary messages would be refused"),
-    "flushIntervalCommitLog": Bound(1, 60_000, "a power cut would take more messages back"),
+    "flushIntervalCommitLog": Bound(1, 60_000, "a power cut would lose more messages"),
     "flushIntervalConsumeQueue": Bound(1, 60_000, "a start after a crash would take longer"),
     "flushConsumeQueueThoroughInterval": Bound(
         1, 600_000, "a start after a crash would take longer"
@@ -42,7 +46,7 @@ BOUNDS: Final[Mapping[str, Bound]] = {
     ),
     "checkCRCOnReadInterval": Bound(0, 60_000, "damaged messages could be served unnoticed"),
     "timerFlushIntervalMs": Bound(1, 60_000, "a start after a crash would take longer"),
-    "transactionTimeOut": Bound(1000, _INT_MAX, "transactions would be asked about too soon"),
+    "transactionTimeOut": Bound(1000, _INT_MAX, "transactions would be checked too soon"),
     "transactionCheckMax": Bound(5, _INT_MAX, "pending transactions would be discarded too soon"),
     "transactionCheckInterval": Bound(
         1000, _INT_MAX, "pending transactions would be discarded too soon"
@@ -60,7 +64,7 @@ def live_problem(key: str, value: str, *, from_file: Mapping[str, str], now_ms: 
     in_file = from_file.get(key, "").strip()
     if key == "cleanFileForciblyEnable":
         if in_file.lower() == "false" and value.strip().lower() == "true":
-            return f"{key}=true is refused: the broker's file forbids it, change it there"
+            return f"{key}=true is refused: the broker's file forbids it; change the file"
         return None
     number = _number(value)
     if number is None:
@@ -79,7 +83,7 @@ def live_problem(key: str, value: str, *, from_file: Mapping[str, str], now_ms: 
         return None
     return (
         f"{key}={number} is refused: {bound.why}; a request may set {low} to {high}, "
-        "anything else is set in the broker's file"
+        "for other values edit the broker's file"
     )
 
 

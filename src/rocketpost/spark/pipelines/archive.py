@@ -314,8 +314,8 @@ def _plan_batch(config: ArchiveConfig, before: Snapshot) -> _Plan:
     if lost and not config.allow_loss:
         raise ClientError(
             f"messages were deleted before they were archived: {lost[0]}"
-            + (f" (and {len(lost) - 1} more queues)" if len(lost) > 1 else "")
-            + "; --allow-loss archives the rest and records the loss in the manifest"
+            f"{plan.describe_more_queues(len(lost) - 1)}; --allow-loss archives the rest and "
+            "records the loss in the manifest"
         )
     covered = [
         Range(queue, start[queue], at) for queue, at in sorted(end.items()) if at > start[queue]

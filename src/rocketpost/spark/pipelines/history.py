@@ -137,7 +137,7 @@ def _drop_later_losses(
 
 def _log_losses(losses: list[DataLoss], source: SourceOptions) -> None:
     if losses and source.fail_on_data_loss:
-        more = f" (and {len(losses) - 1} more queues)" if len(losses) > 1 else ""
+        more = plan.describe_more_queues(len(losses) - 1)
         raise ClientError(
             f"messages are neither archived nor live: {losses[0].text}{more}. Set "
             "failOnDataLoss=false to continue without them"

@@ -11,7 +11,14 @@ from rocketpost.model.names import is_system_topic
 from rocketpost.spark.broker_session import BrokerSession
 from rocketpost.spark.option_checks import EARLIEST, LATEST, parse_offsets, parse_times
 from rocketpost.spark.options import SourceOptions
-from rocketpost.spark.source.plan import Bounds, DataLoss, Offsets, QueueKey, describe_queues
+from rocketpost.spark.source.plan import (
+    Bounds,
+    DataLoss,
+    Offsets,
+    QueueKey,
+    describe_more_queues,
+    describe_queues,
+)
 from rocketpost.spark.source.predicates import TextBounds
 from rocketpost.spark.source.time_bounds import find_first_since
 
@@ -83,7 +90,7 @@ def report_losses(losses: list[DataLoss], *, fail: bool) -> None:
         ClientError: There is a loss, and ``fail`` is set.
     """
     if losses and fail:
-        more = f" (and {len(losses) - 1} more queues)" if len(losses) > 1 else ""
+        more = describe_more_queues(len(losses) - 1)
         raise ClientError(
             f"messages are lost: {losses[0].text}{more}. Set failOnDataLoss=false to "
             "continue without them"

@@ -65,6 +65,11 @@ class DataLoss(NamedTuple):
     text: str
 
 
+def describe_more_queues(count: int) -> str:
+    """Return the number of queues that a text leaves out, in parentheses; "" if there are none."""
+    return f" (and {count} more queue{'s' if count > 1 else ''})" if count else ""
+
+
 def describe_queues(queues: Iterable[QueueKey]) -> str:
     """Return queues as text, by topic and broker; only the first few brokers."""
     by_broker: dict[tuple[str, str], list[int]] = {}

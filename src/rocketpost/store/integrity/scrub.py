@@ -117,7 +117,7 @@ class Scrub:
         self._state.position = min(self._state.position, position)
 
     def configure(self, config: StoreConfig) -> None:
-        """Set another rate and interval. Any thread."""
+        """Set another rate and interval. Thread-safe."""
         self.config = config
         self._wake.set()
 

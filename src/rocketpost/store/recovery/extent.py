@@ -1,4 +1,4 @@
-"""The ``extent`` file: the least contents of the store's files. 44 bytes, big-endian.
+"""The ``extent`` file: the minimum contents of the store's files. 44 bytes, big-endian.
 
     0    8 bytes   b"RPEXTNT1"
     8    int64     the commit log begins here or earlier
@@ -39,7 +39,7 @@ FILE_BYTES: Final = _FIELDS.size + _CRC.size
 
 
 class Extent(NamedTuple):
-    """Least contents of the log and of the queues."""
+    """Minimum contents of the log and of the queues."""
 
     first: int
     """Position at or before which the log begins."""

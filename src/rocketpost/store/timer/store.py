@@ -6,7 +6,7 @@ as a unit here, with its due time. :meth:`TimerStore.prepare_save` and
 the state of the last save, and later messages are read from the timer topic again.
 
 The files are derived from the timer topic. If one of them is missing, or does not match the
-checksums of the last save, all are made again and the topic is read from its beginning.
+checksums of the last save, all are created again and the topic is read from its beginning.
 
 Order of a save: the commit log (a unit must not name a message that a power cut removes, and a slot
 must not be empty before its delivered messages are on disk), the timer log, the journal, the
@@ -116,7 +116,7 @@ class TimerStore:
         topics: Iterable[str] = (),
         slot_count: int = SLOT_COUNT,
     ) -> TimerStore:
-        """Open the files, or make them.
+        """Open the files, or create them.
 
         Args:
             layout: Paths of the files.
@@ -312,7 +312,7 @@ class TimerStore:
         if own is not None and problem is None:
             exact = own.exact
             assert exact is not None
-            # More was stored since, or another broker was here: some deliveries may be unknown.
+            # More was stored since, or by another broker: some deliveries may be unknown.
             self.is_suspect = (
                 found.exact is None
                 or not exact.flags & CLEAN
@@ -444,7 +444,7 @@ class TimerStore:
         self.is_suspect = self.is_rebuilt = True
         newest, end = live_units(self.log, found, commit_log_end)
         if found.exact is None:
-            # Its offset may be behind its log: a message with a unit must not get a second one.
+            # Its offset may be older than its log: a message with a unit must not get a second one.
             least = position_of(self.queue_offset)
             self.known = frozenset(position for position in newest if position >= least)
         self.log.truncate_blocking(end)

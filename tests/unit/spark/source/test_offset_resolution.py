@@ -141,7 +141,7 @@ def test_hashes_that_may_not_be_of_tags_are_not_compared() -> None:
 
 def test_losses_fail_a_query_or_are_told(caplog: pytest.LogCaptureFixture) -> None:
     losses = [DataLoss(A, "3 to 5 were deleted"), DataLoss(B, "gone")]
-    with pytest.raises(ClientError, match=r"3 to 5 were deleted \(and 1 more queues\)"):
+    with pytest.raises(ClientError, match=r"3 to 5 were deleted \(and 1 more queue\)"):
         report_losses(losses, fail=True)
     report_losses(losses, fail=False)
     assert [each.getMessage() for each in caplog.records] == [
