@@ -58,7 +58,7 @@ async def test_pauses_under_load(tmp_path: Path, seed: int, flush: str) -> None:
         await asyncio.wait(work)
 
 
-async def test_a_producer_gets_over_a_long_pause(tmp_path: Path) -> None:
+async def test_a_producer_survives_a_long_pause(tmp_path: Path) -> None:
     """Sends fail while the broker stands still, each in its time, and succeed afterwards."""
     with Cluster(tmp_path, settings={"flushDiskType": "SYNC_FLUSH"}) as cluster:
         config = ProducerConfig(

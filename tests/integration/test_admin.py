@@ -171,7 +171,7 @@ def cells(text: str) -> list[list[str]]:
 # Topics.
 
 
-def test_a_topic_is_made_changed_and_deleted(admin: Admin) -> None:
+def test_a_topic_is_created_changed_and_deleted(admin: Admin) -> None:
     made = admin.ok("updateTopic", "-c", CLUSTER, "-t", "Short", "-r", "5", "-w", "3")
     for address in admin.brokers:
         assert f"create topic to {address} success.\n" in made
@@ -230,7 +230,7 @@ def test_a_change_keeps_what_it_leaves_out(admin: Admin) -> None:
     assert "is not set" in admin.fails(*words, "-a", "-dedup.seconds")
 
 
-def test_a_shrink_that_hides_messages_is_asked_about(admin: Admin) -> None:
+def test_a_shrink_that_hides_messages_needs_confirmation(admin: Admin) -> None:
     words = ("updateTopic", "-b", admin.brokers[1], "-t", "Wide")
     admin.ok(*words, "-r", "4", "-w", "4")
     admin.ok("sendMessage", "-t", "Wide", "-p", "hello", "-b", "broker-1", "-i", "3")
@@ -249,7 +249,7 @@ def test_a_shrink_that_hides_messages_is_asked_about(admin: Admin) -> None:
     assert admin.json("deleteTopic", "-t", "Wide", "-c", CLUSTER, "--yes")[0]["messages"] == 1
 
 
-def test_topics_of_a_file_are_made(admin: Admin, tmp_path: Path) -> None:
+def test_topics_of_a_file_are_created(admin: Admin, tmp_path: Path) -> None:
     path = tmp_path / "topics.json"
     path.write_text('[{"topicName":"Listed1","readQueueNums":2},{"topicName":"Listed2"}]')
     printed = admin.ok("updateTopicList", "-c", CLUSTER, "-f", str(path))
@@ -317,7 +317,7 @@ def test_the_state_of_a_topic_counts_messages(admin: Admin, sent: SendResult) ->
     assert len(state["queues"]) == 4
 
 
-def test_queues_are_shared_out_on_paper(admin: Admin) -> None:
+def test_allocateMQ_shows_how_queues_would_be_shared(admin: Admin) -> None:
     shares = json.loads(admin.ok("allocateMQ", "-t", TOPIC, "-i", "10.0.0.1,10.0.0.2"))["result"]
     assert [len(share) for share in shares.values()] == [2, 2]
     assert {each["brokerName"] for each in shares["10.0.0.1"]} == {"broker-0"}
@@ -338,7 +338,7 @@ def test_traffic_is_counted(admin: Admin, sent: SendResult) -> None:
 # Groups and clients.
 
 
-def test_a_group_is_made_shown_and_deleted(admin: Admin, tmp_path: Path) -> None:
+def test_a_group_is_created_shown_and_deleted(admin: Admin, tmp_path: Path) -> None:
     made = admin.ok("updateSubGroup", "-c", CLUSTER, "-g", "fresh", "-r", "5", "-d", "true")
     assert made.count("create subscription group to") == 2
     assert "retryMaxTimes=5" in made
@@ -378,7 +378,7 @@ def test_a_group_is_made_shown_and_deleted(admin: Admin, tmp_path: Path) -> None
     assert alone == expected
 
 
-def test_a_group_is_told_to_pop(admin: Admin) -> None:
+def test_a_group_is_switched_to_popping(admin: Admin) -> None:
     said = admin.ok("setConsumeMode", "-c", CLUSTER, "-t", TOPIC, "-g", "fresh", "-m", "pop")
     assert said.count("set consume mode to") == 2
     assert f"topic[{TOPIC}] group[fresh] consume mode[POP] popShareQueueNum[0]" in said
@@ -434,7 +434,7 @@ def test_connected_clients_are_shown(admin: Admin, clients: Clients, sent: SendR
     assert PRODUCERS in admin.json("producer", "-b", admin.brokers[0])
 
 
-def test_consumers_tell_their_state(
+def test_consumers_report_their_state(
     admin: Admin,
     clients: Clients,
     sent: SendResult,
@@ -787,7 +787,7 @@ def test_replication_is_shown(admin: Admin) -> None:
 # Name servers.
 
 
-def test_write_permission_is_taken_and_given_back(admin: Admin) -> None:
+def test_write_permission_is_removed_and_restored(admin: Admin) -> None:
     where = admin.cluster.addresses
     unanswered = admin.fails("wipeWritePerm", "-b", "broker-1")
     assert "producers may no longer send to the broker broker-1" in unanswered
@@ -871,7 +871,7 @@ def test_messages_are_an_object_a_line_in_json(admin: Admin, sent: SendResult) -
     )
 
 
-def test_what_was_done_is_listed_in_json(admin: Admin) -> None:
+def test_json_lists_the_actions_that_were_done(admin: Admin) -> None:
     address = admin.brokers[0]
     for words, expected in (
         (("cleanExpiredCQ", "-b", address), {"broker": address, "action": "cleaned"}),

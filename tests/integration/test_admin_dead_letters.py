@@ -178,7 +178,7 @@ def test_dead_letters_are_listed_shown_and_exported(cluster: Cluster, tmp_path: 
     assert not path.with_name("dead.jsonl.part").exists()
 
 
-def test_a_resent_message_is_the_original_without_its_retries(cluster: Cluster) -> None:
+def test_a_resent_message_is_the_original_without_retry_properties(cluster: Cluster) -> None:
     more = {"tags": "A", "properties": {"who": "me"}, "flag": 7, "sharding_key": "s"}
     [sent] = asyncio.run(make_dead(cluster, "Orders", 1, **more))
     [letter] = json.loads(ok(cluster, "dlqList", "-g", GROUP, "--json"))
@@ -201,7 +201,7 @@ def test_a_resent_message_is_the_original_without_its_retries(cluster: Cluster) 
     assert len(copies(asyncio.run(read_all(cluster, "Orders")))) == 1
 
 
-def test_a_topic_that_is_gone_is_not_made_again(cluster: Cluster) -> None:
+def test_a_deleted_topic_is_not_created_again(cluster: Cluster) -> None:
     asyncio.run(make_dead(cluster, "Orders", 1))
     asyncio.run(make_dead(cluster, "Bills", 1))
     ok(cluster, "deleteTopic", "-t", "Bills", "-c", "DefaultCluster", "--yes")
@@ -211,7 +211,7 @@ def test_a_topic_that_is_gone_is_not_made_again(cluster: Cluster) -> None:
     assert "Bills" not in ok(cluster, "topicList").split()
 
 
-def test_those_of_one_cause_are_sent_again_by_runs_that_are_killed(cluster: Cluster) -> None:
+def test_dead_letters_of_one_cause_are_resent_by_runs_that_are_killed(cluster: Cluster) -> None:
     asyncio.run(make_dead(cluster, "Orders", 30))
     counted = json.loads(ok(cluster, "dlqList", "-g", GROUP, "-c", "--json"))
     assert {each["cause"]: each["count"] for each in counted} == {
@@ -280,7 +280,7 @@ async def test_the_rate_is_kept_and_the_selection_too(cluster: Cluster) -> None:
     assert bodies == {b"body-%d" % number for number in range(6)}
 
 
-async def test_the_copy_lies_on_the_broker_of_its_dead_letter(cluster: Cluster) -> None:
+async def test_the_copy_is_stored_on_the_broker_of_its_dead_letter(cluster: Cluster) -> None:
     await make_dead(cluster, "Orders", 8)
     async with AdminClient(name_servers=cluster.addresses) as admin:
         done = await admin.dead_letters.resend(GROUP)
@@ -313,7 +313,7 @@ async def test_a_killed_broker_remembers_what_was_sent_again(cluster: Cluster) -
     assert len(copies(await read_all(cluster, "Orders"))) == 20
 
 
-def test_a_broker_that_takes_no_messages_any_more_is_still_asked(cluster: Cluster) -> None:
+def test_a_broker_that_accepts_no_more_messages_is_still_asked(cluster: Cluster) -> None:
     asyncio.run(make_dead(cluster, "Orders", 8))
     assert "8 SENT" in ok(cluster, "dlqResend", "-g", GROUP)
     ok(cluster, "wipeWritePerm", "-b", "broker-0", "--yes")

@@ -116,7 +116,7 @@ async def test_a_message_is_found_by_all_its_names(cluster: Cluster) -> None:
     assert f"position {place['commitLogOffset']}" in shown
 
 
-async def test_what_is_not_there_is_one_line(cluster: Cluster) -> None:
+async def test_a_missing_message_or_topic_is_reported_in_one_line(cluster: Cluster) -> None:
     for words, status in (
         (["nothing", "-t", TOPIC], 1),
         (["nothing"], 1),
@@ -129,7 +129,7 @@ async def test_what_is_not_there_is_one_line(cluster: Cluster) -> None:
         assert len(result.stderr.splitlines()) == 1
 
 
-async def test_consumed_filtered_and_behind_are_told_apart(cluster: Cluster) -> None:
+async def test_consumed_filtered_and_behind_are_distinguished(cluster: Cluster) -> None:
     async def handle(message: ReceivedMessage) -> None:
         return None
 
@@ -226,7 +226,7 @@ async def test_a_retry_that_succeeds_is_consumed(cluster: Cluster) -> None:
     assert "done with retry 1" in done["reason"]
 
 
-async def test_a_delayed_message_tells_its_time(cluster: Cluster) -> None:
+async def test_a_delayed_message_shows_its_due_time(cluster: Cluster) -> None:
     began_ms = time.time_ns() // 1_000_000
     sent = await send(cluster, b"1", delay_level=4)
     one = await told(cluster, sent.message_id, "-t", TOPIC)
@@ -235,7 +235,7 @@ async def test_a_delayed_message_tells_its_time(cluster: Cluster) -> None:
     assert f"for {TOPIC}" in await text(cluster, sent.message_id, "-t", TOPIC)
 
 
-async def test_a_timed_message_tells_its_time(cluster: Cluster) -> None:
+async def test_a_timed_message_shows_its_due_time(cluster: Cluster) -> None:
     due_ms = time.time_ns() // 1_000_000 + 300_000
     sent = await send(cluster, b"1", deliver_at_ms=due_ms)
     one = await told(cluster, sent.message_id, "-t", TOPIC)
@@ -261,7 +261,7 @@ async def test_the_holder_of_a_lock_is_named(cluster: Cluster) -> None:
         release.set()
 
 
-async def test_popped_messages_are_in_flight_acknowledged_or_come_again(cluster: Cluster) -> None:
+async def test_popped_messages_are_in_flight_acknowledged_or_redelivered(cluster: Cluster) -> None:
     sent = await send(cluster, b"popped")
     consumer = SimpleConsumer("workers", name_servers=cluster.addresses, start_from=StartFrom.FIRST)
     async with consumer:
@@ -298,7 +298,7 @@ async def test_popped_messages_are_in_flight_acknowledged_or_come_again(cluster:
         assert (await fate(cluster, other, "fifo"))["state"] == "CONSUMED"
 
 
-async def test_a_message_lost_to_damage_is_told(cluster: Cluster) -> None:
+async def test_a_message_lost_to_damage_is_reported(cluster: Cluster) -> None:
     async with AdminClient(name_servers=cluster.addresses) as admin:
         await admin.brokers.update_config(
             cluster.broker_addresses[0], {"checkCRCOnReadInterval": "0"}

@@ -44,7 +44,7 @@ def test_reading_needs_one_name_server(half_dead: Cluster) -> None:
         assert "TBW102" in result.stdout
 
 
-def test_a_change_reaches_the_living_and_says_who_is_dead(half_dead: Cluster) -> None:
+def test_a_change_reaches_live_brokers_and_names_dead_ones(half_dead: Cluster) -> None:
     words = ("updateOrderConf", "-t", "T", "-m", "put", "-v", "broker-0:4")
     changed = run(half_dead.addresses, *words)
     assert changed.exit_code == 1
@@ -55,7 +55,7 @@ def test_a_change_reaches_the_living_and_says_who_is_dead(half_dead: Cluster) ->
     assert "orderConf=[broker-0:4]" in read.stdout
 
 
-def test_a_deletion_reaches_the_living(half_dead: Cluster) -> None:
+def test_a_deletion_reaches_live_brokers(half_dead: Cluster) -> None:
     made = run(half_dead.addresses, "updateTopic", "-c", CLUSTER, "-t", "Gone")
     assert made.exit_code == 0
     deleted = run(half_dead.addresses, "deleteTopic", "-c", CLUSTER, "-t", "Gone")
@@ -72,7 +72,7 @@ def mqadmin_process(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_script_says_one_line_and_fails() -> None:
+def test_the_script_prints_one_line_and_fails() -> None:
     address = f"127.0.0.1:{free_port()}"
     done = mqadmin_process("clusterList", "-n", address)
     assert done.returncode == 1

@@ -86,7 +86,7 @@ async def until_got(got: list[bytes], count: int) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_consumers_name_filters_that_look_into_bodies(cluster: Cluster) -> None:
+async def test_consumers_use_named_filters_that_read_bodies(cluster: Cluster) -> None:
     broker = cluster.broker_addresses[0]
     put = ("updateFilter", "-b", broker, "-f", "big")
     assert "at character" in await refused(cluster, *put, "-e", "body.total >")
@@ -122,7 +122,7 @@ async def test_consumers_name_filters_that_look_into_bodies(cluster: Cluster) ->
     assert "big" not in await ok(cluster, "filterList", "-b", broker)
 
 
-async def test_an_expression_is_tried_on_messages_made_up_and_stored(cluster: Cluster) -> None:
+async def test_an_expression_is_tested_on_given_and_stored_messages(cluster: Cluster) -> None:
     broker = cluster.broker_addresses[0]
     test = ("testFilter", "-b", broker, "-e", "size > 5")
     assert "TRUE, the message matches" in await ok(cluster, *test, "-p", "size=6")
@@ -139,7 +139,7 @@ async def test_an_expression_is_tried_on_messages_made_up_and_stored(cluster: Cl
     assert "NAME=VALUE" in await refused(cluster, *test, "-p", "size")
 
 
-async def test_an_uploaded_filter_is_refused_unless_it_is_switched_on(cluster: Cluster) -> None:
+async def test_a_named_filter_is_refused_unless_turned_on(cluster: Cluster) -> None:
     broker = cluster.broker_addresses[0]
     await ok(cluster, "updateBrokerConfig", "-b", broker, "-k", "namedFilterEnable", "-v", "false")
     put = ("updateFilter", "-b", broker, "-f", "big", "-e", "a = 1")
@@ -189,7 +189,7 @@ async def test_a_pull_with_a_wrong_expression_is_refused(cluster: Cluster) -> No
             await admin.session.call(cluster.broker_addresses[0], RequestCode.PULL_MESSAGE, pull)
 
 
-async def test_retries_are_judged_again_if_the_broker_is_told_to(cluster: Cluster) -> None:
+async def test_retries_are_filtered_again_if_the_broker_is_set_to(cluster: Cluster) -> None:
     broker = cluster.broker_addresses[0]
     await ok(cluster, "updateBrokerConfig", "-b", broker, "-k", "filterSupportRetry", "-v", "true")
     rounds: list[tuple[bytes, int]] = []

@@ -61,7 +61,7 @@ async def steps(name_servers: str, *words: str, count: int) -> list[dict[str, An
             await asyncio.sleep(0.1)
 
 
-async def test_the_life_of_a_message_can_be_read_back(name_servers: str) -> None:
+async def test_the_history_of_a_message_can_be_read_back(name_servers: str) -> None:
     topic, seen = f"Traced-{_run}", 0
     done = asyncio.Event()
 
@@ -118,7 +118,7 @@ def test_a_message_without_traces_is_a_clear_failure(name_servers: str) -> None:
     assert "has no trace of 00" in result.stderr
 
 
-async def test_a_transaction_and_its_end_are_told(name_servers: str) -> None:
+async def test_a_transaction_and_its_end_are_shown(name_servers: str) -> None:
     async def book(message: Message, transaction_id: str) -> TransactionState:
         return TransactionState.COMMIT
 

@@ -151,7 +151,7 @@ async def test_no_transactions_if_the_broker_rejects_them(tmp_path: Path) -> Non
                 await producer.begin(Message(TOPIC, b"one"))
 
 
-async def test_a_producer_that_comes_after_the_crash_of_both_is_asked(cluster: Cluster) -> None:
+async def test_a_producer_started_after_both_crashed_is_asked(cluster: Cluster) -> None:
     await make_topic(cluster)
     async with TransactionProducer(
         GROUP, checker=lambda message: UNKNOWN, name_servers=cluster.addresses
@@ -182,7 +182,7 @@ async def test_a_producer_that_comes_after_the_crash_of_both_is_asked(cluster: C
     assert asked == [abandoned]
 
 
-async def test_cleaning_takes_no_pending_transaction_with_it(tmp_path: Path) -> None:
+async def test_cleaning_deletes_no_pending_transaction(tmp_path: Path) -> None:
     settings = {
         **SETTINGS,
         "transactionCheckMax": "100",

@@ -46,7 +46,7 @@ async def ask(
     return decode_assignments(answer.body).message_queue_assignments
 
 
-async def test_brokers_agree_on_who_gets_what_and_keep_modes(tmp_path: Path) -> None:
+async def test_brokers_agree_on_the_assignment_and_keep_modes(tmp_path: Path) -> None:
     with Cluster(tmp_path, brokers=2) as cluster:
         async with AdminClient(name_servers=cluster.addresses) as admin:
             for address in cluster.broker_addresses:
@@ -84,7 +84,7 @@ async def test_brokers_agree_on_who_gets_what_and_keep_modes(tmp_path: Path) -> 
                 }
 
 
-async def test_members_of_the_sdk_pop_pull_and_change_over(tmp_path: Path) -> None:
+async def test_sdk_members_pop_pull_and_switch_modes(tmp_path: Path) -> None:
     with Cluster(tmp_path, brokers=2) as cluster:
         async with AdminClient(name_servers=cluster.addresses) as admin:
 

@@ -29,9 +29,7 @@ def test_a_comparison_of_builds_measures_every_row() -> None:
 
 
 @pytest.mark.parametrize("encoding", [0, 1])
-def test_an_answer_that_is_no_success_ends_the_run(
-    encoding: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refused_request_ends_the_run(encoding: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     closed_loop = importlib.import_module("closed_loop")
     good = encode_command(SUCCESS, opaque=1, flag=1, fields={"queueId": "0"}, encoding=encoding)

@@ -234,7 +234,7 @@ async def test_a_message_stored_while_a_new_group_finds_its_start_is_consumed(
         await peer.close()
 
 
-async def test_members_hear_of_each_other_and_of_a_lost_connection(tmp_path: Path) -> None:
+async def test_members_are_notified_of_each_other_and_of_a_lost_connection(tmp_path: Path) -> None:
     async with broker(tmp_path) as server:
         first = await Peer().connect(server.port)
         second = await Peer().connect(server.port)
@@ -282,7 +282,7 @@ async def test_a_reset_reaches_the_next_pull(tmp_path: Path) -> None:
         await peer.close()
 
 
-async def test_a_deleted_topic_is_gone_and_stays_gone(tmp_path: Path) -> None:
+async def test_a_deleted_topic_stays_deleted(tmp_path: Path) -> None:
     async with broker(tmp_path) as server:
         peer = await Peer().connect(server.port)
         await create(peer)
@@ -301,7 +301,7 @@ async def test_a_deleted_topic_is_gone_and_stays_gone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["rocketmqHome=-c x|sh y", "storePathCommitLog=/tmp", "listenPort=1", "unknown=1"]
 )
-async def test_settings_that_are_nobodys_business_are_refused(tmp_path: Path, text: str) -> None:
+async def test_settings_that_requests_may_not_change_are_refused(tmp_path: Path, text: str) -> None:
     async with broker(tmp_path) as server:
         peer = await Peer().connect(server.port)
         before = (await peer.call(Code.GET_BROKER_CONFIG)).body

@@ -39,7 +39,7 @@ def run(name: str, name_servers: str, *words: str) -> str:
     return done.stdout
 
 
-def test_what_is_produced_is_consumed_and_pulled(name_servers: str) -> None:
+def test_produced_messages_are_consumed_and_pulled(name_servers: str) -> None:
     printed = run("produce.py", name_servers)
     assert "SEND_OK" in printed
     assert "100 more stored" in printed
@@ -105,7 +105,7 @@ def test_a_signal_makes_a_consumer_leave_its_group(
             admin.call(lambda a: a.groups.connections(group))
 
 
-def test_no_example_is_left_out() -> None:
+def test_every_example_is_run() -> None:
     tested = {"produce.py", "consume.py", "pull.py", "batch.py", "script.py"}
     tested |= {"transaction_orders.py"}  # by test_transaction_example
     by_spark = ("windows", "join", "deduplicate", "stateful", "table", "formats")

@@ -126,7 +126,7 @@ async def test_a_push_consumer_gets_what_matches_also_when_it_arrives_later(
     assert sorted(got) == sorted(wanted)
 
 
-async def test_what_fails_comes_again_in_spite_of_the_filter(
+async def test_failed_messages_are_redelivered_although_filters_would_skip_them(
     name_servers: str, producer: Producer, topic: str
 ) -> None:
     rounds: list[int] = []
@@ -159,7 +159,7 @@ async def test_a_lite_pull_consumer_gets_what_matches(
     assert sorted(got) == sorted(wanted)
 
 
-async def test_a_pull_is_told_to_go_on_behind_what_does_not_match(
+async def test_a_pull_continues_after_messages_that_do_not_match(
     name_servers: str, producer: Producer, topic: str
 ) -> None:
     wanted = await send(producer, topic, range(20))
@@ -190,7 +190,7 @@ async def test_a_simple_consumer_gets_what_matches(
     assert sorted(got) == sorted(wanted)
 
 
-async def test_a_wrong_filter_is_found_here_and_refused_there(
+async def test_a_wrong_filter_is_found_by_the_client_and_refused_by_the_broker(
     name_servers: str, admin: AdminClient, address: str, topic: str
 ) -> None:
     async with PullConsumer(fresh_group(), name_servers=name_servers) as consumer:

@@ -162,7 +162,7 @@ def is_shared(members: list[Member]) -> bool:
     return sorted(queue for each in members for queue in each.owned) == list(range(QUEUES))
 
 
-async def test_queues_are_served_again_whoever_comes_leaves_or_is_killed(
+async def test_queues_are_served_again_when_members_join_leave_or_are_killed(
     cluster: Cluster, producer: Producer, topic: str
 ) -> None:
     args = cluster.addresses, f"group-{topic}", topic, "concurrent"
@@ -217,7 +217,7 @@ async def test_order_is_kept_while_a_member_is_killed(
             await member.kill()
 
 
-async def test_order_is_kept_while_members_come_and_go(
+async def test_order_is_kept_while_members_join_and_leave(
     cluster: Cluster, producer: Producer, topic: str
 ) -> None:
     handled: list[tuple[int, int]] = []
@@ -249,7 +249,7 @@ async def test_order_is_kept_while_members_come_and_go(
         assert numbers == list(range(150))  # neither out of order nor twice
 
 
-async def test_order_is_kept_over_a_restart_of_the_broker(tmp_path: Path) -> None:
+async def test_order_is_kept_across_a_broker_restart(tmp_path: Path) -> None:
     handled: list[tuple[int, int]] = []
 
     async def handle(message: ReceivedMessage) -> None:
@@ -303,7 +303,7 @@ async def test_a_message_that_fails_in_order_too_often_is_dead_lettered(
     assert (letter.body, letter.topic) == (b"1", topic)
 
 
-async def test_a_broadcasting_member_goes_on_from_its_file(
+async def test_a_broadcasting_member_continues_from_its_file(
     cluster: Cluster, producer: Producer, topic: str, tmp_path: Path
 ) -> None:
     options = {"model": MessageModel.BROADCASTING, "offset_directory": str(tmp_path)}
@@ -331,7 +331,7 @@ async def test_a_broadcasting_member_goes_on_from_its_file(
     assert sorted(path.parts[-3].rpartition("@")[2] for path in files) == ["one", "two"]
 
 
-async def test_a_killed_broadcasting_member_goes_on_from_its_file(
+async def test_a_killed_broadcasting_member_continues_from_its_file(
     cluster: Cluster, producer: Producer, topic: str, tmp_path: Path
 ) -> None:
     args = cluster.addresses, f"group-{topic}", topic, "concurrent", str(tmp_path)
@@ -375,7 +375,7 @@ async def test_a_plain_handler_that_sleeps_starves_nobody(
 
 
 @pytest.mark.long
-async def test_the_broker_hears_of_a_member_whose_handler_blocks_the_loop(
+async def test_a_member_whose_handler_blocks_the_loop_still_sends_heartbeats(
     cluster: Cluster, producer: Producer, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     group, connections = f"group-{topic}", []

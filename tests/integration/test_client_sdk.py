@@ -121,7 +121,7 @@ async def pull_at(reader: PullConsumer, queue: MessageQueue, offset: int) -> Rec
                 return result.messages[0]
 
 
-async def test_what_is_sent_is_pulled_unchanged(
+async def test_sent_messages_are_pulled_unchanged(
     producer: Producer, reader: PullConsumer, topic: str
 ) -> None:
     message = Message(
@@ -144,7 +144,7 @@ async def test_what_is_sent_is_pulled_unchanged(
 
 
 @pytest.mark.parametrize("kind", Compression)
-async def test_compressed_bodies_come_back_whole(
+async def test_compressed_bodies_are_restored(
     name_servers: str, reader: PullConsumer, topic: str, kind: Compression
 ) -> None:
     body = b"0123456789abcdef" * 4096
@@ -156,7 +156,7 @@ async def test_compressed_bodies_come_back_whole(
     assert got.body == body
 
 
-async def test_many_pipelined_messages_all_lie_where_their_results_say(
+async def test_pipelined_messages_are_stored_where_their_results_say(
     producer: Producer, reader: PullConsumer, topic: str
 ) -> None:
     queue = (await producer.queues(topic))[0]
@@ -302,7 +302,7 @@ async def test_a_group_shares_consumes_and_remembers(
             assert await same_group.fetch_offset(queue) == await same_group.max_offset(queue)
 
 
-async def test_a_failed_message_comes_again(
+async def test_a_failed_message_is_redelivered(
     name_servers: str, producer: Producer, admin: AdminClient, address: str, topic: str
 ) -> None:
     group = fresh_group()
@@ -329,7 +329,7 @@ async def test_a_failed_message_comes_again(
     assert deliveries == [(sent.message_id, 0), (sent.message_id, 1)]
 
 
-async def test_a_restarted_consumer_goes_on_where_it_stopped(
+async def test_a_restarted_consumer_continues_where_it_stopped(
     name_servers: str, producer: Producer, topic: str
 ) -> None:
     config = PushConsumerConfig(name_servers=name_servers, start_from=StartFrom.FIRST)
@@ -481,7 +481,7 @@ async def test_name_servers_can_be_learned_over_http(
     assert result.status is SendStatus.SEND_OK
 
 
-async def test_a_name_server_nobody_runs_is_an_error_that_says_so() -> None:
+async def test_a_name_server_that_does_not_run_is_a_clear_error() -> None:
     async with Producer("sdk-lost", name_servers="127.0.0.1:1") as producer:
         with pytest.raises(NoNameServer, match="cannot connect"):
             await producer.send(Message("T", b"x"))

@@ -14,7 +14,9 @@ SEED = 20263
 
 
 @pytest.mark.parametrize("orderly", [False, True], ids=["concurrent", "orderly"])
-async def test_what_is_acknowledged_is_handled_whoever_dies(tmp_path: Path, orderly: bool) -> None:
+async def test_acknowledged_messages_are_handled_whichever_process_dies(
+    tmp_path: Path, orderly: bool
+) -> None:
     with ConsumerCampaign(tmp_path, seed=SEED, orderly=orderly) as campaign:
         report = await campaign.run(1)
     assert report.kills + report.stops == report.freezes == 1

@@ -45,7 +45,7 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
         yield broker
 
 
-async def test_a_topic_made_by_a_send_is_there_with_the_message(broker: Broker) -> None:
+async def test_a_topic_created_by_a_send_exists_with_the_message(broker: Broker) -> None:
     link = await broker.connect()
     answer = await link.send("fresh", 1, [SendPart(b"body", {"UNIQ_KEY": "A1"})])
     answer.raise_for_code()
@@ -90,7 +90,7 @@ async def test_a_deleted_topic_stays_deleted_and_its_offsets_are_not_used_again(
     link.close()
 
 
-async def test_a_kill_while_it_starts_is_survived(broker: Broker) -> None:
+async def test_a_kill_during_the_start_is_survived(broker: Broker) -> None:
     ledger = Ledger()
     link = await broker.connect()
     for number in range(50):

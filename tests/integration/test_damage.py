@@ -114,7 +114,7 @@ async def test_a_flipped_bit_and_lost_queues_cost_one_message(broker: Broker) ->
     assert await broker.next_offsets() == [COUNT // QUEUES] * QUEUES
 
 
-async def test_a_missing_segment_stops_the_start_and_says_how_to_go_on(broker: Broker) -> None:
+async def test_a_missing_segment_prevents_the_start_with_advice(broker: Broker) -> None:
     await broker.send()
     broker.process.kill()
     last = broker.segments()[-1] if broker.segments()[-1].read_bytes().strip(b"\0") else None
@@ -136,7 +136,7 @@ async def test_a_missing_segment_stops_the_start_and_says_how_to_go_on(broker: B
     assert await broker.read() == sorted([*found, 0, 1])
 
 
-async def test_lost_queue_and_index_files_come_back(broker: Broker) -> None:
+async def test_lost_queue_and_index_files_are_rebuilt(broker: Broker) -> None:
     await broker.send()
     broker.process.stop()
     queue = broker.store / "consumequeue" / "t" / "0"
@@ -152,7 +152,7 @@ async def test_lost_queue_and_index_files_come_back(broker: Broker) -> None:
     link.close()
 
 
-async def test_two_brokers_cannot_have_one_commit_log(tmp_path: Path) -> None:
+async def test_two_brokers_cannot_use_one_commit_log(tmp_path: Path) -> None:
     shared = str(tmp_path / "log")
     one = Broker(tmp_path / "one", storePathCommitLog=shared)
     two = Broker(tmp_path / "two", storePathCommitLog=shared)
@@ -162,7 +162,9 @@ async def test_two_brokers_cannot_have_one_commit_log(tmp_path: Path) -> None:
         two.process.kill()
 
 
-async def test_a_file_that_is_cut_beneath_a_broker_costs_what_was_cut_off(tmp_path: Path) -> None:
+async def test_a_file_truncated_under_a_running_broker_loses_only_the_truncated_part(
+    tmp_path: Path,
+) -> None:
     broker = Broker(tmp_path, checkCRCOnReadInterval="0")
     with broker.process:
         await broker.send()

@@ -83,7 +83,7 @@ async def broker(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         yield broker
 
 
-async def test_messages_come_when_they_are_due(broker: Broker) -> None:
+async def test_messages_are_delivered_when_they_are_due(broker: Broker) -> None:
     link = await BrokerLink.connect(broker.address)
     for level in (3, 2, 1):
         await broker.send(link, [f"L{level}N{n}" for n in range(100)], level)
@@ -114,7 +114,7 @@ async def test_a_broker_that_was_down_delivers_when_it_is_back(broker: Broker) -
     assert [key_of(record) for record in records] == ["a", "b"]
 
 
-async def test_a_topic_made_by_a_delayed_send_outlives_a_kill(broker: Broker) -> None:
+async def test_a_topic_created_by_a_delayed_send_survives_a_kill(broker: Broker) -> None:
     """No queue of the topic tells of it; without its name the message would be discarded."""
     link = await BrokerLink.connect(broker.address)
     await broker.send(link, ["first"], 2)
@@ -125,7 +125,7 @@ async def test_a_topic_made_by_a_delayed_send_outlives_a_kill(broker: Broker) ->
 
 
 @pytest.mark.long
-async def test_killed_again_and_again_while_delivering(broker: Broker) -> None:
+async def test_repeated_kills_while_delivering(broker: Broker) -> None:
     rng = random.Random(8)
     sent: list[str] = []
     for kill in range(6):

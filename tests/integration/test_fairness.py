@@ -194,7 +194,7 @@ POP = {**WIDE, "maxMsgNums": "32", "invisibleTime": "60000", "initMode": "0", "e
 
 @pytest.mark.parametrize("count", [8, pytest.param(600, marks=pytest.mark.long)])
 @pytest.mark.parametrize("code", [CODE.NOTIFICATION, CODE.POP_MESSAGE])
-def test_looks_into_thousands_of_queues_let_others_through(
+def test_looking_into_thousands_of_queues_does_not_block_others(
     broker: Broker, code: int, count: int
 ) -> None:
     broker.create_topic("Wide", 65_536)
@@ -229,7 +229,7 @@ def test_a_message_that_arrives_while_a_pop_looks_is_found(broker: Broker) -> No
         assert consumer.answers[-1].code == ResponseCode.SUCCESS
 
 
-def test_a_request_for_nobody_is_not_computed(broker: Broker) -> None:
+def test_a_oneway_request_is_not_computed(broker: Broker) -> None:
     broker.create_topic("Wide", 65_536)
     attacker = broker.peer()
     attacker.send(frame(CODE.GET_TOPIC_STATS_INFO, {"topic": "Wide"}, flag=2) * 300)
@@ -321,7 +321,9 @@ def test_questions_to_a_silent_client_block_nothing_else(broker: Broker) -> None
 
 
 @pytest.mark.parametrize("count", [800, pytest.param(3000, marks=pytest.mark.long)])
-def test_a_group_that_many_join_and_leave_is_told_in_proportion(broker: Broker, count: int) -> None:
+def test_members_are_notified_in_proportion_when_many_join_and_leave(
+    broker: Broker, count: int
+) -> None:
     members = [broker.peer() for _ in range(count)]
     for number, member in enumerate(members):
         member.send(heartbeat(f"m{number}", group="Crowd"))
@@ -349,7 +351,7 @@ def test_a_group_that_many_join_and_leave_is_told_in_proportion(broker: Broker, 
 
 
 @pytest.mark.long
-def test_many_deletions_let_others_through(broker: Broker) -> None:
+def test_many_deletions_do_not_block_others(broker: Broker) -> None:
     count = 2000
     attacker = broker.peer()
     create = {
@@ -385,7 +387,7 @@ def test_many_deletions_let_others_through(broker: Broker) -> None:
 
 
 @pytest.mark.long
-def test_questions_for_a_hot_key_let_others_through(broker: Broker) -> None:
+def test_queries_for_a_hot_key_do_not_block_others(broker: Broker) -> None:
     attacker = broker.peer()
     keyed = {**SEND, **SMALL, "properties": "KEYS\x01hot\x02"}
     first_ms = 0

@@ -51,7 +51,7 @@ def send(connection: Connection, topic: str, body: bytes) -> asyncio.Future[Comm
     return connection.start_request(RequestCode.SEND_MESSAGE, fields=fields, body=body)
 
 
-async def test_cleaning_topics_does_not_commit_behind_the_senders_backs(
+async def test_cleaning_topics_commits_no_unconfirmed_sends(
     broker: BrokerServer, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert broker._term is not None

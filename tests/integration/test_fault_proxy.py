@@ -11,7 +11,7 @@ from rocketpost.testing.fault_proxy import FaultProxy
 
 
 @pytest.mark.parametrize("turns", range(8))
-async def test_what_is_open_when_the_proxy_ends_is_closed_on_both_sides(turns: int) -> None:
+async def test_open_connections_are_closed_on_both_sides_when_the_proxy_ends(turns: int) -> None:
     there: list[asyncio.StreamReader] = []
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -201,7 +201,7 @@ GARBAGE = {
 
 
 @pytest.mark.parametrize("name", GARBAGE)
-def test_garbage_is_hung_up_on_and_logged(victim: Victim, name: str) -> None:
+def test_garbage_closes_the_connection_and_is_logged(victim: Victim, name: str) -> None:
     with victim.peer() as peer:
         peer.send(GARBAGE[name])
         assert peer.next() is None
@@ -215,7 +215,7 @@ def test_good_requests_before_the_garbage_are_answered(victim: Victim) -> None:
         assert peer.next() is None
 
 
-def test_half_frames_harm_nobody(victim: Victim) -> None:
+def test_unfinished_frames_harm_nobody(victim: Victim) -> None:
     whole = frame(victim.harmless, body=bytes(1000))
     for cut in (1, 3, 7, 8, 9, 50, len(whole) - 1):
         with victim.peer() as peer:
@@ -237,7 +237,7 @@ def test_hundreds_of_peers_that_never_finish(victim: Victim) -> None:
         assert victim.process.memory_bytes() < 300 * MIB
 
 
-def test_a_frame_of_16_mib_is_taken_and_one_more_byte_is_not(victim: Victim) -> None:
+def test_a_frame_of_16_mib_is_accepted_and_one_more_byte_is_not(victim: Victim) -> None:
     head = len(frame(9999))
     with victim.peer() as peer:
         answer = peer.ask(9999, body=bytes(FRAME_BYTES_MAX - head - 8))
@@ -326,7 +326,7 @@ def test_absurd_numbers_are_answered(broker: Victim, code: int) -> None:
                 assert "Error:" not in (answer.remark or ""), (field, value, answer.remark)
 
 
-def test_pulls_that_are_held_keep_nothing_of_their_bodies(broker: Victim) -> None:
+def test_held_pulls_keep_nothing_of_their_bodies(broker: Victim) -> None:
     before = broker.process.memory_bytes()
     fields = {**GOOD, "topic": "TBW102", "sysFlag": "6", "suspendTimeoutMillis": "60000",
               "maxMsgNums": "1", "x": "y" * 100_000}  # fmt: skip
@@ -361,7 +361,7 @@ BODIES = {
 
 
 @pytest.mark.parametrize("name", BODIES)
-def test_bodies_that_are_none_are_answered(victim: Victim, name: str) -> None:
+def test_invalid_bodies_get_an_answer(victim: Victim, name: str) -> None:
     codes = (CODE.HEART_BEAT, CODE.LOCK_BATCH_MQ, CODE.UPDATE_AND_CREATE_TOPIC_LIST,
              CODE.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, CODE.CHECK_CLIENT_CONFIG)  # fmt: skip
     fields: dict[str, str] = {}
@@ -464,7 +464,7 @@ def test_bad_offsets_in_a_loop_do_not_fill_the_log(broker: Victim) -> None:
     assert 0 < len(lines) < 500
 
 
-def test_a_compressed_registration_is_no_bomb(namesrv: Victim) -> None:
+def test_a_compressed_registration_cannot_exhaust_memory(namesrv: Victim) -> None:
     import zlib
 
     bomb = zlib.compress(bytes(512 * MIB), 9)

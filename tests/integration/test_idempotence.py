@@ -176,7 +176,7 @@ async def test_two_runs_at_the_same_time_store_nothing_twice_however_they_cut_ba
         assert await stored(cluster) == once(bodies)
 
 
-async def test_what_timed_out_keeps_its_number_when_it_is_sent_again(tmp_path: Path) -> None:
+async def test_a_message_that_timed_out_keeps_its_number_when_sent_again(tmp_path: Path) -> None:
     async with proxied(tmp_path) as (cluster, proxy):
         short = config(cluster, seconds=0.6, attempt=0.2)
         async with Producer("p", config=short, idempotent=True) as producer:
@@ -225,7 +225,9 @@ async def test_a_broker_that_is_killed_and_comes_back_is_waited_for(
         assert await stored(cluster) == once(sent)
 
 
-async def test_another_broker_is_taken_only_for_what_was_never_sent(tmp_path: Path) -> None:
+async def test_another_broker_is_used_only_for_messages_that_were_never_sent(
+    tmp_path: Path,
+) -> None:
     with Cluster(tmp_path, brokers=2) as cluster:
         for address in cluster.broker_addresses:
             link = await BrokerLink.connect(address)
@@ -298,7 +300,7 @@ async def test_unique_keys_are_enough_where_a_topic_asks_for_it(tmp_path: Path) 
         assert await stored(cluster) == once([b"x", b"y", b"later"])
 
 
-async def test_what_was_rolled_back_or_recalled_may_be_sent_again(tmp_path: Path) -> None:
+async def test_rolled_back_and_recalled_messages_may_be_sent_again(tmp_path: Path) -> None:
     """A duplicate of what is never delivered would be a loss, before a crash and after it."""
     half = SendPart(b"x", {"UNIQ_KEY": "A1", "TRAN_MSG": "true", "PGROUP": "p"})
     timed = SendPart(b"x", {"UNIQ_KEY": "A2", "TIMER_DELAY_SEC": "3600"})
@@ -372,7 +374,7 @@ async def test_refusals_change_nothing(tmp_path: Path) -> None:
         Producer("p", idempotent=True, epoch=1)
 
 
-async def test_numbers_are_given_exactly_where_they_mean_something(tmp_path: Path) -> None:
+async def test_rows_are_numbered_only_where_numbers_have_an_effect(tmp_path: Path) -> None:
     with Cluster(tmp_path) as cluster:
         message = Message(TOPIC, b"x")
         async with Producer("p", name_servers=cluster.addresses) as plain:

@@ -104,7 +104,7 @@ def test_only_changed_modules_are_compiled_again(checkout: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not can_compile(), reason="needs a C compiler")
-def test_a_module_that_does_not_compile_is_told_and_harms_nothing(checkout: Path) -> None:
+def test_a_module_that_does_not_compile_is_reported_and_skipped(checkout: Path) -> None:
     (checkout / KERNEL / "small.pxd").write_text("cpdef nonsense add(long long a, long long b)\n")
     done = build(checkout, "build_ext", "--inplace")
     assert done.returncode == 0
@@ -157,7 +157,7 @@ def test_a_checked_kernel_finds_wrong_accesses_to_memory(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("wish", ["", "uncompiled"])
-def test_a_wheel_is_of_the_platform_only_if_it_was_compiled(checkout: Path, wish: str) -> None:
+def test_a_wheel_is_platform_specific_only_if_compiled(checkout: Path, wish: str) -> None:
     done = build(checkout, "bdist_wheel", env={SWITCH: wish})
     (wheel,) = (checkout / "dist").iterdir()
     compiled = can_compile() and wish != "uncompiled"

@@ -134,7 +134,7 @@ async def until_known(server: NameServer, topic: str = "TopicA", *, known: bool 
             await asyncio.sleep(0.005)
 
 
-async def test_a_broker_registers_and_says_goodbye() -> None:
+async def test_a_broker_registers_and_unregisters() -> None:
     async with name_server() as server:
         async with Broker(server) as broker:
             assert broker.registration.registered == {at(server)}
@@ -165,7 +165,7 @@ async def test_a_broker_that_vanishes_is_gone_at_once() -> None:
         await until_known(server, known=False)
 
 
-async def test_a_lost_connection_is_made_again_at_once() -> None:
+async def test_a_lost_connection_is_restored_immediately() -> None:
     async with name_server() as server, Broker(server) as broker:
         (connection,) = server._listener.connections
         connection.abort()
@@ -238,7 +238,7 @@ async def test_one_of_two_name_servers_dies_and_comes_back(
     assert broker.announced > tries
 
 
-async def test_a_dead_name_server_holds_nobody_up() -> None:
+async def test_a_dead_name_server_delays_nobody() -> None:
     async with name_server() as dead:
         nowhere = at(dead)
     async with name_server() as server, Broker(nowhere, server) as broker:
@@ -289,7 +289,7 @@ async def test_a_change_that_was_accepted_is_on_disk_after_stop(tmp_path: Path) 
     assert set(done) <= set(saved)
 
 
-async def test_a_damaged_file_or_a_taken_port_stops_the_start(tmp_path: Path) -> None:
+async def test_a_damaged_file_or_a_taken_port_prevents_the_start(tmp_path: Path) -> None:
     path = tmp_path / "kvConfig.json"
     path.write_text("not json")
     config = NamesrvConfig(listen_port=0, kv_config_path=str(path))
@@ -369,7 +369,7 @@ async def test_hostile_input_gets_an_answer_and_changes_nothing() -> None:
         assert await knows(server)
 
 
-async def test_a_client_that_leaves_takes_no_broker_with_it() -> None:
+async def test_a_client_that_leaves_does_not_unregister_a_broker() -> None:
     async with name_server() as server, Broker(server):
         async with client(server) as connection:
             await connection.request(
@@ -384,7 +384,7 @@ async def address_of(server: NameServer, name: str = "broker-a") -> str | None:
     return decode_member_group(answer.body).broker_addrs.get(0)
 
 
-async def test_no_stranger_takes_a_name_or_says_goodbye_for_it(
+async def test_no_other_broker_takes_or_unregisters_a_name(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with name_server() as server, Broker(server) as broker:
@@ -457,7 +457,7 @@ async def test_a_host_cannot_fill_the_name_server_with_made_up_brokers() -> None
 @pytest.mark.parametrize(
     "setting", ["waitSecondsForService=2000000000", "scanNotActiveBrokerInterval=2000000000"]
 )
-async def test_no_request_withholds_routes_or_keeps_the_dead(setting: str) -> None:
+async def test_no_request_withholds_routes_or_keeps_dead_brokers(setting: str) -> None:
     async with name_server() as server, Broker(server):
         wait = await ask(server, CODE.UPDATE_NAMESRV_CONFIG, body=b"needWaitForService=false")
         assert wait.code == 0

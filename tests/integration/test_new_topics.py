@@ -34,7 +34,7 @@ async def test_routes_are_there_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_new_topics_are_made_after_a_topic_of_ones_own(tmp_path: Path) -> None:
+async def test_new_topics_are_created_like_a_given_topic(tmp_path: Path) -> None:
     with Cluster(tmp_path, settings={"autoCreateTopicEnable": "false"}) as cluster:
         async with AdminClient(name_servers=cluster.addresses) as admin:
             perm = PERM_READ | PERM_WRITE | PERM_INHERIT

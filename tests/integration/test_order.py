@@ -100,7 +100,7 @@ async def handled(cluster: Cluster, topic: str, count: int) -> dict[str, list[in
     return dict(found)
 
 
-async def test_ordinary_order_sends_on_and_moves_keys(cluster: Cluster) -> None:
+async def test_ordinary_topics_keep_accepting_sends_and_move_keys(cluster: Cluster) -> None:
     await make_topic(cluster, "Ordinary", order="")
     async with producer(cluster) as sender:
         before: Places = {key: await send(sender, "Ordinary", key, 0) for key in KEYS}
@@ -122,7 +122,7 @@ async def test_ordinary_order_sends_on_and_moves_keys(cluster: Cluster) -> None:
     assert [numbers[key] for key in stayed] == [[0, 1, 2]] * len(stayed)
 
 
-async def test_strict_order_refuses_the_keys_of_a_broker_that_is_away(cluster: Cluster) -> None:
+async def test_strict_topics_refuse_keys_of_a_broker_that_is_down(cluster: Cluster) -> None:
     await make_topic(cluster, "Strict", order="broker-0:2;broker-1:2")
     async with producer(cluster) as sender:
         before: Places = {key: await send(sender, "Strict", key, 0) for key in KEYS}

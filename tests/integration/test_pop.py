@@ -247,7 +247,7 @@ def _clone() -> tuple[int, msgspec.Struct]:
     return RequestCode.CLONE_GROUP_OFFSET, header
 
 
-async def test_a_waiting_pop_gets_what_a_group_is_set_back_to(tmp_path: Path) -> None:
+async def test_a_waiting_pop_gets_messages_after_the_group_is_set_back(tmp_path: Path) -> None:
     broker = Broker(tmp_path)
     with broker.process:
         link, other = await broker.connect(), await broker.connect()
@@ -277,7 +277,7 @@ async def _until_waiting(link: Link, count: int) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_what_makes_no_sense_is_refused(broker: Broker) -> None:
+async def test_invalid_pops_are_refused(broker: Broker) -> None:
     link = await broker.connect()
     await send(link, ["a"])
     good = PopMessage(

@@ -109,7 +109,7 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
 
 
 @pytest.mark.parametrize("block", PROGRAMS, ids=map(str, PROGRAMS))
-def test_programs(runner: Runner, block: Block) -> None:
+def test_printed_programs_run(runner: Runner, block: Block) -> None:
     endless = "run_forever()" in block.text
     code, output = runner.run(kind="python", text=block.text, endless=endless)
     assert code == 0, output
@@ -154,7 +154,7 @@ def test_names_on_the_pages_about_spark_are_defined(tmp_path: Path) -> None:
     assert checked.returncode == 0, checked.stdout
 
 
-def test_links_lead_somewhere() -> None:
+def test_links_have_targets() -> None:
     for page in PAGES:
         for title, target in re.findall(r"\[([^\]]+)\]\(([^)#\s]+)[^)]*\)", page.read_text()):
             if "://" in target:

@@ -120,7 +120,7 @@ async def test_a_group_may_have_some_pops_go_by_chance(cluster: Cluster) -> None
         assert set(await taken(simple, 30)) == {0, 9}  # by level all of them would be 9
 
 
-async def test_a_push_consumer_handles_what_it_has_by_level(cluster: Cluster) -> None:
+async def test_a_push_consumer_handles_its_cached_messages_by_level(cluster: Cluster) -> None:
     await send(cluster, *[0] * 8, *[5] * 8, *[9] * 8)
     handled: list[int] = []
     all_here = asyncio.Event()

@@ -147,7 +147,7 @@ async def test_segments_stay_until_the_group_has_passed_them(broker: Broker) -> 
     assert await broker.clean() > 40
 
 
-async def test_what_a_full_disk_takes_is_named(
+async def test_messages_deleted_because_of_a_full_disk_are_reported(
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
     await broker.hold("+", "true")

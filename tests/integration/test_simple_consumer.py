@@ -41,7 +41,7 @@ def consumer_of(cluster: Cluster, group: str = "g") -> SimpleConsumer:
     return SimpleConsumer(group, name_servers=cluster.addresses, start_from=StartFrom.FIRST)
 
 
-async def test_messages_are_shared_acknowledged_and_come_again(cluster: Cluster) -> None:
+async def test_messages_are_shared_acknowledged_and_redelivered(cluster: Cluster) -> None:
     bodies = [b"%d" % at for at in range(40)]
     await send(cluster, bodies)
     async with consumer_of(cluster) as first, consumer_of(cluster) as second:

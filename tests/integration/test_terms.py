@@ -202,7 +202,7 @@ async def test_a_term_that_cannot_open_ends_the_broker(
         assert (await peer.pull("T")).code == ResponseCode.SERVICE_NOT_AVAILABLE
 
 
-async def test_a_client_that_goes_between_two_terms_is_forgotten(
+async def test_a_client_that_leaves_between_two_terms_is_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with drilled_broker(tmp_path) as peer:

@@ -93,7 +93,7 @@ async def broker(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         yield broker
 
 
-async def test_messages_come_when_they_are_due_to_the_millisecond(broker: Broker) -> None:
+async def test_messages_are_delivered_at_the_due_millisecond(broker: Broker) -> None:
     link = await BrokerLink.connect(broker.address)
     handles = await broker.send(link, [f"S{n}" for n in range(50)], TIMER_DELAY_SEC="2")
     assert all(handles)
@@ -141,7 +141,7 @@ async def test_bad_times_are_refused_and_change_nothing(broker: Broker) -> None:
 
 
 @pytest.mark.long
-async def test_killed_again_and_again_while_delivering(broker: Broker) -> None:
+async def test_repeated_kills_while_delivering(broker: Broker) -> None:
     rng = random.Random(8)
     sent: list[str] = []
     for kill in range(6):
@@ -163,7 +163,7 @@ async def test_killed_again_and_again_while_delivering(broker: Broker) -> None:
     assert max(counts.values()) == 1
 
 
-async def test_a_recalled_message_does_not_come(broker: Broker) -> None:
+async def test_a_recalled_message_is_not_delivered(broker: Broker) -> None:
     link = await BrokerLink.connect(broker.address)
     keep, gone = await broker.send(link, ["keep", "gone"], TIMER_DELAY_MS="1500")
     (far,) = await broker.send(link, ["far"], TIMER_DELAY_SEC=str(300 * 86_400))

@@ -181,7 +181,7 @@ def test_orders_and_messages_agree_whenever_the_program_dies(
     assert len(announced(cluster)) == len(set(announced(cluster)))
 
 
-def test_what_a_checker_decided_stays_decided(cluster: Cluster, database: str) -> None:
+def test_a_decision_of_the_checker_is_final(cluster: Cluster, database: str) -> None:
     sys.path.insert(0, str(EXAMPLES))
     try:
         import transaction_orders as example

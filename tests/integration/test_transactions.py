@@ -143,7 +143,7 @@ async def test_a_commit_is_delivered_once_and_a_rollback_never(
     assert found.record.prepared_position > 0 or found.record.sys_flag & 0xC == 0x8
 
 
-async def test_a_half_is_seen_by_nobody_before_its_commit(name_servers: str, topic: str) -> None:
+async def test_nobody_sees_a_half_message_before_its_commit(name_servers: str, topic: str) -> None:
     async with producer(name_servers, Checks(UNKNOWN)) as sender:
         transaction = await sender.begin(Message(topic, b"first half"))
         assert await read(name_servers, topic) == []
@@ -151,7 +151,7 @@ async def test_a_half_is_seen_by_nobody_before_its_commit(name_servers: str, top
         assert await read_until(name_servers, topic, 1) == ["first half"]
 
 
-async def test_who_does_not_know_is_asked(name_servers: str, topic: str) -> None:
+async def test_a_producer_without_an_answer_is_asked(name_servers: str, topic: str) -> None:
     checks = Checks(RuntimeError("the database is away"), COMMIT)
     async with producer(name_servers, checks) as sender:
 
@@ -204,7 +204,9 @@ async def test_threads_have_transactions_too(name_servers: str, topic: str) -> N
     assert await read_until(name_servers, topic, 1) == ["one"]
 
 
-async def test_what_cannot_be_a_transaction_is_refused(name_servers: str, topic: str) -> None:
+async def test_messages_that_cannot_be_transactional_are_refused(
+    name_servers: str, topic: str
+) -> None:
     async with producer(name_servers, Checks(UNKNOWN)) as sender:
         with pytest.raises(MessageRefused, match="cannot be delayed"):
             await sender.begin(Message(topic, b"later", delay_level=3))

@@ -54,7 +54,7 @@ async def test_a_store_with_other_sizes_opens(tmp_path: Path) -> None:
         await use(tmp_path, mappedFileSizeCommitLog="16777216")
 
 
-async def test_a_lost_log_is_told_and_can_be_accepted(tmp_path: Path) -> None:
+async def test_a_lost_log_is_reported_and_can_be_accepted(tmp_path: Path) -> None:
     await use(tmp_path)
     shutil.rmtree(tmp_path / "store/commitlog")
     with pytest.raises(StoreError, match="--accept-missing-log"):

@@ -42,7 +42,7 @@ def pull_until(peer: Peer, cluster: Cluster, topic: str, count: int, seconds: fl
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
-def test_what_is_sent_can_be_pulled(peer: Peer, cluster: Cluster, topic: str, mode: str) -> None:
+def test_sent_messages_can_be_pulled(peer: Peer, cluster: Cluster, topic: str, mode: str) -> None:
     sent = named(
         peer.run(
             "send",

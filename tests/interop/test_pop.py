@@ -49,7 +49,7 @@ async def test_receipts_mean_the_same_to_both_brokers(
             await consumer.ack(again[0])
 
 
-async def test_what_is_in_flight_here_comes_again_from_apaches_broker(
+async def test_messages_in_flight_here_are_redelivered_by_apaches_broker(
     java: None, tmp_path: Path
 ) -> None:
     with Cluster(tmp_path, "rocketpost", settings=dict(SMALL_STORE)) as cluster:

@@ -87,7 +87,9 @@ def wait_until_copied(master: Cluster, ranges: list[Range]) -> None:
     asyncio.run(wait())
 
 
-def test_what_a_slave_has_is_read_while_its_master_is_gone(master: Cluster, slave: Cluster) -> None:
+def test_messages_of_a_slave_are_read_while_its_master_is_gone(
+    master: Cluster, slave: Cluster
+) -> None:
     fill(master, TOPIC, COUNT)
     options = SourceOptions(
         name_servers=master.namesrv, topic=TOPIC, read_from="slave", outage_ms=20_000
@@ -103,7 +105,7 @@ def test_what_a_slave_has_is_read_while_its_master_is_gone(master: Cluster, slav
     assert found == COUNT
 
 
-def test_what_a_slave_does_not_have_is_read_from_its_master(
+def test_messages_that_a_slave_lacks_are_read_from_its_master(
     master: Cluster, slave: Cluster
 ) -> None:
     fill(master, TOPIC, COUNT)

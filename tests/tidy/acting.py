@@ -46,9 +46,9 @@ BROKER: Final = {
     "registerNameServerPeriod": f"{_NETWORK}registerNameServerPeriod",
     "registerBrokerTimeoutMills": f"{_NETWORK}registerBrokerTimeoutMills",
     "brokerPermission": f"{_SERVING}brokerPermission",
-    "defaultTopicQueueNums": f"{_SERVING}topics_that_come_into_being",
-    "autoCreateTopicEnable": f"{_SERVING}topics_that_come_into_being",
-    "autoCreateSubscriptionGroup": f"{_SERVING}topics_that_come_into_being",
+    "defaultTopicQueueNums": f"{_SERVING}topics_created_by_use",
+    "autoCreateTopicEnable": f"{_SERVING}topics_created_by_use",
+    "autoCreateSubscriptionGroup": f"{_SERVING}topics_created_by_use",
     "autoCreatePerSecond": f"{_MESSAGES}autoCreatePerSecond",
     "autoCreatedExpireHours": ("tests/unit/broker/test_expiry.py::test_the_age_is_a_setting"),
     "clusterTopicEnable": f"{_SERVING}topics_of_the_broker_itself",
@@ -109,19 +109,19 @@ BROKER: Final = {
     "popFromRetryProbability": f"{_MESSAGES}popFromRetryProbability",
     "enablePopMessageThreshold": f"{_MESSAGES}how_much_may_be_popped_and_unacknowledged",
     "popInflightMessageThreshold": f"{_MESSAGES}how_much_may_be_popped_and_unacknowledged",
-    "serverLoadBalancerEnable": f"{_MESSAGES}queues_shared_out_by_the_broker",
-    "defaultMessageRequestMode": f"{_MESSAGES}queues_shared_out_by_the_broker",
+    "serverLoadBalancerEnable": f"{_MESSAGES}queues_assigned_by_the_broker",
+    "defaultMessageRequestMode": f"{_MESSAGES}queues_assigned_by_the_broker",
     "defaultPopShareQueueNum": f"{_MESSAGES}defaultPopShareQueueNum",
     "loadBalancePollNameServerInterval": f"{_MESSAGES}loadBalancePollNameServerInterval",
 }
 
 STORE: Final = {
-    "storePathRootDir": f"{_STORE}places_and_sizes_of_files",
-    "storePathCommitLog": f"{_STORE}places_and_sizes_of_files",
-    "mappedFileSizeCommitLog": f"{_STORE}places_and_sizes_of_files",
-    "mappedFileSizeConsumeQueue": f"{_STORE}places_and_sizes_of_files",
-    "maxHashSlotNum": f"{_STORE}places_and_sizes_of_files",
-    "maxIndexNum": f"{_STORE}places_and_sizes_of_files",
+    "storePathRootDir": f"{_STORE}paths_and_sizes_of_files",
+    "storePathCommitLog": f"{_STORE}paths_and_sizes_of_files",
+    "mappedFileSizeCommitLog": f"{_STORE}paths_and_sizes_of_files",
+    "mappedFileSizeConsumeQueue": f"{_STORE}paths_and_sizes_of_files",
+    "maxHashSlotNum": f"{_STORE}paths_and_sizes_of_files",
+    "maxIndexNum": f"{_STORE}paths_and_sizes_of_files",
     "maxMessageSize": f"{_STORE}maxMessageSize",
     "autoMessageVersionOnTopicLen": (
         "tests/unit/store/recovery/test_recovery.py::test_long_topics_have_a_format_of_their_own"
@@ -249,7 +249,7 @@ PULL: Final = {
 PUSH: Final = {
     "model": f"{_ORDER}broadcasting_in_order_needs_no_lock",
     "offset_directory": (
-        "tests/integration/test_client_groups.py::test_a_broadcasting_member_goes_on_from_its_file"
+        "tests/integration/test_client_groups.py::test_a_broadcasting_member_continues_from_its_file"
     ),
     "start_from": f"{_ORDER}a_new_group_starts_where_it_is_told",
     "start_timestamp_ms": (
@@ -257,15 +257,15 @@ PUSH: Final = {
     ),
     "concurrency": f"{_CLIENT}concurrency",
     "batch_max": f"{_ORDER}batches_are_taken_in_order",
-    "pull_count_max": f"{_CLIENT}what_a_push_consumer_asks_for",
-    "pull_bytes_max": f"{_CLIENT}what_a_push_consumer_asks_for",
+    "pull_count_max": f"{_CLIENT}the_pull_requests_of_a_push_consumer",
+    "pull_bytes_max": f"{_CLIENT}the_pull_requests_of_a_push_consumer",
     "pull_interval": f"{_OFFSETS}pulls_that_found_something_are_followed_by_the_interval",
     "cached_count_max": f"{_CLIENT}when_fetching_of_a_push_consumer_rests",
     "cached_bytes_max": f"{_CLIENT}when_fetching_of_a_push_consumer_rests",
     "cached_span_max": f"{_CLIENT}when_fetching_of_a_push_consumer_rests",
     "topic_count_max": f"{_CLIENT}when_fetching_of_a_push_consumer_rests",
     "topic_bytes_max": f"{_CLIENT}when_fetching_of_a_push_consumer_rests",
-    "hold_seconds": f"{_CLIENT}what_a_push_consumer_asks_for",
+    "hold_seconds": f"{_CLIENT}the_pull_requests_of_a_push_consumer",
     "pull_timeout": f"{_CLIENT}how_long_a_fetch_is_waited_for_and_rests_after_a_failure",
     "error_seconds": f"{_CLIENT}how_long_a_fetch_is_waited_for_and_rests_after_a_failure",
     "retry_max": f"{_ORDER}a_message_that_fails_too_often_goes_to_the_dead_letters",
@@ -273,10 +273,10 @@ PUSH: Final = {
     "suspend_seconds": f"{_TIMES}suspend_seconds",
     "local_retry_seconds": f"{_TIMES}local_retry_seconds",
     "consume_timeout": f"{_PUSH}a_message_handled_for_too_long_is_sent_back",
-    "client_rebalance": "tests/unit/client/consumer/push/test_popping.py::test_what_a_pop_asks_for",
-    "pop_count_max": "tests/unit/client/consumer/push/test_popping.py::test_what_a_pop_asks_for",
+    "client_rebalance": "tests/unit/client/consumer/push/test_popping.py::test_fields_of_a_pop",
+    "pop_count_max": "tests/unit/client/consumer/push/test_popping.py::test_fields_of_a_pop",
     "pop_invisible_seconds": (
-        "tests/unit/client/consumer/push/test_popping.py::test_what_a_pop_asks_for"
+        "tests/unit/client/consumer/push/test_popping.py::test_fields_of_a_pop"
     ),
     "pop_threshold": (
         "tests/unit/client/consumer/push/test_popping.py::test_popping_rests_while_too_much_is_unfinished"
@@ -287,7 +287,7 @@ PUSH: Final = {
     "persist_seconds": f"{_CLIENT}how_often_offsets_are_told_and_queues_shared_out",
     "stop_seconds": f"{_ORDER}a_thread_that_is_still_at_work_keeps_its_lock_over_a_stop",
     "by_priority": (
-        "tests/integration/test_priority.py::test_a_push_consumer_handles_what_it_has_by_level"
+        "tests/integration/test_priority.py::test_a_push_consumer_handles_its_cached_messages_by_level"
     ),
     "enable_trace": f"{_CLIENT}traces_of_consumers",
     "trace_topic": f"{_CLIENT}traces_of_consumers",
@@ -300,13 +300,13 @@ LITE: Final = {
     "start_timestamp_ms": f"{_CLIENT}where_a_lite_pull_consumer_starts",
     "auto_commit": f"{_LITE}without_auto_commit_only_commits_commit",
     "commit_seconds": f"{_LITE}a_due_commit_covers_earlier_polls_only",
-    "pull_count_max": f"{_CLIENT}what_a_lite_pull_consumer_asks_for",
-    "pull_bytes_max": f"{_CLIENT}what_a_lite_pull_consumer_asks_for",
+    "pull_count_max": f"{_CLIENT}the_pull_requests_of_a_lite_pull_consumer",
+    "pull_bytes_max": f"{_CLIENT}the_pull_requests_of_a_lite_pull_consumer",
     "cached_count_max": f"{_CLIENT}when_fetching_of_a_lite_pull_consumer_rests",
     "cached_bytes_max": f"{_CLIENT}when_fetching_of_a_lite_pull_consumer_rests",
     "cached_span_max": f"{_CLIENT}when_fetching_of_a_lite_pull_consumer_rests",
     "topic_count_max": f"{_CLIENT}when_fetching_of_a_lite_pull_consumer_rests",
-    "hold_seconds": f"{_CLIENT}what_a_lite_pull_consumer_asks_for",
+    "hold_seconds": f"{_CLIENT}the_pull_requests_of_a_lite_pull_consumer",
     "pull_timeout": f"{_CLIENT}how_long_a_fetch_is_waited_for_and_rests_after_a_failure",
     "error_seconds": f"{_CLIENT}how_long_a_fetch_is_waited_for_and_rests_after_a_failure",
     "rebalance_seconds": f"{_CLIENT}how_often_a_lite_pull_consumer_shares_out_queues",
@@ -332,7 +332,7 @@ GROUP: Final = {
     "consume_message_orderly": f"{_BOTH}the_retry_topic_of_a_group",
     "retry_queue_nums": f"{_BOTH}the_retry_topic_of_a_group",
     "retry_max_times": f"{_BOTH}retryMaxTimes",
-    "group_retry_policy": f"{_BOTH}groupRetryPolicy_says_when_a_message_comes_again",
+    "group_retry_policy": f"{_BOTH}groupRetryPolicy_sets_when_a_message_is_redelivered",
     "group_sys_flag": f"{_BOTH}flags_that_come_with_a_pull",
     "notify_consumer_ids_changed_enable": f"{_SERVING}notifyConsumerIdsChangedEnable",
 }

@@ -100,7 +100,7 @@ def test_a_bad_escape_is_refused() -> None:
         st.text(st.characters(exclude_categories=["Cs"]), max_size=12),
     )
 )
-def test_what_is_written_is_read(values: dict[str, str]) -> None:
+def test_written_properties_are_read_back(values: dict[str, str]) -> None:
     assert parse_properties(format_properties(values)) == values
 
 

@@ -221,7 +221,7 @@ async def assigned(peer: Peer) -> list[Queue]:
     return [(queue["brokerName"], queue["queueId"], mode) for queue, mode in queues]
 
 
-async def test_queues_shared_out_by_the_broker(tmp_path: Path) -> None:
+async def test_queues_assigned_by_the_broker(tmp_path: Path) -> None:
     async with broker(tmp_path, defaultMessageRequestMode="POP") as peer:
         await peer.topic("T")
         await peer.ok(Code.HEART_BEAT, heartbeat("me"))

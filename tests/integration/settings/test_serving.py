@@ -34,7 +34,7 @@ async def test_brokerPermission(tmp_path: Path) -> None:
         assert (await peer.pull("T")).code == ResponseCode.NO_PERMISSION
 
 
-async def test_topics_that_come_into_being(tmp_path: Path) -> None:
+async def test_topics_created_by_use(tmp_path: Path) -> None:
     async with broker(tmp_path, defaultTopicQueueNums=3) as peer:
         await peer.send("T", default_queues=8)
         assert (await topic_config(peer, "T"))["writeQueueNums"] == 3

@@ -30,7 +30,7 @@ def holds(path: Path, text: str) -> bool:
     return path.exists() and text in path.read_text()
 
 
-async def test_places_and_sizes_of_files(tmp_path: Path) -> None:
+async def test_paths_and_sizes_of_files(tmp_path: Path) -> None:
     async with broker(
         tmp_path,
         storePathRootDir=tmp_path / "root",

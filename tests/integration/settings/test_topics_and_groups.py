@@ -34,7 +34,7 @@ async def test_enableMixedMessageType(tmp_path: Path) -> None:
         assert (await peer.send("Any", DELAY="2")).code == 0
 
 
-async def test_groupRetryPolicy_says_when_a_message_comes_again(tmp_path: Path) -> None:
+async def test_groupRetryPolicy_sets_when_a_message_is_redelivered(tmp_path: Path) -> None:
     async with broker(tmp_path) as peer:
         policy = {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [300]}}
         assert (await peer.group("G", groupRetryPolicy=policy)).code == 0

@@ -129,7 +129,7 @@ def test_a_run_that_dies_leaves_nothing_that_counts(
     assert topics.bodies(archived(topics.spark, str(tmp_path))) == texts(numbered(20))
 
 
-def test_a_failed_batch_takes_its_files_along(
+def test_a_failed_batch_removes_its_files(
     topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topics.send("Failed", numbered(4))
@@ -215,14 +215,14 @@ def test_files_that_delta_tools_rewrote_are_read_as_well(topics: Topics, tmp_pat
     assert verify(topics.spark, str(tmp_path)) == []
 
 
-def test_a_topic_that_looks_like_a_number_stays_a_text(topics: Topics, tmp_path: Path) -> None:
+def test_a_topic_that_looks_like_a_number_stays_a_string(topics: Topics, tmp_path: Path) -> None:
     topics.send("2026", numbered(2))
     archive(topics.spark, config(topics, "2026", tmp_path))
     assert archived(topics.spark, str(tmp_path)).dtypes[0] == ("topic", "string")
     assert archived(topics.spark, str(tmp_path)).filter("topic = '2026'").count() == 2
 
 
-def test_messages_that_are_gone_are_told_before_anything_is_written(
+def test_deleted_messages_are_reported_before_anything_is_written(
     topics: Topics, tmp_path: Path
 ) -> None:
     topics.send("Shrunk", numbered(8))
@@ -235,7 +235,7 @@ def test_messages_that_are_gone_are_told_before_anything_is_written(
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_a_hole_that_is_larger_than_a_batch_is_passed(
+def test_a_gap_larger_than_a_batch_is_skipped(
     topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     topic = f"Gap{kind}"
@@ -351,7 +351,7 @@ def test_a_damaged_file_is_found_and_named(topics: Topics, tmp_path: Path, kind:
         sums.unlink(missing_ok=True)
 
 
-def test_a_hold_stands_where_the_lake_ends(topics: Topics, tmp_path: Path) -> None:
+def test_a_hold_is_at_the_end_of_the_lake(topics: Topics, tmp_path: Path) -> None:
     topics.send("Held", numbered(20))
     source = SourceOptions(name_servers=topics.cluster.addresses, topic="Held", group="keeper")
     options = ArchiveConfig(source=source, lake=str(tmp_path), hold="keeper")

@@ -81,7 +81,7 @@ def is_writing(path: Path) -> bool:
 
 
 @pytest.mark.parametrize("how", ["--every", "--continuous"])
-def test_a_signal_ends_what_goes_on_for_ever(topics: Topics, runs: Runs, how: str) -> None:
+def test_a_signal_ends_a_continuous_run(topics: Topics, runs: Runs, how: str) -> None:
     topic = f"Endless{how}"
     topics.send(topic, bodies(30))
     every = [how, "1"] if how == "--every" else [how]
@@ -109,7 +109,7 @@ def test_spark_ends_with_a_driver_that_is_killed(topics: Topics, runs: Runs) -> 
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_a_batch_that_is_ended_is_archived_by_the_next_run(
+def test_a_batch_that_was_interrupted_is_archived_by_the_next_run(
     topics: Topics, runs: Runs, kind: str
 ) -> None:
     topic = f"Ended-{kind}"

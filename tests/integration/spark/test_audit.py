@@ -130,7 +130,7 @@ def test_holes_repeats_and_disorder_within_a_queue(spark: SparkSession) -> None:
     assert reconciliation.check_ids(frame, "uniqKey")[0].count == 0
 
 
-def test_what_has_no_id_or_is_stored_at_another_time_is_not_missing(spark: SparkSession) -> None:
+def test_messages_without_id_or_stored_at_another_time_are_not_missing(spark: SparkSession) -> None:
     some = rows(spark, (0, 10, "a"))
     every = rows(spark, (0, 10, "a"), (1, 20, "b"))
     wanted = spark.createDataFrame([("a",), ("b",), ("c",), ("",), (None,)], "id string")
@@ -216,7 +216,7 @@ def test_halves_are_sent_when_committed_and_what_was_recalled_is_not(spark: Spar
     assert found == ["committed", "kept", "plain"]
 
 
-def test_a_clock_that_was_set_back_makes_no_hole(spark: SparkSession) -> None:
+def test_a_clock_that_was_set_back_causes_no_gap(spark: SparkSession) -> None:
     frame = rows(spark, (0, 10, "a"), (1, 20, "b"), (2, 5, "c"), (3, 30, "d"), (4, 60, "e"))
     some = checks.select_between(frame, 15, 50)
     assert sorted(row.queueOffset for row in some.collect()) == [1, 2, 3]
@@ -238,7 +238,7 @@ def test_a_damaged_body_is_found_in_the_lake(topics: Topics, tmp_path: Path) -> 
 
 
 @pytest.mark.long
-def test_traces_tell_what_was_sent_and_handled(topics: Topics) -> None:
+def test_traces_show_sent_and_handled_messages(topics: Topics) -> None:
     async def work() -> None:
         address = topics.cluster.addresses
         done, seen = asyncio.Event(), 0
@@ -283,7 +283,7 @@ def test_traces_tell_what_was_sent_and_handled(topics: Topics) -> None:
     assert audit(topics.spark, everything).finding("unhandled").count == 3
 
 
-def test_what_is_not_due_yet_is_not_missing(topics: Topics) -> None:
+def test_messages_not_due_yet_are_not_missing(topics: Topics) -> None:
     async def send() -> None:
         sending = ProducerConfig(
             name_servers=topics.cluster.addresses, enable_trace=True, trace_topic="DelayTraces"
@@ -301,7 +301,7 @@ def test_what_is_not_due_yet_is_not_missing(topics: Topics) -> None:
     assert [each.name for each in report.findings if each.fails] == ["unhandled"]
 
 
-def test_a_topic_that_is_not_there_is_refused_and_those_that_are_named(
+def test_a_missing_topic_is_refused_and_existing_ones_are_named(
     topics: Topics, tmp_path: Path
 ) -> None:
     topics.send("Spelled", [b"x"])
@@ -321,7 +321,7 @@ def test_a_topic_that_is_not_there_is_refused_and_those_that_are_named(
     assert (result.exit_code, "has no topic Speled" in result.stderr) == (2, True), result.output
 
 
-def test_a_group_that_no_broker_knows_is_refused_and_not_made(topics: Topics) -> None:
+def test_a_group_that_no_broker_knows_is_refused_and_not_created(topics: Topics) -> None:
     topics.send("Grouped", [b"x"] * 8)
 
     async def groups(*made: str) -> set[str]:
@@ -374,7 +374,7 @@ def test_the_command_fails_and_writes_what_it_found(topics: Topics, tmp_path: Pa
     assert "http" not in page
 
 
-def test_options_that_make_no_sense_are_refused(topics: Topics, tmp_path: Path) -> None:
+def test_invalid_options_are_refused(topics: Topics, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="name servers"):
         AuditConfig(topics=("T",))
     with pytest.raises(ConfigError, match="two audits"):

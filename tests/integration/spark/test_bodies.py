@@ -36,7 +36,7 @@ def avro(customer: str, amount: float | None) -> bytes:
     return out.getvalue()
 
 
-def test_json_in_a_table_and_by_a_schema_of_the_users(topics: Topics) -> None:
+def test_json_in_a_table_and_by_a_user_schema(topics: Topics) -> None:
     bodies = [{"customer": "a", "amount": 1, "at": "2026-11-16T08:00:00Z"}, {"customer": "b"}]
     topics.send("JsonRows", [json.dumps(each).encode() for each in bodies])
     schema = "customer string, amount double, at timestamp"
@@ -49,7 +49,7 @@ def test_json_in_a_table_and_by_a_schema_of_the_users(topics: Topics) -> None:
     assert frame.agg({"body.amount": "sum"}).collect()[0][0] == 1.0
 
 
-def test_what_is_not_of_its_schema(topics: Topics) -> None:
+def test_a_body_that_does_not_match_its_schema_is_an_error_or_kept(topics: Topics) -> None:
     topics.send("JsonErrors", [b'{"n": 1}', b"\x00 no json"])
     options = {"bodyFormat": "json", "bodySchema": "n bigint"}
     with pytest.raises(PySparkException, match="of JsonErrors does not match its schema"):
@@ -100,7 +100,7 @@ def test_protobuf_in_a_table(topics: Topics, tmp_path: Path) -> None:
     assert tuple(frame.selectExpr(*words).collect()[0]) == ("State", "SYNTAX_PROTO3", 7, None)
 
 
-def test_a_frame_is_written_by_a_schema_and_read_again(topics: Topics, tmp_path: Path) -> None:
+def test_a_frame_is_written_by_a_schema_and_read_back(topics: Topics, tmp_path: Path) -> None:
     topics.send("WrittenRows", [b"first"], tags="first")
     frame = topics.spark.range(3).selectExpr(
         "concat('c', id) AS customer",
@@ -123,7 +123,7 @@ def test_a_frame_is_written_by_a_schema_and_read_again(topics: Topics, tmp_path:
         ]
 
 
-def test_what_cannot_be_written_is_told_with_its_column_or_row(topics: Topics) -> None:
+def test_errors_name_the_column_or_row_that_cannot_be_written(topics: Topics) -> None:
     topics.send("UnwrittenRows", [b"first"])
     base = {"nameServer": topics.cluster.addresses, "topic": "UnwrittenRows"}
 

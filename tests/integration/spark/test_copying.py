@@ -144,7 +144,7 @@ def test_messages_are_selected_by_time_tags_keys_and_offsets(topics: Topics) -> 
         count(offsets={queue._replace(queue_id=77): OffsetSpan(0, 1)})
 
 
-def test_another_selection_of_the_same_name_is_another_copying(topics: Topics) -> None:
+def test_another_selection_of_the_same_name_is_another_copy_job(topics: Topics) -> None:
     for number in range(40):
         topics.send("Both", [b"%d" % number], tags="odd" if number % 2 else "even")
     config = how(topics, "both", "BothCopy")
@@ -226,7 +226,7 @@ def made(frame: DataFrame, count: int, *, tasks: int = 1, keep_order: bool = Tru
     )
 
 
-def test_copies_keep_what_is_the_users_and_nothing_else(spark: SparkSession) -> None:
+def test_copies_keep_user_properties_and_nothing_else(spark: SparkSession) -> None:
     rows = made(stored(spark, *[given for given, _ in KEPT]), len(KEPT))
     sink = Rows(parse_options(SinkOptions, {"nameServer": "h:1"}), None)
     sent = [each for batch in rows.toArrow().to_batches() for each in sink.messages(batch)]
@@ -239,7 +239,7 @@ def test_copies_keep_what_is_the_users_and_nothing_else(spark: SparkSession) -> 
         assert (out.message.body, out.message.flag, out.message.topic) == (b"x", 3, "Copy")
 
 
-def test_without_order_a_copy_has_one_place_whoever_sends_it(spark: SparkSession) -> None:
+def test_without_order_a_copy_has_one_queue_whichever_task_sends_it(spark: SparkSession) -> None:
     both = stored(spark, *[{}] * 1500).unionByName(stored(spark, *[{}] * 1500, queue_id=2))
 
     def places(frame: DataFrame, tasks: int) -> dict[tuple[str, int], tuple[str, int]]:
@@ -253,7 +253,7 @@ def test_without_order_a_copy_has_one_place_whoever_sends_it(spark: SparkSession
 
 
 @pytest.mark.long
-def test_two_runs_of_a_copying_at_the_same_time_store_every_copy_once(
+def test_two_simultaneous_runs_of_a_copy_job_store_every_copy_once(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     with Cluster(tmp_path, brokers=2, settings=SMALL_STORE) as cluster:
@@ -272,7 +272,7 @@ def test_two_runs_of_a_copying_at_the_same_time_store_every_copy_once(
             assert sorted(int(bytes(row.body)) for row in rows) == list(range(4000))
 
 
-def test_messages_that_are_gone_are_said(topics: Topics) -> None:
+def test_deleted_messages_are_reported(topics: Topics) -> None:
     topics.send("Gone", [b"x"] * 4)
     row = topics.read("Gone").first()
     assert row is not None
@@ -285,7 +285,7 @@ def test_messages_that_are_gone_are_said(topics: Topics) -> None:
         replay(topics.spark, what(topics, "NeverThere"), how(topics, "gone", "GoneCopy"))
 
 
-def test_dead_letters_go_by_cause_and_each_once(topics: Topics, tmp_path: Path) -> None:
+def test_dead_letters_are_redriven_by_cause_and_each_once(topics: Topics, tmp_path: Path) -> None:
     kill(topics, "Deadly", "mourners", count=12)
     letters = DeadLetters(topics.spark, topics.cluster.addresses, "mourners")
     report = letters.report()
@@ -326,7 +326,7 @@ def test_a_group_without_dead_letters_has_none_unless_nobody_knows_it(topics: To
     assert letters.redrive(how(topics, "r")).letters == 0
 
 
-def test_what_was_redriven_too_often_is_left_alone(topics: Topics, tmp_path: Path) -> None:
+def test_dead_letters_redriven_too_often_are_skipped(topics: Topics, tmp_path: Path) -> None:
     for number in range(4):
         kill(topics, f"Worn{number}", f"worn{number}", count=1, redrives=number)
     sent = {}
@@ -416,6 +416,6 @@ def kill(topics: Topics, topic: str, group: str, *, count: int, redrives: int = 
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "\x01", "n" * 65])
-def test_a_copying_needs_a_name(topics: Topics, name: str) -> None:
+def test_a_copy_job_needs_a_name(topics: Topics, name: str) -> None:
     with pytest.raises(ConfigError, match="name"):
         how(topics, name)

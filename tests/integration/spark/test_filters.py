@@ -46,7 +46,7 @@ def test_a_query_with_filters_has_the_same_rows_and_reads_less(pushing: Topics) 
     assert pruned.count() == plain.where("queueId = 2").count()
 
 
-def test_the_conf_that_is_missing_is_named_and_other_reads_do_not_need_it(topics: Topics) -> None:
+def test_a_missing_setting_is_named_and_other_reads_do_not_need_it(topics: Topics) -> None:
     topics.send("Unfiltered", [b"x"])
     assert topics.read("Unfiltered").where("queueId >= 0").count() == 1
     with pytest.raises(PySparkException, match=CONF):

@@ -63,7 +63,7 @@ def numbered(prefix: str, count: int) -> list[bytes]:
     return [b"%s%d" % (prefix.encode(), number) for number in range(count)]
 
 
-def test_queues_and_topics_that_come_while_a_stream_runs(topics: Topics, tmp_path: Path) -> None:
+def test_queues_and_topics_created_while_a_stream_runs(topics: Topics, tmp_path: Path) -> None:
     first, more, others = numbered("a", 5), numbered("b", 40), numbered("c", 5)
     topics.send("GrowA", first)
     reader = topics.spark.readStream.format("rocketmq").options(

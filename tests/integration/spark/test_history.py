@@ -65,7 +65,7 @@ def once(*numbers: int) -> Counter[str]:
     return Counter(body.decode() for body in bodies(*numbers))
 
 
-def test_the_lake_and_what_came_since_on_two_brokers(pair: Topics, tmp_path: Path) -> None:
+def test_the_lake_and_newer_messages_of_two_brokers(pair: Topics, tmp_path: Path) -> None:
     pair.send("Long", bodies(40))
     archive(pair.spark, config(pair, "Long", tmp_path, format="delta"))
     pair.send("Long", bodies(40, 55))
@@ -74,7 +74,7 @@ def test_the_lake_and_what_came_since_on_two_brokers(pair: Topics, tmp_path: Pat
     assert frame.select("brokerName").distinct().count() == 2
 
 
-def test_what_is_archived_meanwhile_is_not_there_twice(
+def test_messages_archived_meanwhile_are_not_duplicated(
     topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topics.send("Racing", bodies(20))
@@ -118,7 +118,7 @@ def test_time_travel_to_a_millisecond(topics: Topics, tmp_path: Path) -> None:
         assert seen(frame) == Counter(body for body, ms in at.items() if ms < moment), moment
 
 
-def test_a_hole_between_lake_and_brokers_is_told(
+def test_a_gap_between_lake_and_brokers_is_reported(
     pair: Topics, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     filler = b"." * 4000
@@ -160,7 +160,7 @@ def test_a_hole_between_lake_and_brokers_is_told(
     assert seen(history(pair.spark, source(pair, "Holed"), str(tmp_path))) == once(140) - lost
 
 
-def test_a_broker_that_is_away_leaves_no_silent_hole(
+def test_a_broker_that_is_down_causes_no_silent_gap(
     pair: Topics, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     pair.send("Away", bodies(40))
@@ -205,7 +205,7 @@ def test_a_history_has_the_queues_that_there_were(topics: Topics, tmp_path: Path
     assert seen(history(topics.spark, source(topics, "Widened"), str(tmp_path))) == once(70)
 
 
-def test_the_lake_is_chosen_from_as_brokers_do(topics: Topics, tmp_path: Path) -> None:
+def test_selection_from_a_lake_works_as_from_brokers(topics: Topics, tmp_path: Path) -> None:
     topics.send("TagsKept", bodies(10), tags="A")
     archive(topics.spark, config(topics, "TagsKept", tmp_path))
     topics.send("TagsKept", bodies(10, 20), tags="A")

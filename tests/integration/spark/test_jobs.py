@@ -77,7 +77,7 @@ def test_orders_are_counted_by_the_minute(topics: Topics, tmp_path: Path) -> Non
     assert told == [("ann", 2, 5.0), ("bob", 1, 5.0)]
 
 
-def test_json_comes_in_and_avro_goes_out(topics: Topics, tmp_path: Path) -> None:
+def test_json_is_read_and_avro_is_written(topics: Topics, tmp_path: Path) -> None:
     topics.send("OrderTotals", [b"\2x\0\0"])  # the topic is there
     minutes = [0, 0, 9]  # the last one is not over
     send(topics, "Orders", *({"at": at(n), "customer": "tot", "amount": "1.25"} for n in minutes))
@@ -100,7 +100,7 @@ def test_orders_are_joined_with_their_payments(topics: Topics, tmp_path: Path) -
     assert [(row["id"], row["amount"]) for row in paid] == [("p1", 1.0)]
 
 
-def test_repeated_events_are_passed_on_once(topics: Topics, tmp_path: Path) -> None:
+def test_repeated_events_are_forwarded_once(topics: Topics, tmp_path: Path) -> None:
     topics.send("EventsOnce", [b"0"])
     for key in ("a", "b", "a"):
         send(topics, "Events", {"key": key}, keys=key)
@@ -113,7 +113,7 @@ def test_repeated_events_are_passed_on_once(topics: Topics, tmp_path: Path) -> N
     assert sorted(row["keys"] for row in rows) == ["a", "b", "c"]
 
 
-def test_readings_of_a_device_are_passed_on_once_and_gaps_are_told(
+def test_readings_of_a_device_are_forwarded_once_and_gaps_are_reported(
     topics: Topics, tmp_path: Path
 ) -> None:
 
@@ -207,7 +207,7 @@ def test_the_order_of_a_batch_follows_from_its_rows_alone(spark: SparkSession) -
         assert numbers == sorted(numbers, reverse=True)
 
 
-def test_bodies_with_maps_in_them_are_put_in_order_too(spark: SparkSession) -> None:
+def test_bodies_with_maps_are_sorted_too(spark: SparkSession) -> None:
     body = "array(struct(map(CAST(id % 5 AS STRING), map('z', id)) AS m, 'x' AS n)) AS `a.b`"
     frame = spark.range(100).selectExpr(body)
     seen = []
@@ -238,9 +238,7 @@ def test_bodies_are_decoded_by_their_schema(topics: Topics) -> None:
     assert rows == {(1, "x", None, "T"), (None, None, "nonsense", "T")}
 
 
-def test_what_makes_no_sense_is_refused_before_anything_runs(
-    topics: Topics, tmp_path: Path
-) -> None:
+def test_invalid_options_are_refused_before_anything_runs(topics: Topics, tmp_path: Path) -> None:
     topics.send("Refused", [b"x"])
     address = topics.cluster.addresses
     stream(topics.spark, address, "Refused", startingTimestamp=5)  # and not from the first one

@@ -138,7 +138,7 @@ async def test_every_call_of_a_query_waits_for_brokers(
         assert await asyncio.to_thread(reader.reportLatestOffset) is not None
 
 
-async def test_what_is_available_now_includes_a_broker_that_was_away(pair: Cluster) -> None:
+async def test_available_now_includes_a_broker_that_was_away(pair: Cluster) -> None:
     await prepare(pair, "Now")
     reader = stream_reader(options(pair, "Now", outage_ms=FOREVER))
     start = reader.initialOffset()
@@ -193,7 +193,7 @@ def _until_unknown(settings: SourceOptions, topic: str) -> None:
         pytest.param("atLeastOnce", False, marks=pytest.mark.long),
     ],
 )
-async def test_a_task_of_a_sink_outlives_a_restart(
+async def test_a_sink_task_survives_a_broker_restart(
     pair: Cluster, tmp_path: Path, delivery: str, keyed: bool
 ) -> None:
     topic = f"Sunk{delivery}{keyed}"
@@ -224,7 +224,7 @@ async def test_a_task_of_a_sink_outlives_a_restart(
         assert list(found.values()) == [list(range(100))]
 
 
-async def test_what_a_broker_holds_that_is_away_is_not_stored_elsewhere(
+async def test_rows_held_by_a_broker_that_is_down_are_not_stored_elsewhere(
     pair: Cluster, tmp_path: Path
 ) -> None:
     await prepare(pair, "Held", messages=0)

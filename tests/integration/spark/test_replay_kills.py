@@ -28,7 +28,7 @@ MESSAGES = 3000
 KEYS = 7
 
 
-def test_a_replay_that_is_killed_goes_on_where_it_was(topics: Topics, tmp_path: Path) -> None:
+def test_a_killed_replay_continues_where_it_stopped(topics: Topics, tmp_path: Path) -> None:
     asyncio.run(send(topics.cluster))
     topics.send("KilledCopy", [b"first"])
     for goal in (300, 1500):

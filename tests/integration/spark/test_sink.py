@@ -113,7 +113,7 @@ def test_a_batch_that_runs_twice_after_the_driver_died(
     assert numbers(topics, target) == list(range(350))
 
 
-def test_rows_that_bring_their_numbers_are_stored_once_however_they_are_shared_out(
+def test_rows_with_their_own_numbers_are_stored_once_however_divided(
     topics: Topics,
 ) -> None:
     frame = topics.spark.range(0, 500).selectExpr(
@@ -157,7 +157,7 @@ def test_a_job_that_runs_again_finds_its_rows_in_any_topic_and_queue(topics: Top
         ("body", {"topic": "T", "maxMessageBytes": "1"}, "at most 1"),
     ],
 )
-def test_what_makes_no_sense_is_refused(
+def test_invalid_columns_and_options_are_refused(
     topics: Topics, columns: str, options: dict[str, str], said: str
 ) -> None:
     frame = rows(topics, 12).selectExpr(*columns.split(", "))
@@ -165,7 +165,7 @@ def test_what_makes_no_sense_is_refused(
         write(topics, frame, **options)
 
 
-def test_what_is_too_large_can_be_left_out(topics: Topics) -> None:
+def test_rows_that_are_too_large_can_be_skipped(topics: Topics) -> None:
     write(topics, rows(topics, 12), topic="Small", maxMessageBytes="1", onTooLarge="skip")
     assert numbers(topics, "Small") == list(range(10))
 

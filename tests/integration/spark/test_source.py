@@ -83,7 +83,7 @@ def test_a_batch_has_the_rows_that_a_consumer_gets(topics: Topics) -> None:
     assert found == asyncio.run(consumed())
 
 
-def test_a_schema_of_the_users_is_a_projection(topics: Topics) -> None:
+def test_a_user_schema_is_a_projection(topics: Topics) -> None:
     topics.send("Projected", numbered(10))
     reader = topics.spark.read.format("rocketmq").schema("queueOffset bigint, topic string")
     frame = reader.options(nameServer=topics.cluster.addresses, topic="Projected").load()
@@ -92,7 +92,7 @@ def test_a_schema_of_the_users_is_a_projection(topics: Topics) -> None:
     assert topics.read("Projected").count() == 10
 
 
-def test_what_is_never_null_is_known_to_spark(topics: Topics, tmp_path: Path) -> None:
+def test_spark_knows_which_columns_are_never_null(topics: Topics, tmp_path: Path) -> None:
     topics.send("Filled", numbered(10))
     for frame in (topics.read("Filled"), topics.stream("Filled", startingOffsets="earliest")):
         nullable = [field.name for field in frame.schema if field.nullable]
@@ -104,7 +104,7 @@ def test_what_is_never_null_is_known_to_spark(topics: Topics, tmp_path: Path) ->
     assert {(row.keys, row.tags) for row in rows} == {(None, None)}
 
 
-def test_a_schema_of_the_users_may_say_what_is_never_null(topics: Topics, tmp_path: Path) -> None:
+def test_a_user_schema_may_declare_columns_not_null(topics: Topics, tmp_path: Path) -> None:
     topics.send("Promised", numbered(10))
     words = "queueOffset bigint NOT NULL, keys string, body binary"
     options = {"nameServer": topics.cluster.addresses, "topic": "Promised"}
@@ -118,9 +118,7 @@ def test_a_schema_of_the_users_may_say_what_is_never_null(topics: Topics, tmp_pa
         reader.load().collect()
 
 
-def test_a_stream_goes_on_when_spark_learns_what_is_never_null(
-    topics: Topics, tmp_path: Path
-) -> None:
+def test_a_stream_continues_when_columns_become_not_null(topics: Topics, tmp_path: Path) -> None:
     def counted(words: str) -> int:
         """Return how many messages of the only topic the state has counted so far."""
         stream = topics.spark.readStream.format("rocketmq").schema(words).options(**options)
@@ -164,7 +162,7 @@ def test_tags_are_filtered_by_the_broker_and_exactly(topics: Topics) -> None:
         {"subExpression": "TAGS = 'rare'", "subExpressionType": "SQL92"},
     ],
 )
-def test_what_a_filter_finds_far_apart_comes_once(topics: Topics, sought: dict[str, str]) -> None:
+def test_sparse_matches_of_a_filter_are_read_once(topics: Topics, sought: dict[str, str]) -> None:
     topic = f"Sparse{len(sought)}"
     for begin in range(0, 2000, 100):
         topics.send(topic, numbered(95, begin), tags="common")
@@ -186,7 +184,7 @@ def test_a_range_between_offsets_is_read_again_exactly(topics: Topics) -> None:
     assert frame.rdd.getNumPartitions() >= 9
 
 
-def test_a_stream_goes_on_where_it_stopped(topics: Topics, tmp_path: Path) -> None:
+def test_a_stream_continues_where_it_stopped(topics: Topics, tmp_path: Path) -> None:
     topics.send("Streamed", numbered(300))
     options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": 100}
     batches = topics.drain(topics.stream("Streamed", **options), tmp_path)
@@ -281,7 +279,7 @@ def test_batch_0_is_not_lost_when_it_fails_and_latest_moves_on(
     assert run(checkpoint, fail=False) == expected
 
 
-def test_lost_messages_stop_a_query_unless_it_may_go_on(topics: Topics) -> None:
+def test_lost_messages_stop_a_query_unless_it_may_continue(topics: Topics) -> None:
     topics.send("Lost", numbered(8))
     past = json.dumps({"Lost": {"broker-0": {"0": 90, "1": 0, "2": 0, "3": 0}}})
     end = json.dumps({"Lost": {"broker-0": {"0": 99, "1": -1, "2": -1, "3": -1}}})
@@ -309,7 +307,9 @@ def test_lost_messages_stop_a_query_unless_it_may_go_on(topics: Topics) -> None:
         ),
     ],
 )
-def test_bad_options_are_named_at_once(topics: Topics, options: dict[str, str], said: str) -> None:
+def test_invalid_options_are_named_immediately(
+    topics: Topics, options: dict[str, str], said: str
+) -> None:
     with pytest.raises(PySparkException, match=said) as raised:
         topics.read("Rows", **options).count()
     # On the driver, and without the way through our modules.

@@ -77,7 +77,7 @@ def test_a_worker_keeps_what_it_has_loaded_once(spark: SparkSession, topics: Top
         assert row.again <= row.kept
 
 
-def test_arrow_reads_without_looking_twice(spark: SparkSession) -> None:
+def test_arrow_reads_without_repeated_checks(spark: SparkSession) -> None:
     jvm = spark.sparkContext._jvm
     assert jvm is not None
     assert jvm.org.apache.arrow.memory.BoundsChecking.BOUNDS_CHECKING_ENABLED is False
@@ -157,7 +157,7 @@ spark.stop()
 """
 
 
-def test_a_worker_whose_rows_are_enough_ends_in_silence() -> None:
+def test_a_worker_with_enough_rows_ends_quietly() -> None:
     command = [sys.executable, "-c", ENOUGH]
     said = subprocess.run(command, capture_output=True, text=True, check=True)
     assert said.stdout.split() == ["1"] * 3
@@ -182,7 +182,7 @@ IDLE_SECONDS = 75
 
 
 @pytest.mark.long
-def test_workers_that_are_let_go_end_in_silence(topics: Topics) -> None:
+def test_released_workers_end_quietly(topics: Topics) -> None:
     topics.send("Quiet", [b"%d" % number for number in range(20)])
     command = [sys.executable, "-c", LET_GO, topics.cluster.addresses, "Quiet", str(IDLE_SECONDS)]
     said = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -108,7 +108,7 @@ async def test_an_acknowledged_change_survives_a_kill(tmp_path: Path, name: str)
 
 
 @pytest.mark.slow
-async def test_a_consumer_that_comes_back_after_a_kill_does_not_undo_a_reset(
+async def test_a_consumer_that_returns_after_a_kill_does_not_undo_a_reset(
     tmp_path: Path,
 ) -> None:
     reset = ask(Code.INVOKE_BROKER_TO_RESET_OFFSET, **RESET)

@@ -27,7 +27,7 @@ async def pop(peer: Peer, *, poll_ms: int = 0) -> list[bytes]:
 
 
 @pytest.mark.slow
-async def test_durations_hold_and_times_of_the_day_are_waited_for(tmp_path: Path) -> None:
+async def test_durations_hold_and_delivery_times_are_waited_for(tmp_path: Path) -> None:
     back_ms = 0
     clock = BrokerClock(lambda: time.time_ns() - back_ms * 1_000_000)
     server = BrokerServer(SETTINGS | {"storePathRootDir": str(tmp_path)}, clock=clock)

@@ -158,7 +158,7 @@ async def test_a_damaged_table_is_repaired_or_refused(
 
 
 @pytest.mark.slow
-async def test_an_old_copy_is_taken_as_it_is(stores: dict[str, Path], tmp_path: Path) -> None:
+async def test_an_old_copy_is_used_as_it_is(stores: dict[str, Path], tmp_path: Path) -> None:
     for name in sorted(NEEDED | REBUILT):
         root = tmp_path / name
         shutil.copytree(stores["clean"] / "config", root / "config")
@@ -169,7 +169,7 @@ async def test_an_old_copy_is_taken_as_it_is(stores: dict[str, Path], tmp_path: 
 
 
 @pytest.mark.slow
-async def test_lost_topics_are_known_by_their_messages(tmp_path: Path) -> None:
+async def test_lost_topics_are_restored_from_their_messages(tmp_path: Path) -> None:
     async with broker(tmp_path) as server, connected(server) as peer:
         await peer.send("Plain")
         await peer.send("Delayed", "DELAY\x0118\x02")
@@ -187,7 +187,7 @@ async def test_lost_topics_are_known_by_their_messages(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_the_loss_of_all_tables_is_told(tmp_path: Path) -> None:
+async def test_the_loss_of_all_tables_is_reported(tmp_path: Path) -> None:
     async with broker(tmp_path) as server, connected(server) as peer:
         assert (await peer.status())["tableRepairs"] == ""
         await peer.send("T")

@@ -67,7 +67,7 @@ async def test_numbers_are_read_from_the_log(
 
 
 @pytest.mark.slow
-async def test_numbers_that_the_log_has_lost_are_refused_and_told(
+async def test_numbers_that_the_log_has_lost_are_refused_and_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with broker(tmp_path, **SMALL) as server, connected(server) as peer:
@@ -126,7 +126,7 @@ async def test_a_store_of_rocketmq_is_not_searched_for_numbers(tmp_path: Path) -
 
 
 @pytest.mark.slow
-async def test_a_broker_without_such_producers_has_nothing_to_tell(tmp_path: Path) -> None:
+async def test_a_broker_without_idempotent_producers_reports_none(tmp_path: Path) -> None:
     async with broker(tmp_path) as server, connected(server) as peer:
         await peer.send("T")
     for path in (tmp_path / "config").glob("producerState.json*"):

@@ -18,7 +18,7 @@ _COMMIT_WITH_PULL = 1 | 4
 
 
 @pytest.mark.parametrize("offset", [2**63 - 1, 4])
-async def test_nobody_can_make_a_group_skip_what_is_still_to_come(
+async def test_nobody_can_make_a_group_skip_future_messages(
     tmp_path: Path, offset: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with broker(tmp_path) as server, connected(server) as peer:
@@ -79,7 +79,7 @@ async def test_made_up_names_do_not_fill_the_tables(tmp_path: Path) -> None:
         await peer.succeed(Code.PULL_MESSAGE, consumerGroup="Mine", **pull)
 
 
-async def test_a_send_that_is_refused_leaves_no_topic_for_good(tmp_path: Path) -> None:
+async def test_a_refused_send_leaves_no_permanent_topic(tmp_path: Path) -> None:
     async with broker(tmp_path) as server, connected(server) as peer:
         refused = await _send_to(peer, "Empty", body=b"")
         assert refused.code == ResponseCode.MESSAGE_ILLEGAL

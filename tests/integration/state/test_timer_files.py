@@ -38,7 +38,7 @@ def scramble_wheel(root: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", [delete_log, delete_checkpoint, zero_checkpoint, scramble_wheel])
-async def test_what_waits_comes_once_and_the_log_does_not_grow(
+async def test_waiting_messages_are_delivered_once_and_the_log_does_not_grow(
     tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
     async with broker(tmp_path) as server, connected(server) as peer:

@@ -276,7 +276,7 @@ class TransactionMachine(RuleBasedStateMachine):
                 return
 
     @rule(position=st.integers(0, 20_000))
-    def vacate(self, position: int) -> None:
+    def move_halves_before(self, position: int) -> None:
         work = self.broker.checks.move_halves_before(position)
         if work is not None:
             self.broker.checks.note_stored(work, self.broker.put(work.drafts))

@@ -113,7 +113,7 @@ def check_cut(world: World, at: int) -> None:
 
 @pytest.mark.parametrize("is_clean", [True, False])
 @pytest.mark.parametrize("gone", [["consumequeue"], ["index"], ["consumequeue", "index"]])
-def test_queues_and_index_come_back_from_the_log(gone: list[str], is_clean: bool) -> None:
+def test_queues_and_index_are_rebuilt_from_the_log(gone: list[str], is_clean: bool) -> None:
     world = written(120, checkpoint_every=30)
     if is_clean:
         world.open()
@@ -131,7 +131,7 @@ def test_queues_and_index_come_back_from_the_log(gone: list[str], is_clean: bool
     world.check()
 
 
-def test_a_missing_segment_does_not_take_the_later_ones_with_it() -> None:
+def test_a_missing_segment_does_not_hide_later_ones() -> None:
     """The start is refused; who accepts the loss keeps everything else."""
     world = written(120, checkpoint_every=30)
     names = [name for name in world.disk.listdir("/store/commitlog") if name.isdecimal()]

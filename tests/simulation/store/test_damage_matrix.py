@@ -381,7 +381,7 @@ class TestPlantedBugs:
         monkeypatch.setattr(Recovery, "_pass", lambda *_: None)
         assert self.is_caught("newest segment", how, caplog)
 
-    def test_giving_the_offsets_of_unknown_records_again(
+    def test_reusing_the_offsets_of_unknown_records(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         monkeypatch.setattr(Losses, "count_after", lambda *_: 0)
@@ -399,7 +399,7 @@ class TestPlantedBugs:
         monkeypatch.setattr(MissingLog, "check", lambda *_, **__: [])
         assert self.is_caught("newest segment", "deleted", caplog)
 
-    def test_trusting_whatever_a_queue_file_says(
+    def test_trusting_every_entry_of_a_queue_file(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         monkeypatch.setattr(QueueCheck, "looks_whole", lambda *_: True)

@@ -88,7 +88,7 @@ def test_a_rename_is_whole_or_undone() -> None:
         assert left.read_bytes("/old") == (b"old" if both else b"new")
 
 
-def test_what_a_failed_sync_dropped_is_not_saved_by_the_next() -> None:
+def test_pages_dropped_by_a_failed_sync_are_not_saved_by_the_next() -> None:
     disk = SimulatedDisk()
     fd = made(disk, "/f", b"a" * PAGE * 2)
     disk.fsync_dir("/")
@@ -102,7 +102,7 @@ def test_what_a_failed_sync_dropped_is_not_saved_by_the_next() -> None:
     assert cut(disk).read_bytes("/f") == bytes(PAGE) + b"b" * PAGE
 
 
-def test_a_failed_write_may_have_written_a_part() -> None:
+def test_a_failed_write_may_have_written_some_bytes() -> None:
     disk = SimulatedDisk(
         fault=lambda _number, name, _path: errno.ENOSPC if name == "pwrite" else None
     )
@@ -145,7 +145,9 @@ def test_a_lock_is_held_until_closed() -> None:
     assert disk.descriptor_count == 0
 
 
-def test_it_answers_as_a_real_disk_does(seed: int, rng: random.Random, tmp_path: Path) -> None:
+def test_the_simulated_disk_behaves_like_a_real_disk(
+    seed: int, rng: random.Random, tmp_path: Path
+) -> None:
     """The same calls, in an order that the seed chooses, on both; answers and errors agree."""
     disk, real = SimulatedDisk(), RealFiles()
     disk.mkdir(str(tmp_path))

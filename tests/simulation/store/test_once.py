@@ -341,7 +341,7 @@ def stored_and_saved(*, flushed: bool) -> OnceMachine:
     return machine
 
 
-def test_a_snapshot_that_speaks_of_more_than_the_log_is_not_believed() -> None:
+def test_a_snapshot_past_the_end_of_the_log_is_not_trusted() -> None:
     """It cannot be, since the log is durable first; if it is, a message would be lost silently."""
     machine = stored_and_saved(flushed=False)
     machine.world.lose_power(random.Random(1), keep=0.0)
@@ -351,7 +351,7 @@ def test_a_snapshot_that_speaks_of_more_than_the_log_is_not_believed() -> None:
     machine.teardown()
 
 
-def test_a_snapshot_of_another_log_is_not_believed() -> None:
+def test_a_snapshot_of_another_log_is_not_trusted() -> None:
     machine = stored_and_saved(flushed=True)
     saved = machine.world.disk.read_bytes("/store/config/producerState.json")
     machine.teardown()

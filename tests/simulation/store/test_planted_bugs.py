@@ -128,7 +128,7 @@ def test_recovering_without_the_crc(monkeypatch: pytest.MonkeyPatch) -> None:
     assert is_caught(power_cuts)
 
 
-def test_recovering_without_a_look_at_the_position(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recovering_without_checking_the_position(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stop at the first bad record, but go on behind it as if a hole were nothing."""
     scan = recovery.scan_records
 
@@ -145,12 +145,12 @@ def test_recovering_without_a_look_at_the_position(monkeypatch: pytest.MonkeyPat
     assert is_caught(power_cuts)
 
 
-def test_leaving_old_bytes_behind_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leaving_old_bytes_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Segment, "zero_from", lambda _segment, _offset: None)
     assert is_caught(stale_bytes)
 
 
-def test_forgetting_to_turn_the_queue_counters_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forgetting_to_reset_the_queue_counters(monkeypatch: pytest.MonkeyPatch) -> None:
     def forget(dispatcher: Dispatcher, position: int) -> None:
         dispatcher.pending[:] = [e for e in dispatcher.pending if e.position < position]
 

@@ -88,7 +88,7 @@ def test_power_cuts_without_acknowledgement_waiting_for_the_disk(
     world.check()
 
 
-def test_a_clean_stop_needs_no_luck(seed: int, rng: random.Random) -> None:
+def test_a_clean_stop_loses_nothing(seed: int, rng: random.Random) -> None:
     world = World()
     world.open()
     work(world, rng, 30)

@@ -84,7 +84,7 @@ DAMAGES: Final = [delete, zero, cut, scramble, flip, restore]
 @pytest.mark.parametrize("is_clean", [True, False], ids=["clean", "killed"])
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("name", FILES)
-def test_damaged_files_are_made_anew(
+def test_damaged_files_are_rebuilt(
     name: str,
     damage: Callable[[SimulatedDisk, str, random.Random, Old], None],
     is_clean: bool,

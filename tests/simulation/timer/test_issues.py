@@ -25,7 +25,7 @@ def world() -> World:
     return world
 
 
-def test_issue_3473_no_message_comes_twice_after_a_restart(world: World) -> None:
+def test_issue_3473_no_message_is_delivered_twice_after_a_restart(world: World) -> None:
     """RocketMQ delivers again what it delivered since its last checkpoint."""
     for _ in range(30):
         world.send(RNG, 15)
@@ -80,7 +80,7 @@ def test_issue_9654_a_message_of_the_largest_size_blocks_no_other(world: World) 
     assert [r.properties["UNIQ_KEY"] for r in world.delivered()] == ["big", timed.key]
 
 
-def test_issue_10668_timers_go_on_after_the_log_was_damaged() -> None:
+def test_issue_10668_timers_continue_after_damage_to_the_log() -> None:
     """RocketMQ's wheel stops at units whose messages the commit log has lost."""
     world = World(config=timer_config(flush_mode=FlushMode.ASYNC_FLUSH))
     world.open()

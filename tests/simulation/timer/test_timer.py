@@ -40,7 +40,7 @@ def work(world: World, rng: random.Random, rounds: int) -> None:
             case 15:
                 world.clock.ms -= rng.choice([1, 10, 100, 500])
             case 16 | 17:
-                world.vacate(rng, rng.randrange(int(world.running.end_position) + 1))
+                world.move_messages_before(rng, rng.randrange(int(world.running.end_position) + 1))
 
 
 def stop(world: World, rng: random.Random) -> None:
@@ -64,7 +64,7 @@ def test_stops_between_calls(seed: int, rng: random.Random) -> None:
     world.judge(is_over=True)
 
 
-def test_what_waits_is_moved_and_comes_once(rng: random.Random) -> None:
+def test_waiting_messages_are_moved_and_delivered_once(rng: random.Random) -> None:
     world = World()
     world.open()
     timed = [world.send(rng, 50 + 7 * number) for number in range(40)]
@@ -74,7 +74,7 @@ def test_what_waits_is_moved_and_comes_once(rng: random.Random) -> None:
     world.serve()
     end = int(world.running.end_position)
     assert world.waits_before(end)
-    while not world.vacate(rng, end):
+    while not world.move_messages_before(rng, end):
         world.clock.ms += 10
         world.serve()
     assert not world.waits_before(end)
@@ -87,14 +87,14 @@ def test_what_waits_is_moved_and_comes_once(rng: random.Random) -> None:
     world.judge(is_over=True)
 
 
-def test_what_was_moved_before_is_not_counted_again(rng: random.Random) -> None:
+def test_messages_moved_before_are_not_counted_again(rng: random.Random) -> None:
     world = World()
     world.open()
     for number in range(10):
         world.send(rng, 100 + 7 * number)
     world.serve()
     end = int(world.running.end_position)
-    assert world.vacate(random.Random(1), end)
+    assert world.move_messages_before(random.Random(1), end)
     world.serve()
     assert world.mover.moved == 10
     for found in world.mover.survey(end):
@@ -120,7 +120,7 @@ class FullLog:
 
 @pytest.mark.parametrize("is_clean", [True, False])
 @pytest.mark.parametrize("is_settled", [True, False])
-def test_a_slot_that_could_not_be_chained_anew(
+def test_a_slot_that_could_not_be_chained_again(
     is_clean: bool, is_settled: bool, rng: random.Random
 ) -> None:
     world = World()
@@ -130,7 +130,7 @@ def test_a_slot_that_could_not_be_chained_anew(
     world.serve()
     full = FullLog(world)
     with pytest.raises(OSError, match="no space"):
-        world.vacate(random.Random(1), int(world.running.end_position))
+        world.move_messages_before(random.Random(1), int(world.running.end_position))
     full.is_full = False  # somebody else has made room, so nothing needs to be moved any more
     if is_settled:
         world.mover.rebuild_slots()
@@ -171,7 +171,7 @@ def test_a_copy_by_rocketmq_voids_no_other_message(rng: random.Random) -> None:
     world.judge(is_over=True)
 
 
-def test_a_start_ends_though_a_message_calls_itself_a_copy() -> None:
+def test_a_start_ends_although_a_message_claims_to_be_a_copy() -> None:
     world = World()
     world.open()
     world.put([claim(world, "first", 300, {"TIMER_ROLL_TIMES": "1"})])
@@ -201,7 +201,7 @@ def test_a_copy_without_room_for_its_mark_is_found_after_a_crash(rng: random.Ran
     world.judge(is_over=True)
 
 
-def test_what_rocketmq_put_into_the_slot_that_is_read_is_needed(rng: random.Random) -> None:
+def test_messages_that_rocketmq_put_into_the_slot_being_read_are_needed(rng: random.Random) -> None:
     world = World()
     world.open()
     slot_ms = world.timers.slot_of(world.clock.ms) + 100

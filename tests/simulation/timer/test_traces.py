@@ -134,7 +134,7 @@ class TracedWorld(World):
 
     def do_move(self, command: TraceCommand) -> None:
         """Move messages that wait in the log before its end, as before a deletion."""
-        is_done = self.vacate(Steady(1), int(self.running.end_position))
+        is_done = self.move_messages_before(Steady(1), int(self.running.end_position))
         self.lines.append("moved" if is_done else "not moved: messages are just due")
 
     def do_kill(self, command: TraceCommand) -> None:

@@ -214,8 +214,8 @@ class World:
             self.service.note_stored(count)
         return True
 
-    def vacate(self, rng: random.Random, position: int) -> bool:
-        """Have nothing wait before a position; False if some still does."""
+    def move_messages_before(self, rng: random.Random, position: int) -> bool:
+        """Move the waiting messages before a position; False if some are left."""
         found: dict[int, int] = {}
         for found in self.mover.survey(position):  # noqa: B007 - the last has all
             pass

@@ -22,7 +22,7 @@ def test_a_body_is_shown_in_the_form_that_was_asked_for(body: bytes, form: str, 
     assert body_text(body, form) == text
 
 
-def test_what_is_no_json_is_said_so_and_shown() -> None:
+def test_a_body_that_is_not_json_is_shown_with_a_note() -> None:
     assert body_text(b"hello", "json").startswith("(not JSON: ")
     assert body_text(b"hello", "json").endswith(" hello")
     assert "not JSON" in body_text(b"[" * 200_000, "json")

@@ -44,7 +44,7 @@ def test_half_of_the_keys_is_refused_by_name(home: Path) -> None:
         tool_credentials_blocking()
 
 
-def test_what_cannot_be_read_is_named_without_its_text() -> None:
+def test_an_unreadable_file_is_named_without_its_text() -> None:
     with pytest.raises(ConfigError, match="line 2 of F is not key: value") as raised:
         parse_tools_file("accessKey: a\nsecretKey:hush", name="F")
     assert "hush" not in str(raised.value)

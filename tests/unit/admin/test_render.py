@@ -82,7 +82,7 @@ def test_times_are_read_in_every_form_of_the_original(text: str, ms: int) -> Non
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "2026-13-01", "12:00", "--1"])
-def test_what_is_no_time_is_refused_with_the_forms(text: str) -> None:
+def test_invalid_times_are_refused_with_the_valid_forms(text: str) -> None:
     with pytest.raises(ValueError, match="yyyy-MM-dd"):
         parse_time(text, now_ms=0)
 

@@ -139,7 +139,7 @@ async def test_topics_are_made_where_told(use_network: Use) -> None:
     assert len(fake.sent(RequestCode.DELETE_TOPIC_IN_BROKER)) == 2
 
 
-async def test_what_is_there_already_is_not_made_again(use_network: Use) -> None:
+async def test_existing_topics_and_groups_are_not_created_again(use_network: Use) -> None:
     topic = TopicConfig(topic_name="T", read_queue_nums=3, attributes={"x": "1"})
     group = GroupConfig(group_name="G", attributes={"y": "1"})
     fake = use_network(

@@ -197,7 +197,9 @@ async def test_a_send_without_an_answer_is_not_repeated_by_this_run(
 
 
 @in_virtual_time
-async def test_what_cannot_be_sent_is_told_and_the_rest_goes_on(dead: DeadBroker) -> None:
+async def test_dead_letters_that_cannot_be_sent_are_reported_and_the_rest_is_sent(
+    dead: DeadBroker,
+) -> None:
     dead.put(b"1", UNIQ_KEY="U")
     dead.put(b"2", RETRY_TOPIC="Gone", UNIQ_KEY="V")
     dead.put(b"3", RETRY_TOPIC="SCHEDULE_TOPIC_XXXX", UNIQ_KEY="W")

@@ -74,7 +74,7 @@ async def test_clients_without_a_name_share_nothing(use_network: Use) -> None:
         assert len(network.links[A]) == 2
 
 
-async def test_what_brokers_could_not_tell_apart_is_refused(use_network: Use) -> None:
+async def test_clients_that_brokers_could_not_tell_apart_are_refused(use_network: Use) -> None:
     use_network(network_of(ROUTES, {A: QueueBroker().serve}))
     async with producer("one") as first:
         with pytest.raises(ClientError, match="producer group one is in use"):

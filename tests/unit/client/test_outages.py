@@ -87,7 +87,7 @@ def test_a_broker_that_fails_again_much_later_is_told_at_once(world: World) -> N
     assert world.lines() == [f"pull failed: queue={QUEUES[0]} reason=nobody listens"]
 
 
-def test_what_is_remembered_has_a_bound(world: World) -> None:
+def test_the_number_of_remembered_outages_is_bounded(world: World) -> None:
     for number in range(5000):
         world.outages.report_broker_failure("heartbeat failed", f"b{number}", GONE)
     assert len(world.outages._outages) == 4096

@@ -254,7 +254,7 @@ async def test_hold_seconds_of_pull_consumers(use_network: Use) -> None:
 # Push consumers, and lite pull consumers, which fetch in the same way.
 
 
-async def test_what_a_push_consumer_asks_for(use_network: Use) -> None:
+async def test_the_pull_requests_of_a_push_consumer(use_network: Use) -> None:
     network = use_network(network_of(ROUTES, {A: QueueBroker().serve}))
     async with push(print, pull_count_max=3, pull_bytes_max=1234, hold_seconds=9.0):
         await settle()
@@ -263,7 +263,7 @@ async def test_what_a_push_consumer_asks_for(use_network: Use) -> None:
     assert fields["suspendTimeoutMillis"] == "9000"
 
 
-async def test_what_a_lite_pull_consumer_asks_for(use_network: Use) -> None:
+async def test_the_pull_requests_of_a_lite_pull_consumer(use_network: Use) -> None:
     network = use_network(network_of(ROUTES, {A: QueueBroker().serve}))
     async with lite(pull_count_max=3, pull_bytes_max=1234, hold_seconds=9.0):
         await settle()

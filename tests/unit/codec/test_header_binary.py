@@ -45,7 +45,7 @@ def test_ours_differs_from_java_in_the_language_only() -> None:
     remark=st.none() | texts,
     fields=st.dictionaries(texts, texts, max_size=5),
 )
-def test_what_is_written_is_read(
+def test_written_headers_are_read_back(
     code: int, opaque: int, remark: str | None, fields: dict[str, str]
 ) -> None:
     header = decode_binary_header(encode_binary_header(code, opaque, 1, remark, fields))
@@ -109,7 +109,7 @@ def test_empty_values_and_unknown_languages() -> None:
     assert header.language == "OTHER"
 
 
-def test_what_does_not_fit_is_refused_before_it_is_sent() -> None:
+def test_fields_that_do_not_fit_are_refused_before_they_are_sent() -> None:
     with pytest.raises(LocalProtocolError, match="200050"):
         encode_binary_header(200050, 1, 0, None, {})
     with pytest.raises(LocalProtocolError, match="field name"):

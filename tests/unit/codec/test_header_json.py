@@ -32,7 +32,7 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
     remark=st.none() | texts,
     fields=st.dictionaries(texts, texts, max_size=5),
 )
-def test_what_is_written_is_read(
+def test_written_headers_are_read_back(
     code: int, opaque: int, remark: str | None, fields: dict[str, str]
 ) -> None:
     header = decode(encode_json_header(code, opaque, 1, remark, fields))

@@ -59,7 +59,7 @@ def test_any_bytes_are_json_or_refused(data: bytes) -> None:
 @pytest.mark.parametrize(
     "data", [b"", b'{"a', b"{{1:2", b"[" * 100, b"{1:" * 100, b"{" + b"{" * 100, b"}", b'{"a":1}x']
 )
-def test_what_is_no_json_is_refused(data: bytes) -> None:
+def test_invalid_json_is_refused(data: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
         decode_any(data)
 

@@ -36,14 +36,16 @@ def test_properties_come_back(properties: dict[str, str]) -> None:
         (b"k\x01\xff\x02", {"k": "\ufffd"}),
     ],
 )
-def test_what_others_write_is_read_as_java_reads_it(data: bytes, meaning: dict[str, str]) -> None:
+def test_properties_of_other_writers_are_read_as_java_reads_them(
+    data: bytes, meaning: dict[str, str]
+) -> None:
     assert decode_properties(data) == meaning
 
 
 @pytest.mark.parametrize(
     "wrong", [{"": "v"}, {"a\x01": "v"}, {"a\x02": "v"}, {"a": "v\x02"}, {"a": "v" * 32767}]
 )
-def test_what_cannot_be_read_back_is_not_written(wrong: dict[str, str]) -> None:
+def test_properties_that_cannot_be_read_back_are_not_written(wrong: dict[str, str]) -> None:
     with pytest.raises(LocalProtocolError):
         encode_properties(wrong)
 

@@ -106,7 +106,7 @@ traces: st.SearchStrategy[Trace] = st.one_of(
 
 
 @given(st.lists(traces, max_size=4))
-def test_what_is_written_is_read_again(written: list[Trace]) -> None:
+def test_written_traces_are_read_back(written: list[Trace]) -> None:
     assert decode_traces(encode_traces(written)) == written
 
 

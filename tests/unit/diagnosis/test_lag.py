@@ -31,7 +31,7 @@ def entries(wanted: Subscription | None, *passed: bool) -> QueueEntries:
     )
 
 
-def test_what_the_filter_lets_through_is_counted() -> None:
+def test_messages_that_match_the_filter_are_counted() -> None:
     assert count_accepted(entries(Subscription(topic="T"), True, False, True)) == 2
     assert count_accepted(entries(None, True, True)) is None
     assert count_accepted(entries(None)) == 0

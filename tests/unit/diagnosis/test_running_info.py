@@ -15,7 +15,7 @@ from rocketpost.model.route import MessageQueue
 QUEUE = MessageQueue("broker-a", 3, "Demo")
 
 
-def test_what_is_no_such_report_is_refused() -> None:
+def test_invalid_reports_are_refused() -> None:
     for body in (b"[]", b'{"mqTable":[1]}', b'{"statusTable":{"T":1}}', b"{"):
         with pytest.raises(RemoteProtocolError):
             decode_running_info(body)

@@ -34,7 +34,7 @@ def group(tags: str = "*", **members: str) -> ConsumerConnections:
         (group(message_model="BROADCASTING"), state(6), TrackType.CONSUME_BROADCASTING),
     ],
 )
-def test_what_became_of_a_message(
+def test_the_track_of_a_message(
     connections: ConsumerConnections,
     progress: ConsumeState,
     expected: TrackType,

@@ -111,7 +111,7 @@ def test_verdicts(text: str, properties: dict[str, str], expected: bool | None) 
         ("a > 5", {"a": "𝟏"}),
     ],
 )
-def test_what_cannot_be_compared_does_not_match(text: str, properties: dict[str, str]) -> None:
+def test_values_that_cannot_be_compared_do_not_match(text: str, properties: dict[str, str]) -> None:
     with pytest.raises(ValueError, match=r"is not |cannot be compared"):
         verdict(text, properties)
     assert not compile_filter(text).matches(properties)

@@ -44,7 +44,7 @@ def test_words_of_paths_are_known_where_they_are_allowed() -> None:
     ("text", "hint"),
     [("a & b", "AND"), ("a | b", "OR"), ("a % 2", "arithmetic"), ("a;", "semicolon")],
 )
-def test_what_other_languages_have_gets_a_hint(text: str, hint: str) -> None:
+def test_operators_of_other_languages_get_a_hint(text: str, hint: str) -> None:
     with pytest.raises(FilterError, match=hint):
         words(text)
 

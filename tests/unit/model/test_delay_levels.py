@@ -11,6 +11,6 @@ def test_levels_are_delays_in_their_order() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "  ", "1x", "s", "-1s"])
-def test_what_is_no_delay_is_refused(text: str) -> None:
+def test_invalid_delays_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="messageDelayLevel"):
         parse_delay_levels(text)

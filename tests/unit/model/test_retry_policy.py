@@ -59,6 +59,6 @@ def test_growing_waits_end_at_their_bound() -> None:
         ({"type": "EXPONENTIAL", "exponentialRetryPolicy": {"max": 10}}, "above max"),
     ],
 )
-def test_what_is_no_policy_is_refused_with_the_reason(policy: dict[str, Any], reason: str) -> None:
+def test_invalid_policies_are_refused_with_the_reason(policy: dict[str, Any], reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         read_retry_policy(policy)

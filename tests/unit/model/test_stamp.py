@@ -22,7 +22,7 @@ stamps = st.builds(Stamp, ids, numbers, numbers)
 
 
 @given(stamp=stamps, after=st.none() | numbers)
-def test_what_is_written_is_read(stamp: Stamp, after: int | None) -> None:
+def test_written_stamps_are_read_back(stamp: Stamp, after: int | None) -> None:
     assert parse_property(stamp.to_property()) == stamp
     assert parse_field(stamp.to_field(after)) == (stamp, after)
 
@@ -37,7 +37,7 @@ def test_any_text_is_understood_or_refused(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", "1", "1:2", "1:2:", "-1:2:p", "1:x:p", "1:٣:p", "1:2:a b", f"1:{2**63 - 1}:p"]
 )
-def test_what_is_no_stamp(text: str) -> None:
+def test_text_that_is_no_stamp(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         parse_property(text)
 

@@ -65,7 +65,7 @@ def test_addresses(address: str) -> None:
     "address",
     ["", "host", "host:", ":1", "host:0", "host:65536", "a b:1", "h:1\n", "x" * 300 + ":1"],
 )
-def test_what_is_no_address(address: str) -> None:
+def test_text_that_is_no_address(address: str) -> None:
     with pytest.raises(InvalidParameter, match="host:port"):
         check_address(address, "address")
 

@@ -265,7 +265,7 @@ def formatted(message: str, *arguments: object, error: Exception | None = None) 
     return OneLineFormatter("%(levelname)s %(message)s").format(record)
 
 
-def test_what_a_peer_is_called_stays_in_its_line() -> None:
+def test_a_name_of_a_peer_cannot_break_a_log_line() -> None:
     line = formatted("group=%s", "a\n2026-01-01 INFO all is well\r\x1b[2J\u2028é")
     assert line == "INFO group=a\\n2026-01-01 INFO all is well\\r\\x1b[2J\\u2028é"
 

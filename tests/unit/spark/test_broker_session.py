@@ -109,7 +109,7 @@ def test_trap_gaps_inside_a_range_are_no_loss(queue: type[FakeConsumer]) -> None
     assert pulled(0, 100) == queue.offsets
 
 
-def test_what_was_deleted_while_it_was_read(queue: type[FakeConsumer]) -> None:
+def test_messages_deleted_during_a_read_fail_it_or_are_skipped(queue: type[FakeConsumer]) -> None:
     queue.first = 30
     with pytest.raises(ClientError, match="has offsets 30 to 100, but 5 was requested"):
         pulled(5, 60)

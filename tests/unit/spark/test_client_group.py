@@ -32,7 +32,7 @@ def test_the_last_that_started_stops_first() -> None:
     assert said[2:] == ["stop b", "stop a"]
 
 
-def test_what_had_started_is_stopped_when_another_does_not_start() -> None:
+def test_started_clients_are_stopped_when_another_fails_to_start() -> None:
     said: list[str] = []
     with (
         pytest.raises(OSError, match="start"),
@@ -42,7 +42,7 @@ def test_what_had_started_is_stopped_when_another_does_not_start() -> None:
     assert said == ["start a", "start b", "stop a"]
 
 
-def test_all_are_stopped_though_one_fails_to() -> None:
+def test_all_clients_are_stopped_although_one_fails_to_stop() -> None:
     said: list[str] = []
     with (
         pytest.raises(OSError, match="stop"),

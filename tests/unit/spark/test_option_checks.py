@@ -31,7 +31,7 @@ def test_name_servers_have_a_host_and_a_port(
 
 
 @pytest.mark.parametrize("text", ["a:1", "a:1;b:2;", "[::1]:9876", "http://a.b:80", "a:1; b:2"])
-def test_what_clients_understand_is_taken(text: str) -> None:
+def test_addresses_that_clients_understand_are_accepted(text: str) -> None:
     check_name_servers(text)
 
 

@@ -108,14 +108,14 @@ def test_earliest_and_latest_are_taken_in_any_case() -> None:
         ({"nameServer": "x:1", "topic": ", "}, "names no topic"),
     ],
 )
-def test_what_makes_no_sense_is_refused(values: dict[str, str], said: str) -> None:
+def test_invalid_options_are_refused(values: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         parse_options(SourceOptions, values)
 
 
 @pytest.mark.parametrize("key", ["startingOffsetsByTimestamp", "endingOffsetsByTimestamp"])
 @pytest.mark.parametrize("ms", [-1, -2])
-def test_trap_a_time_is_no_offset(key: str, ms: int) -> None:
+def test_trap_a_time_is_not_an_offset(key: str, ms: int) -> None:
     # With offsets, these mean latest and earliest.
     with pytest.raises(ConfigError, match=f"{key}: {ms} for queue 0 of T on a is not a time"):
         parse_options(SourceOptions, BASE | {key: f'{{"T":{{"a":{{"0":{ms}}}}}}}'})
@@ -131,7 +131,7 @@ def test_trap_a_time_is_no_offset(key: str, ms: int) -> None:
         ("maxBytesPerTrigger", "5"),
     ],
 )
-def test_what_is_for_streams_is_refused_in_batches(key: str, value: str) -> None:
+def test_stream_options_are_refused_in_batches(key: str, value: str) -> None:
     options = parse_options(SourceOptions, BASE | {key: value, "group": "g"})
     options.check_stream()
     said = key.replace("Messages", "Offsets")
@@ -148,7 +148,7 @@ def test_what_is_for_streams_is_refused_in_batches(key: str, value: str) -> None
         ("filterPushdown", "once"),
     ],
 )
-def test_what_is_for_batches_is_refused_in_streams(key: str, value: str) -> None:
+def test_batch_options_are_refused_in_streams(key: str, value: str) -> None:
     options = parse_options(SourceOptions, BASE | {key: value})
     options.check_batch()
     with pytest.raises(ConfigError, match=f"{key} is for batches"):
@@ -165,7 +165,7 @@ def test_durations_have_units(text: str, seconds: float) -> None:
     assert options.trigger_delay_seconds == seconds
 
 
-def test_options_in_words_hold_no_defaults() -> None:
+def test_described_options_leave_out_defaults() -> None:
     assert (
         describe_options(parse_options(SourceOptions, BASE))
         == "nameServer=127.0.0.1:9876, topic=A, B"

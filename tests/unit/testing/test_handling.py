@@ -29,7 +29,7 @@ def handled(who: str, *offsets: int) -> str:
     return "\n".join(f"begin {who} {n}\ndone {who} {n}" for n in offsets)
 
 
-def test_what_was_acknowledged_and_not_handled_is_missed() -> None:
+def test_acknowledged_messages_that_were_not_handled_are_missing() -> None:
     handling = follow("share a q0 a\nbegin a 0\ndone a 0\nbegin a 1")
     handling.check([100])
     assert handling.violations == []

@@ -85,7 +85,7 @@ def test_broken_promises(records: list[Record], complaint: str) -> None:
     assert complaint in str(caught.value)
 
 
-def test_what_was_seen_must_not_vanish() -> None:
+def test_messages_that_were_seen_must_not_vanish() -> None:
     ledger = noted(1, 2)
     ledger.see(record(1, 0))
     ledger.see(record(2, 1))

@@ -46,21 +46,21 @@ def test_a_command_has_arguments_and_options() -> None:
     assert parse_command("send a  b k=v=w") == TraceCommand("send", ["a", "b"], {"k": "v=w"})
 
 
-def test_what_happens_is_compared(path: Path) -> None:
+def test_the_actual_trace_is_compared(path: Path) -> None:
     run_trace(path, Adder())
     path.write_text(TRACE.replace("sum 6", "sum 7"))
     with pytest.raises(AssertionError, match=r"(?s)-sum 7\n\+sum 6"):
         run_trace(path, Adder())
 
 
-def test_what_happens_can_be_written(path: Path) -> None:
+def test_the_actual_trace_can_be_written(path: Path) -> None:
     path.write_text(TRACE.replace("sum 8", "nonsense\nsum 9"))
     run_trace(path, Adder(), rewrite=True)
     assert path.read_text() == TRACE
 
 
 @pytest.mark.parametrize("text", ["", "# only a comment\n", "add 1\nsum 2\n"])
-def test_what_is_no_trace_is_refused(path: Path, text: str) -> None:
+def test_invalid_traces_are_refused(path: Path, text: str) -> None:
     path.write_text(text)
     with pytest.raises((ValueError, IndexError)):
         run_trace(path, Adder())

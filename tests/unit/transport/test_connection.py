@@ -432,7 +432,7 @@ async def test_connections_beyond_the_bound_are_refused_whatever_their_port(
 
 
 @pytest.mark.slow
-async def test_what_peers_do_not_read_is_bounded_in_all(caplog: pytest.LogCaptureFixture) -> None:
+async def test_unread_bytes_of_all_peers_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
     answer = bytes(8 * MIB)
 
     def on_request(connection: Connection, command: Command) -> None:

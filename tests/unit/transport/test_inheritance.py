@@ -33,7 +33,7 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
         yield near, far
 
 
-def test_what_a_child_inherits_is_replaced_number_for_number(
+def test_inherited_descriptors_of_a_child_are_replaced_one_by_one(
     pair: tuple[socket.socket, socket.socket],
 ) -> None:
     near, far = pair
@@ -52,6 +52,6 @@ def test_what_a_child_inherits_is_replaced_number_for_number(
     inheritance._release_inherited()  # nothing is left to release
 
 
-def test_what_is_gone_before_the_fork_is_forgotten() -> None:
+def test_connections_closed_before_the_fork_are_forgotten() -> None:
     inheritance.release_in_child(Holder(10**9))  # would be an error
     inheritance._release_inherited()

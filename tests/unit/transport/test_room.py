@@ -49,7 +49,7 @@ def test_those_who_take_nothing_go_before_those_who_are_slow() -> None:
     assert not busy.reason
 
 
-def test_what_was_taken_since_does_not_count() -> None:
+def test_bytes_written_since_do_not_count() -> None:
     room, peers = make(5)
     for peer in peers:
         peer.owe(2 * MIB - 1 if peer is not peers[4] else MIB // 2)

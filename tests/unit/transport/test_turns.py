@@ -107,7 +107,7 @@ async def test_requests_of_one_connection_keep_their_order(
     assert opaques == sorted(opaques)
 
 
-async def test_what_a_request_began_gets_on_before_the_next_is_served(
+async def test_work_started_by_a_request_runs_before_the_next_is_served(
     listener: Listener, connector: Connector, server: Server
 ) -> None:
     connection = await connector.connect(f"127.0.0.1:{listener.port}")

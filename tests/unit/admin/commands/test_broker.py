@@ -48,7 +48,7 @@ def test_a_broker_is_listed_as_by_the_original() -> None:
     ]
 
 
-def test_what_a_broker_does_not_tell_is_not_made_up() -> None:
+def test_values_that_a_broker_does_not_report_are_not_invented() -> None:
     row = cluster_row(PROCESS, {"brokerActive": "true", "putTps": "many"}, now_ms=NOW_MS)
     cells = _CLUSTERS.cells(row)
     assert cells[5] == "N/A(N/A,N/Ams)"

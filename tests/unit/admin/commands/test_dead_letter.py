@@ -54,7 +54,7 @@ def test_a_letter_has_its_body_in_base64() -> None:
     assert members["originMsgId"] is None
 
 
-def test_what_became_of_it_is_one_line() -> None:
+def test_the_outcome_of_a_dead_letter_is_one_line() -> None:
     refused = Resent(LETTER, Outcome.REFUSED, reason="why")
     assert resent_text(refused) == f"REFUSED       {LETTER.id} Orders {LETTER.resent_id} why"
     assert resent_members(refused)["reason"] == "why"

@@ -17,7 +17,7 @@ def explanation(**properties: Any) -> Explanation:
     )
 
 
-def test_what_a_broker_does_not_tell_is_unknown_here(utc: None) -> None:
+def test_values_that_a_broker_does_not_report_are_unknown_here(utc: None) -> None:
     shown = explanation_text(explanation(UNIQ_KEY="U"))
     assert "File:            unknown here" in shown
     assert "Indexed:         unknown here" in shown

@@ -30,6 +30,6 @@ def test_a_policy_is_read_if_there_is_one() -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"type":"NEVER"}'])
-def test_what_is_no_policy_is_refused(text: str) -> None:
+def test_invalid_policies_are_refused(text: str) -> None:
     with pytest.raises(click.BadParameter):
         parse_policy(text)

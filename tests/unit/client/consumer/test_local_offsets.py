@@ -96,7 +96,7 @@ async def test_a_place_that_cannot_be_used_is_an_error(tmp_path: Path) -> None:
         await opened(tmp_path / "file")
 
 
-async def test_what_cannot_be_written_is_not_stored(
+async def test_offsets_that_cannot_be_written_are_not_stored(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     offsets = await opened(tmp_path)

@@ -34,7 +34,7 @@ def test_filtered_messages_are_skipped_once_nothing_is_in_hand() -> None:
     assert tracker.committable == 40
 
 
-def test_what_is_not_in_hand_is_ignored() -> None:
+def test_unknown_offsets_are_ignored() -> None:
     tracker = tracker_with(1, 2)
     tracker.finish([9])
     tracker.finish([2])

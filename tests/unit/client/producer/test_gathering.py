@@ -80,7 +80,7 @@ async def test_a_stop_sends_what_waits(use_network: Use) -> None:
     assert (await future).queue_offset == 7
 
 
-async def test_what_does_not_agree_travels_apart(use_network: Use) -> None:
+async def test_messages_that_do_not_match_are_sent_apart(use_network: Use) -> None:
     network = use_network(network_of(ONE, {A: broker(serve)}))
     messages = [
         Message("T", b"1"),

@@ -148,7 +148,7 @@ async def test_a_bound_per_attempt_leaves_time_for_another_broker(use_network: U
 
 
 @in_virtual_time
-async def test_what_an_old_attempt_comes_to_counts_for_nothing(use_network: Use) -> None:
+async def test_the_outcome_of_an_old_attempt_is_ignored(use_network: Use) -> None:
     silent = broker(lambda command: None)  # its connection is dropped when an attempt times out
     network = use_network(network_of(BOTH, {A: silent, B: broker()}))
     async with producer(attempt_timeout=0.01, retries=5) as sender:

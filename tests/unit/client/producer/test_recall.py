@@ -54,7 +54,7 @@ async def test_a_recall_goes_to_the_broker_of_the_handle() -> None:
         ("bad topic", RecallHandle("T", "b", 5, "U").encode()),
     ],
 )
-async def test_what_cannot_be_right_is_not_sent(topic: str, handle: str) -> None:
+async def test_invalid_recalls_are_not_sent(topic: str, handle: str) -> None:
     session = Session()
     with pytest.raises(MessageRefused):
         await recall_message(session, "g", topic, handle, None)  # type: ignore[arg-type]

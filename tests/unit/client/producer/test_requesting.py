@@ -246,7 +246,7 @@ async def test_a_broker_without_the_requester_is_not_the_last_word(use_network: 
         (REQUEST.replace(b"CLUSTER", b"OTHER"), "does not say its cluster"),
     ],
 )
-async def test_what_is_no_request_gets_no_reply(
+async def test_a_message_that_is_no_request_gets_no_reply(
     use_network: Use, properties: bytes, why: str
 ) -> None:
     use_network(network_of(BOTH, {A: broker(), B: broker()}))

@@ -114,7 +114,7 @@ async def test_the_outcome_decides(
 
 
 @pytest.mark.parametrize("wrong", ["raises", "nonsense"])
-async def test_what_fails_is_left_to_the_checker(use_network: Use, wrong: str) -> None:
+async def test_failures_are_left_to_the_checker(use_network: Use, wrong: str) -> None:
     use_network(network_of(ROUTES, {A: broker(stored)}))
 
     def execute(message: Message, transaction_id: str) -> TransactionState:
@@ -203,7 +203,7 @@ async def test_a_question_without_its_message_is_passed_over(use_network: Use) -
     assert [end.fields["msgId"] for end in network.sent(END)] == ["next"]
 
 
-async def test_what_runs_here_and_now_is_not_known_yet(use_network: Use) -> None:
+async def test_a_transaction_that_still_runs_here_is_unknown(use_network: Use) -> None:
     """A checker would not find it in the database and have it rolled back."""
     network = use_network(network_of(ROUTES, {A: broker(stored)}))
     async with producer(lambda message: ROLLBACK) as sender:
@@ -217,7 +217,7 @@ async def test_what_runs_here_and_now_is_not_known_yet(use_network: Use) -> None
     assert network.sent(END)[2].fields["commitOrRollback"] == "12"  # now the checker is asked
 
 
-async def test_what_an_attempt_left_on_another_broker_is_rolled_back(use_network: Use) -> None:
+async def test_a_half_message_left_on_another_broker_is_rolled_back(use_network: Use) -> None:
     network = use_network(network_of(ROUTES, {A: broker(stored)}))
     async with producer(lambda message: COMMIT) as sender:
         done = await sender.send_in_transaction(Message("T", b"b"), lambda message, _: COMMIT)
@@ -244,7 +244,7 @@ async def test_no_more_questions_wait_than_fit(use_network: Use) -> None:
     assert len(network.sent(END)) == 2
 
 
-async def test_what_breaks_a_rule_is_refused(use_network: Use) -> None:
+async def test_messages_that_break_a_rule_are_refused(use_network: Use) -> None:
     use_network(network_of(ROUTES, {A: broker(stored)}))
     with pytest.raises(ConfigError, match="check_concurrency"):
         producer(lambda message: COMMIT, check_concurrency=0)

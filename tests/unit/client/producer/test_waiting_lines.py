@@ -106,7 +106,7 @@ async def test_when_the_budget_is_used_up_the_error_says_that_nothing_was_sent(
 
 
 @in_virtual_time
-async def test_what_may_be_stored_is_a_timeout_although_the_broker_is_gone(
+async def test_a_send_that_may_be_stored_times_out_although_the_broker_is_gone(
     use_network: Use,
 ) -> None:
     network = use_network(network_of(ONE, {A: broker(lambda command: None)}))
@@ -149,7 +149,7 @@ async def test_closing_fails_what_waits_in_line(use_network: Use) -> None:
 
 
 @in_virtual_time
-async def test_what_can_be_asked_again_is_asked_again(use_network: Use) -> None:
+async def test_calls_that_can_be_repeated_are_repeated(use_network: Use) -> None:
     answers = broker(GET_MAX_OFFSET=lambda command: Answer(fields={"offset": "5"}))
     network = use_network(network_of(ONE, {}))
 

@@ -63,7 +63,7 @@ def test_modes_may_be_ordinals_and_unknown_ones_are_seen() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"topic":1e99}', b'{"consumerGroup":"g"}'])
-def test_what_is_none_is_refused(body: bytes) -> None:
+def test_invalid_requests_are_refused(body: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
         decode_request_mode(body)
     with pytest.raises(RemoteProtocolError):

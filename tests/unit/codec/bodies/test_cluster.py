@@ -70,12 +70,12 @@ def test_every_member_group_survives(addrs: dict[int, str], name: str, cluster: 
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"brokerAddrTable":[]}'])
-def test_what_is_no_cluster_is_refused(body: bytes) -> None:
+def test_invalid_clusters_are_refused(body: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
         decode_cluster(body)
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b'{"brokerMemberGroup":{}}'])
-def test_what_is_no_group_is_refused(body: bytes) -> None:
+def test_invalid_groups_are_refused(body: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
         decode_member_group(body)

@@ -40,12 +40,12 @@ def test_every_file_survives(namespaces: dict[str, dict[str, str]]) -> None:
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b'{"table":[]}', b'{"table":{"a":{}}}'])
-def test_what_is_no_table_is_refused(text: bytes) -> None:
+def test_invalid_tables_are_refused(text: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
         decode_kv_table(text)
 
 
 @pytest.mark.parametrize("text", [b"", b'{"configTable":{"a":1}}'])
-def test_what_is_no_file_is_refused(text: bytes) -> None:
+def test_invalid_files_are_refused(text: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
         decode_kv_file(text)

@@ -24,7 +24,7 @@ def test_a_null_member_is_the_same_as_none() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b'{"count":"many"}', b"[]", b'{"items":{}}'])
-def test_what_does_not_fit_is_refused(body: bytes) -> None:
+def test_values_that_do_not_fit_are_refused(body: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
         decode_body(body, Sample)
     with pytest.raises(RemoteProtocolError):

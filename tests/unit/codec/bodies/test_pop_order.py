@@ -30,7 +30,7 @@ INFOS = st.builds(
 
 
 @given(info=INFOS, ahead=st.lists(NUMBERS, max_size=3))
-def test_what_is_written_is_read(info: OrderInfo, ahead: list[int]) -> None:
+def test_written_records_are_read_back(info: OrderInfo, ahead: list[int]) -> None:
     record = OrderRecord(bn="b", c="g", info=info, n=7, q=3, t="T", x=ahead)
     assert decode_order_record(encode_order_record(record)) == record
     table = decode_order_table(encode_order_table([("T@g", {3: info})]))
@@ -47,6 +47,6 @@ def test_the_text_is_javas() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"t":"T"}'])
-def test_what_is_none_is_refused(body: bytes) -> None:
+def test_invalid_records_are_refused(body: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
         decode_order_record(body)

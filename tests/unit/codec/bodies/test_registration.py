@@ -167,7 +167,7 @@ def test_data_versions() -> None:
 
 
 @pytest.mark.parametrize("body", [b"x", b"[]", b'{"topicConfigSerializeWrapper":5}'])
-def test_what_is_no_registration_is_refused(body: bytes) -> None:
+def test_invalid_registrations_are_refused(body: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
         read(body)
 

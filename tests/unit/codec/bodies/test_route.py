@@ -116,6 +116,6 @@ def test_a_request_that_brings_queues_only() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"brokerDatas":5}', b'{"brokerDatas":[{}]}'])
-def test_what_is_no_route_is_refused(body: bytes) -> None:
+def test_invalid_routes_are_refused(body: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
         decode_route(body)

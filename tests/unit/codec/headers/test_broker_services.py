@@ -35,7 +35,7 @@ def test_a_topic_is_asked_for_in_javas_words() -> None:
 @pytest.mark.parametrize(
     "fields", [{}, {"perm": "6"}, {"topic": "T", "readQueueNums": "many", "perm": "6"}]
 )
-def test_what_is_missing_or_malformed_is_refused(fields: dict[str, str]) -> None:
+def test_missing_and_malformed_fields_are_refused(fields: dict[str, str]) -> None:
     with pytest.raises(InvalidParameter):
         request(**fields).read(CreateTopic)
 

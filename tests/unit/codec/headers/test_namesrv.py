@@ -73,5 +73,5 @@ def test_a_route_request_with_its_options() -> None:
     assert (header.zone_mode, header.zone_name) == ("True", "z")
 
 
-def test_what_a_master_is_answered_is_empty() -> None:
+def test_the_response_to_a_master_is_empty() -> None:
     assert to_fields(RegisterBrokerResponse()) == {}

@@ -106,7 +106,7 @@ class WallClock:
     wall_ms = now_ms
 
 
-async def test_what_is_needed_is_moved_and_on_disk_before_anything_is_deleted() -> None:
+async def test_needed_messages_are_moved_durably_before_anything_is_deleted() -> None:
     world = World()
     assert await world.feature.clean_now() == 3
     assert world.did == [

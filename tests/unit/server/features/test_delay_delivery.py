@@ -94,7 +94,7 @@ def world() -> World:
 
 
 @in_virtual_time
-async def test_what_is_due_is_stored_and_then_counts(world: World) -> None:
+async def test_a_due_message_is_stored_and_then_counted(world: World) -> None:
     world.service.steps[1] = [Wait(1), Due([DRAFT, DRAFT], [0, 1], 2), Due([], [], 3)]
     async with world.running():
         await world.until_reached(1, 3)
@@ -117,7 +117,7 @@ async def test_a_level_sleeps_until_a_message_arrives_in_it(world: World) -> Non
 
 
 @in_virtual_time
-async def test_what_cannot_be_stored_stays_and_is_tried_again(world: World) -> None:
+async def test_a_message_that_cannot_be_stored_is_kept_and_retried(world: World) -> None:
     due = Due([DRAFT], [0], 1)
     world.service.steps[1] = [due, due]
     world.service.steps[2] = [Due([], [], 4)]
@@ -137,7 +137,7 @@ async def test_progress_follows_what_was_stored_in_part(world: World) -> None:
 
 
 @in_virtual_time
-async def test_what_was_delivered_before_a_crash_is_passed_first(world: World) -> None:
+async def test_messages_delivered_before_a_crash_are_skipped_first(world: World) -> None:
     world.service.delivered_before = 200
     async with world.running():
         await settle()

@@ -73,7 +73,7 @@ async def test_slots_are_moved_the_furthest_first() -> None:
     assert moving.left == {10: 0, 20: 0}
 
 
-async def test_what_does_not_pay_is_not_begun() -> None:
+async def test_a_removal_that_frees_too_little_is_not_started() -> None:
     moving = FakeMoving()
     with pytest.raises(StoreError, match="too much"):
         await removal(moving, Disk()).run(1000, freed_bytes=5)
@@ -90,7 +90,7 @@ async def test_a_slot_is_ended_though_there_was_no_room_for_all(room: int, left:
 
 
 @pytest.mark.parametrize("is_stored", [True, False])
-async def test_what_is_under_way_at_a_stop_is_settled(is_stored: bool) -> None:
+async def test_stores_in_progress_at_a_stop_are_settled(is_stored: bool) -> None:
     moving, disk = FakeMoving(), Disk(is_slow=True)
     mover = removal(moving, disk)
     task = asyncio.create_task(mover.run(1000, freed_bytes=100))

@@ -204,7 +204,7 @@ async def test_a_producer_that_chokes_is_not_asked(world: World) -> None:
     assert world.feature._producer("g") is fine
 
 
-async def test_what_is_gathered_is_written_at_the_stop(world: World) -> None:
+async def test_gathered_op_messages_are_written_at_the_stop(world: World) -> None:
     fields = world.send("a")
     assert world.feature is not None
     task = asyncio.create_task(world.feature.run())

@@ -53,7 +53,7 @@ async def test_a_filter_is_acknowledged_when_it_is_on_disk(kept: Kept) -> None:
     assert kept.saves.count == 2
 
 
-async def test_what_is_wrong_changes_nothing(kept: Kept) -> None:
+async def test_a_wrong_expression_changes_nothing(kept: Kept) -> None:
     code, remark = await kept.put("big", "body.total >")
     assert code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
     assert "at character 13" in remark

@@ -24,7 +24,7 @@ async def test_a_group_is_created_and_shown(world: World) -> None:
     assert table["subscriptionGroupTable"] == {"G": shown}
 
 
-async def test_what_a_request_leaves_out_stays_as_it_is(
+async def test_values_that_a_request_leaves_out_stay_unchanged(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")

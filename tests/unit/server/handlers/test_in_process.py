@@ -141,7 +141,7 @@ async def test_a_wait_that_is_over_is_an_answer(world: InProcessWorld) -> None:
     assert (await pop).code == ResponseCode.POLLING_TIMEOUT
 
 
-async def test_what_is_refused_raises(world: InProcessWorld) -> None:
+async def test_refusals_are_raised(world: InProcessWorld) -> None:
     with pytest.raises(TopicNotExist):
         await world.client.pull(a_pull(topic="Unknown"))
     with pytest.raises(TopicNotExist):

@@ -51,7 +51,7 @@ async def test_tags_choose(world: PopWorld) -> None:
         ({"exp": "x" * 70_000}, ResponseCode.SUBSCRIPTION_PARSE_FAILED),
     ],
 )
-async def test_what_makes_no_sense_is_refused(
+async def test_invalid_pops_are_refused(
     world: PopWorld, fields: dict[str, object], code: int
 ) -> None:
     world.send()

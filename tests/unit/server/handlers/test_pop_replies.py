@@ -26,7 +26,7 @@ async def world(tmp_path: Path) -> AsyncIterator[PopWorld]:
 @pytest.mark.parametrize(
     ("newer", "retry", "topic"), [(False, 1, "%RETRY%g_T"), (True, 2, "%RETRY%g+T")]
 )
-async def test_what_comes_again_says_where_it_lies(
+async def test_a_redelivered_message_names_its_retry_topic(
     world: PopWorld, newer: bool, retry: int, topic: str
 ) -> None:
     world.configure(retry_topic_v2=newer)

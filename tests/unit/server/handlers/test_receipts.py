@@ -48,7 +48,7 @@ async def test_an_ack_is_answered_when_it_is_stored(world: PopWorld) -> None:
         ({"extraInfo": "nonsense"}, ResponseCode.INVALID_PARAMETER),
     ],
 )
-async def test_what_makes_no_sense_is_refused(
+async def test_invalid_receipts_are_refused(
     world: PopWorld, fields: dict[str, object], code: int
 ) -> None:
     [(_, receipt), _] = await world.pop_all()
@@ -97,7 +97,7 @@ async def test_more_time_makes_another_receipt(world: PopWorld) -> None:
     assert too_long.code == ResponseCode.INVALID_PARAMETER
 
 
-async def test_what_was_popped_in_order_has_receipts_too(world: PopWorld) -> None:
+async def test_messages_popped_in_order_have_receipts_too(world: PopWorld) -> None:
     [(_, first), (_, second)] = await world.pop_all(order="true", queueId=0)
     assert first.revive_queue == 999
     blocked = await world.pop(order="true", queueId=0)
@@ -139,7 +139,7 @@ async def test_it_is_told_until_when_a_message_is_in_somebodys_hands(
     assert await until_ms(second.offset) == second.pop_ms + 60_000
 
 
-async def test_what_a_group_that_a_crash_forgot_was_handed_comes_again(world: PopWorld) -> None:
+async def test_messages_popped_by_a_group_lost_in_a_crash_are_redelivered(world: PopWorld) -> None:
     await world.pop_all(invisibleTime=10_000)
     world.groups = GroupTable(clock=world.clock)  # the group was made by its pop, and not saved
     world.start()

@@ -142,7 +142,7 @@ async def test_a_member_that_is_lost_meanwhile_keeps_nobody_from_being_told(worl
     assert len(there.oneways) == 1
 
 
-async def test_what_members_cannot_set_is_refused(world: World) -> None:
+async def test_resets_that_members_cannot_do_are_refused(world: World) -> None:
     prepare(world, offsets=(3, 0))
     world.server_side_reset = False
     code = Code.INVOKE_BROKER_TO_RESET_OFFSET

@@ -155,7 +155,7 @@ async def test_a_failed_commit_fails_all_of_the_turn(store: Store) -> None:
 
 
 @pytest.mark.parametrize("ending", ["fail", "close"])
-async def test_what_waits_for_a_disk_that_fails_is_not_stored(store: Store, ending: str) -> None:
+async def test_sends_that_wait_for_a_failing_disk_are_not_stored(store: Store, ending: str) -> None:
     sends = handler(store, sync=True)
     future, given_up = sends.put([DRAFT]), sends.put([DRAFT])
     await asyncio.sleep(0)
@@ -208,7 +208,7 @@ async def test_a_duplicate_waits_for_the_disk_like_its_original(store: Store) ->
     sends.close()
 
 
-async def test_what_could_not_be_written_is_no_duplicate_later(store: Store) -> None:
+async def test_a_message_that_could_not_be_written_is_no_duplicate_later(store: Store) -> None:
     sends = handler(store, sync=False, service=Drafts())
     client = Client(sends)
     store.failing = StoreFull("no room")

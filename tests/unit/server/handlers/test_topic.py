@@ -93,7 +93,7 @@ async def test_a_shrink_that_hides_messages_can_be_forced(world: World) -> None:
     assert world.topics.require("Orders").read_queue_nums == 2
 
 
-async def test_what_a_request_leaves_out_stays_as_it_is(
+async def test_values_that_a_request_leaves_out_stay_unchanged(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -154,7 +154,7 @@ async def test_deleting_takes_queues_and_offsets_along(world: World) -> None:
 
 
 @pytest.mark.parametrize("topic", ["TBW102", "../x", "rmq_sys_wheel_timer", ""])
-async def test_what_must_not_be_deleted_stays(world: World, topic: str) -> None:
+async def test_protected_topics_are_not_deleted(world: World, topic: str) -> None:
     response = await world.call(Code.DELETE_TOPIC_IN_BROKER, {"topic": topic})
     assert response.code == ResponseCode.INVALID_PARAMETER
     assert world.store.deleted == []

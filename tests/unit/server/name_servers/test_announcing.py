@@ -37,7 +37,7 @@ async def test_a_callback_comes_when_the_topic_is_known() -> None:
     assert not announcing.topics
 
 
-async def test_what_changes_meanwhile_is_told_again() -> None:
+async def test_changes_during_an_announcement_are_announced_again() -> None:
     servers = NameServers()
     announcing = Announcing(wait_registered=servers.told)
     called: list[str] = []

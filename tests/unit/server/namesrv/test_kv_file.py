@@ -47,7 +47,7 @@ async def test_changes_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
     assert len(again.current.namespace("n") or ()) == 20
 
 
-async def test_what_cannot_be_saved_is_not_shown(tmp_path: Path) -> None:
+async def test_a_value_that_cannot_be_saved_is_not_shown(tmp_path: Path) -> None:
     file = KvFile(str(tmp_path / "kv.json"), files=FullDisk())
     with pytest.raises(ServerError, match="No space left"):
         await file.change(lambda kv: kv.put("n", "k", "v"))

@@ -117,7 +117,7 @@ async def test_every_pop_ends_in_time() -> None:
     assert world.holds.count(place) == len(world.holds) == 0
 
 
-async def test_what_waits_is_weighed() -> None:
+async def test_the_weight_of_waiting_pops_is_counted() -> None:
     holds = PopHolds[str](retry=lambda waiting: True, time_over=lambda waiting: None)
     place = PopPlace("T", "G", 0)
     for name, weight in (("a", 3), ("b", 5)):

@@ -72,7 +72,7 @@ async def test_changes_settle_in_order_and_the_service_hears_first(world: World)
     assert world.told[-1] == "late"
 
 
-async def test_what_has_settled_is_told_before_a_service_decides(world: World) -> None:
+async def test_a_service_learns_of_settled_changes_before_it_decides(world: World) -> None:
     world.recorder.store(world, Named("first"))
     world.futures[0].set_result([STORED])
 

@@ -50,7 +50,7 @@ async def turns(count: int = 10) -> None:
         await asyncio.sleep(0)
 
 
-async def test_what_becomes_due_earlier_wakes_it() -> None:
+async def test_an_earlier_due_time_wakes_it() -> None:
     clock = FakeClock()
     now_ms = clock.now_ms()
     service = Service(clock)
@@ -92,7 +92,7 @@ async def test_it_sleeps_as_long_as_it_must() -> None:
         await asyncio.wait((running,))
 
 
-async def test_what_goes_wrong_does_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_error_does_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = FakeClock()
     service = Service(clock)
     service.due = [clock.now_ms()]

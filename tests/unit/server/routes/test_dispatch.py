@@ -110,7 +110,7 @@ def test_a_sliced_handler_that_ends_at_once_is_answered_at_once() -> None:
     assert answer.code == ResponseCode.NO_PERMISSION
 
 
-async def test_what_a_handler_leaves_goes_on_in_a_task() -> None:
+async def test_a_handler_without_an_answer_continues_in_a_task() -> None:
     async def later(*_: object) -> Reply:
         return Reply(remark="later")
 

@@ -69,7 +69,7 @@ def test_every_key_of_apaches_name_server_is_understood() -> None:
         "useTLS=true",
     ],
 )
-def test_what_would_drop_a_promise_stops_the_start(line: str) -> None:
+def test_keys_that_would_break_a_promise_are_refused_at_start(line: str) -> None:
     key, _, value = line.partition("=")
     with pytest.raises(ConfigError, match=f"{key}={value} cannot be honoured: "):
         broker_settings({key: value})
@@ -153,9 +153,7 @@ def test_a_key_by_both_spellings_stops_the_start(old: str) -> None:
         ("mappedFileSizeConsumeQueue", "1999", "2000"),
     ],
 )
-def test_what_is_not_in_force_as_the_file_says_it_is_told(
-    key: str, given: str, in_force: str
-) -> None:
+def test_values_that_differ_from_the_file_are_reported(key: str, given: str, in_force: str) -> None:
     broker, store = broker_settings({key: given})
     assert (to_properties(broker) | to_properties(store))[key] == in_force
     told = setting_notes({key: given})

@@ -52,7 +52,7 @@ def test_a_request_may_go_as_far_as_the_file(key: str, value: str) -> None:
     make(**{key: value}).change({key: value})
 
 
-def test_what_does_no_harm_is_done() -> None:
+def test_harmless_changes_are_accepted() -> None:
     make().change({"fileReservedTime": "24", "diskSpaceCleanForciblyRatio": "80"})
 
 

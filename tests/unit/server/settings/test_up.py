@@ -50,7 +50,7 @@ def test_sizes(text: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "M", "1.5G", "-1", "1T"])
-def test_what_is_no_size(text: str) -> None:
+def test_text_that_is_no_size(text: str) -> None:
     with pytest.raises(ConfigError, match="is not a size"):
         parse_size(text)
 

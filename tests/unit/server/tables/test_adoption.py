@@ -108,7 +108,7 @@ def test_a_topic_that_was_deleted_meanwhile_stays_deleted(world: World) -> None:
     assert world.adopted(saved_ms=deleted_ms) == {"New": 4}
 
 
-def test_what_is_old_is_not_read_for_it(world: World) -> None:
+def test_old_messages_are_not_read_for_the_adoption(world: World) -> None:
     world.put(HALF_TOPIC, REAL_TOPIC="Old", REAL_QID="0")
     world.clock.advance(UNSAVED_MS_MAX + 1)
     world.put(HALF_TOPIC, REAL_TOPIC="New", REAL_QID="0")

@@ -86,7 +86,7 @@ async def test_a_rule_of_another_kind_holds_back_like_the_disk_does(store: Store
     writer.close()
 
 
-async def test_what_is_confirmed_is_visible_before_anybody_is_told(store: Store) -> None:
+async def test_confirmed_messages_are_visible_before_anybody_is_notified(store: Store) -> None:
     writer = log_writer(store, sync=False)
     trace: list[str] = []
     senders = Senders(writer, trace)
@@ -170,7 +170,7 @@ async def test_a_slow_disk_is_admitted_once(store: Store) -> None:
 # Failures.
 
 
-async def test_what_could_not_be_written_is_refused_and_forgotten(store: Store) -> None:
+async def test_sends_that_could_not_be_written_are_refused_and_forgotten(store: Store) -> None:
     ledger = Ledger()
     writer = log_writer(store, sync=False, ledger=ledger)
     senders = Senders(writer)
@@ -251,7 +251,7 @@ async def test_a_send_is_refused_when_its_term_ends(store: Store) -> None:
     writer.close()
 
 
-async def test_what_counts_already_is_acknowledged_when_a_term_ends(store: Store) -> None:
+async def test_confirmed_sends_are_acknowledged_when_a_term_ends(store: Store) -> None:
     writer = log_writer(store, sync=False)
     senders = Senders(writer)
     senders.send("a")
@@ -299,7 +299,7 @@ async def test_a_term_begins_where_the_log_is_by_then(store: Store) -> None:
     writer.close()
 
 
-async def test_what_came_to_count_between_two_terms_is_visible_in_the_next(store: Store) -> None:
+async def test_messages_confirmed_between_two_terms_are_visible_in_the_next(store: Store) -> None:
     writer = log_writer(store, sync=True)
     Senders(writer).send("a")
     writer.close()

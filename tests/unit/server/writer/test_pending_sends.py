@@ -69,7 +69,7 @@ async def test_originals_that_lie_anywhere_keep_the_order(seen: Seen) -> None:
     waiting.close()
 
 
-async def test_what_is_given_up_waits_no_more(seen: Seen) -> None:
+async def test_drained_sends_wait_no_longer(seen: Seen) -> None:
     waiting = seen.queue()
     waiting.add([send(10)], Position(10))
     waiting.add([send(20)], Position(20))

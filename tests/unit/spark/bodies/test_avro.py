@@ -123,7 +123,7 @@ def test_any_bytes_are_read_or_refused(body: bytes) -> None:
         read(codec, kind(codec), body)
 
 
-def test_a_body_that_is_cut_or_too_long_is_refused() -> None:
+def test_a_truncated_or_too_long_body_is_refused() -> None:
     codec = AvroCodec(TEXT)
     body = written(ORDER, VALUE)
     for wrong in (b"", body[:-1], body + b"\0"):

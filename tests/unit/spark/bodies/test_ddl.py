@@ -60,7 +60,7 @@ nested = st.recursive(
 
 
 @given(structs(nested))
-def test_what_is_written_is_read(kind: StructType) -> None:
+def test_written_schemas_are_read_back(kind: StructType) -> None:
     assert parse_fields(type_text(kind)) == kind
 
 
@@ -76,7 +76,7 @@ def test_what_is_written_is_read(kind: StructType) -> None:
         ("1st string, _ timestamp_ltz", "struct<`1st`: string, `_`: timestamp>"),
     ],
 )
-def test_what_spark_takes_is_taken(text: str, words: str | None) -> None:
+def test_schemas_that_spark_accepts_are_accepted(text: str, words: str | None) -> None:
     found = type_text(parse_fields(text))
     assert words is None or found == words
 
@@ -107,6 +107,6 @@ def test_not_null_is_noted() -> None:
         ("<", "expected a name, not <"),
     ],
 )
-def test_what_is_no_schema_is_refused_with_its_place(text: str, said: str) -> None:
+def test_invalid_schemas_are_refused_with_the_position(text: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         parse_fields(text)

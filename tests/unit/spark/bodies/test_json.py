@@ -69,7 +69,7 @@ def test_values_by_their_types(kind: DataType, text: str, value: object) -> None
     assert read(JsonCodec(""), one(kind), b'{"b": [1], "a": %s}' % text.encode()) == {"a": value}
 
 
-def test_what_a_body_lacks_is_null() -> None:
+def test_missing_fields_of_a_body_are_null() -> None:
     assert read(JsonCodec(""), one(StringType()), b"{}") == {"a": None}
 
 
@@ -92,7 +92,7 @@ def test_what_a_body_lacks_is_null() -> None:
         (ArrayType(one(LongType())), b'{"a": [{"a": {}}]}'),
     ],
 )
-def test_what_is_not_of_the_schema_is_an_error(kind: DataType, body: bytes) -> None:
+def test_values_that_do_not_match_the_schema_are_an_error(kind: DataType, body: bytes) -> None:
     with pytest.raises(UNREADABLE):
         read(JsonCodec(""), one(kind), body)
 
@@ -104,7 +104,7 @@ def test_any_numbers_are_read(values: dict[str, int]) -> None:
     assert read(JsonCodec(""), kind, json.dumps(values).encode()) == expected
 
 
-def test_the_schema_in_sparks_words() -> None:
+def test_the_schema_as_spark_ddl() -> None:
     assert JsonCodec("a int, b string").words() == "struct<`a`: int, `b`: string>"
     assert JsonCodec(" struct<a: int> ").words() == "struct<`a`: int>"
     strict = StructType([StructField("a", StringType(), nullable=False)])  # of a frame, perhaps
@@ -123,7 +123,7 @@ def test_the_schema_in_sparks_words() -> None:
         (one(ArrayType(StringType(), containsNull=False)), "the elements of body.a may be null"),
     ],
 )
-def test_types_that_json_has_not(kind: DataType, said: str) -> None:
+def test_types_that_json_does_not_have(kind: DataType, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         JsonCodec("").check(kind)
 

@@ -24,7 +24,7 @@ def test_maps_are_dictionaries() -> None:
     assert listed(found.slice(1)) == [None, {"b": None, "c": 2}]
 
 
-def test_what_must_not_be_null_is_named_but_not_where_its_whole_is_null() -> None:
+def test_a_null_in_a_required_field_is_named_unless_its_struct_is_null() -> None:
     listed = listers.list_structs(zip, [listers.refuse_nulls(listers.list_values, "x.n")])
     kind = pa.struct([("n", pa.int64())])
     assert listed(pa.array([{"n": 1}, None], kind)) == [(1,), None]
@@ -32,7 +32,7 @@ def test_what_must_not_be_null_is_named_but_not_where_its_whole_is_null() -> Non
         listed(pa.array([{"n": 1}, {"n": None}], kind))
 
 
-def test_what_does_not_fit_is_named() -> None:
+def test_values_that_do_not_fit_are_named() -> None:
     listed = listers.cast_and_list(pa.uint32(), "count")
     assert listed(pa.array([1, None])) == [1, None]
     with pytest.raises(ValueError, match="count: Integer value -1 not in range"):

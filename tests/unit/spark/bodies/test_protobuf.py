@@ -151,7 +151,7 @@ def test_every_kind_of_value() -> None:
     }
 
 
-def test_what_was_not_set_is_null_where_that_is_known_and_else_the_default() -> None:
+def test_unset_fields_are_null_if_that_is_known_or_else_the_default() -> None:
     found = read(codec(), kind(), b"")
     nulls = {name for name, value in found.items() if value is None}
     assert nulls == {"at", "took", "score", "item", "maybe"}
@@ -177,7 +177,7 @@ def test_any_bytes_are_read_or_refused(body: bytes) -> None:
         read(codec(), kind(), body)
 
 
-def test_a_cut_body_and_a_mad_time_are_refused() -> None:
+def test_a_truncated_body_and_an_absurd_time_are_refused() -> None:
     late = order()
     late.at.seconds = 2**50
     for body in (order(name="abc").SerializeToString()[:-1], late.SerializeToString()):

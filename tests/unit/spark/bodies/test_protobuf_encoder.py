@@ -105,7 +105,7 @@ def test_only_one_of_a_choice_can_be_set() -> None:
         encode(of, {"a": 1, "b": 2}, by=by)
 
 
-def test_what_must_be_set_needs_a_column_and_a_value() -> None:
+def test_required_fields_need_a_column_and_a_value() -> None:
     by = chosen("proto2")
     with pytest.raises(ConfigError, match="there is no column c, which M needs"):
         by.encoder(frame(("a", IntegerType())), "")

@@ -36,7 +36,7 @@ def test_bodies_are_structs_beside_the_other_columns() -> None:
     ]
 
 
-def test_a_body_that_is_not_of_its_schema_is_named() -> None:
+def test_a_body_that_does_not_match_its_schema_is_named() -> None:
     with pytest.raises(
         ClientError, match="offset 1 of queue 3 of T does not match its schema"
     ) as told:
@@ -44,7 +44,7 @@ def test_a_body_that_is_not_of_its_schema_is_named() -> None:
     assert "bodyErrors=null" in str(told.value)
 
 
-def test_it_can_be_null_and_its_bytes_kept() -> None:
+def test_a_body_can_be_null_with_its_bytes_kept() -> None:
     bodies = [GOOD, BAD, GOOD]
     found = show(options(body_errors="null"), KIND, bodies)
     assert found.column(0).to_pylist() == [{"n": 1}, None, {"n": 1}]
@@ -73,7 +73,7 @@ def test_no_body_is_decoded_that_nobody_asked_for() -> None:
     assert [each.name for each in shape.decoded] == ["topic"]
 
 
-def test_bytes_that_are_no_body_need_a_body_beside_them() -> None:
+def test_corruptBody_needs_the_column_body() -> None:
     schema = StructType([nullable_field("corruptBody", BinaryType())])
     with pytest.raises(ConfigError, match="select both"):
         Shape(schema, options(body_errors="keep"))
@@ -113,12 +113,12 @@ def test_the_whole_schema(tmp_path: Path) -> None:
         ({"filter_pushdown": "yes"}, "one of false, once"),
     ],
 )
-def test_options_that_make_no_sense(more: dict[str, Any], said: str) -> None:
+def test_invalid_options(more: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         options(**more)
 
 
-def test_a_schema_file_must_be_there_and_be_text(tmp_path: Path) -> None:
+def test_a_schema_file_must_exist_and_be_text(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="bodySchemaFile cannot be read"):
         ddl(options(body_schema_file=str(tmp_path / "none")))
     file = tmp_path / "binary"
@@ -127,7 +127,7 @@ def test_a_schema_file_must_be_there_and_be_text(tmp_path: Path) -> None:
         ddl(options(body_schema_file=str(file)))
 
 
-def test_a_library_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "fastavro", None)
     with pytest.raises(ConfigError, match=r"pip install 'rocketpost\[avro\]'"):
         ddl(options(body_format="avro", body_schema='"int"'))

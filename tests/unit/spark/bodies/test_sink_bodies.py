@@ -110,7 +110,7 @@ def check_round_trip(of: StructType, rows: list[Any], **more: Any) -> None:
 @pytest.mark.slow
 @settings(deadline=None)
 @given(st.data())
-def test_what_is_written_as_json_is_read_the_same(data: st.DataObject) -> None:
+def test_rows_written_as_json_are_read_back_unchanged(data: st.DataObject) -> None:
     of = data.draw(structs(SMALL + LEAVES))
     check_round_trip(of, data.draw(st.lists(values(of), max_size=3)), body_format="json")
 
@@ -118,7 +118,7 @@ def test_what_is_written_as_json_is_read_the_same(data: st.DataObject) -> None:
 @pytest.mark.slow
 @settings(deadline=None)
 @given(st.data())
-def test_what_is_written_as_avro_is_read_the_same(data: st.DataObject) -> None:
+def test_rows_written_as_avro_are_read_back_unchanged(data: st.DataObject) -> None:
     of = data.draw(structs(LEAVES))
     schema = json.dumps(AvroNames().schema(of))
     rows = data.draw(st.lists(values(of), max_size=3))
@@ -151,7 +151,7 @@ ORDER = st.fixed_dictionaries(
 @pytest.mark.slow
 @settings(deadline=None)
 @given(st.lists(ORDER, min_size=1, max_size=4))
-def test_what_is_written_as_protobuf_is_read_the_same(rows: list[Any]) -> None:
+def test_rows_written_as_protobuf_are_read_back_unchanged(rows: list[Any]) -> None:
     path = Path("schema")  # never opened
     more = {"body_format": "protobuf", "body_schema_file": str(path), "body_message": "shop.Order"}
     with pytest.MonkeyPatch.context() as patch:
@@ -163,7 +163,7 @@ def frame(*fields: tuple[str, DataType]) -> StructType:
     return StructType([nullable_field(*each) for each in fields])
 
 
-def test_columns_that_route_nothing_become_the_body() -> None:
+def test_columns_not_used_for_routing_become_the_body() -> None:
     schema = frame(("tags", StringType()), ("customer", StringType()), ("amount", LongType()))
     packing = SinkBodies(schema, sink(body_format="json"))
     assert packing.columns == [("tags", "string"), ("body", "binary")]
@@ -175,7 +175,7 @@ def test_columns_that_route_nothing_become_the_body() -> None:
     ]
 
 
-def test_bytes_and_texts_stay_what_they_are() -> None:
+def test_bytes_and_strings_keep_their_types() -> None:
     schema = frame(("body", StringType()), ("tags", StringType()))
     packing = SinkBodies(schema, sink())
     assert packing.columns == [("body", "string"), ("tags", "string")]

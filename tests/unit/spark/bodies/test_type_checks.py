@@ -45,11 +45,11 @@ BAD: list[tuple[DataType, DataType]] = [
 
 
 @pytest.mark.parametrize(("given", "wanted"), GOOD)
-def test_what_loses_nothing_fits(given: DataType, wanted: DataType) -> None:
+def test_types_that_lose_nothing_fit(given: DataType, wanted: DataType) -> None:
     check_fits(given, wanted, "amount")
 
 
 @pytest.mark.parametrize(("given", "wanted"), BAD)
-def test_what_may_lose_something_does_not(given: DataType, wanted: DataType) -> None:
+def test_types_that_may_lose_something_do_not_fit(given: DataType, wanted: DataType) -> None:
     with pytest.raises(ConfigError, match=r"the column amount is .*; cast it"):
         check_fits(given, wanted, "amount")

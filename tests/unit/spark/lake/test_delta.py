@@ -86,7 +86,7 @@ def test_two_runs_that_saw_the_same_table_cannot_both_commit(
     assert offsets(lake) == [("T", 0), ("T", 1)]
 
 
-def test_what_delta_tools_do_to_files_changes_no_offsets(lake: DeltaLake) -> None:
+def test_delta_tools_change_files_but_no_offsets(lake: DeltaLake) -> None:
     for number in range(4):
         commit(lake, number, Range(A, number * 2, number * 2 + 2), Range(B, number, number + 1))
     before = lake.snapshot()
@@ -138,7 +138,7 @@ def test_many_commits_are_read_back_to_the_last_compaction(
     assert lake.snapshot().watermark == {A: 11}
 
 
-def test_a_log_that_lacks_manifests_is_told(lake: DeltaLake) -> None:
+def test_missing_manifests_are_reported(lake: DeltaLake) -> None:
     for number in range(3):
         commit(lake, number, Range(A, number, number + 1))
     DeltaTable(lake.uri).create_checkpoint()
@@ -148,7 +148,7 @@ def test_a_log_that_lacks_manifests_is_told(lake: DeltaLake) -> None:
         lake.snapshot()
 
 
-def test_a_damaged_log_is_told(lake: DeltaLake) -> None:
+def test_a_damaged_log_is_reported(lake: DeltaLake) -> None:
     commit(lake, 0, Range(A, 0, 3))
     Path(lake.uri, "_delta_log", f"{1:020d}.json").write_text("{")
     with pytest.raises(StoreError, match="cannot be read"):

@@ -93,7 +93,7 @@ def test_a_second_writer_is_noticed(lake: Lake) -> None:
     assert lake.find_flaws() == []
 
 
-def test_what_a_killed_run_left_is_deleted_by_the_next_writer(lake: Lake) -> None:
+def test_leftovers_of_a_killed_run_are_deleted_by_the_next_writer(lake: Lake) -> None:
     kept = commit(lake, 0, Range(A, 0, 3))
     left = write(lake, 1, Range(A, 3, 5))
     half = Path(lake.uri, lake.make_folder_name(1), "topic=T", "part-0.parquet")
@@ -144,7 +144,7 @@ def test_a_second_writer_can_stop_waiting(lake: Lake) -> None:
         pass
 
 
-def test_a_compacted_batch_stands_for_those_it_replaces(lake: Lake) -> None:
+def test_a_compacted_batch_replaces_its_source_batches(lake: Lake) -> None:
     commit(lake, 0, Range(A, 0, 3))
     commit(lake, 1, Range(A, 3, 5))
     before = compact(lake, Range(A, 0, 5))
@@ -218,7 +218,7 @@ def test_coverage_is_judged_by_queue() -> None:
     assert coverage_flaws([one, batch(1, [], Range(B, 9, 10), Range(A, 2, 3))]) == []
 
 
-def test_a_batch_may_have_offsets_and_no_message(lake: Lake) -> None:
+def test_a_batch_may_have_offsets_without_messages(lake: Lake) -> None:
     commit(lake, 0, Range(A, 0, 5))
     lake.commit(batch(1, [], Range(A, 5, 9)))  # all of them were gone
     assert lake.snapshot().watermark == {A: 9}
@@ -226,12 +226,12 @@ def test_a_batch_may_have_offsets_and_no_message(lake: Lake) -> None:
     assert lake.find_flaws() == []
 
 
-def test_a_place_that_nobody_can_open_is_refused() -> None:
+def test_a_location_that_nothing_can_open_is_refused() -> None:
     with pytest.raises(ConfigError, match="the lake nowhere://at/all cannot be opened"):
         open_lake("nowhere://at/all")
 
 
-def test_topics_that_are_not_there_are_named_with_those_that_are() -> None:
+def test_missing_topics_are_named_together_with_existing_ones() -> None:
     check_topics(["A"], {"A", "B"}, where="lake x")
     with pytest.raises(ConfigError, match=r"the lake x has no topic C, D; there are A, B$"):
         check_topics(["C", "A", "D"], {"B", "A"}, where="lake x")

@@ -44,7 +44,7 @@ def test_files_of_early_manifests_have_no_counts(lake: ParquetLake) -> None:
     assert lake.find_flaws() == []
 
 
-def test_manifests_that_are_swept_while_they_are_read_are_no_trouble(
+def test_manifests_swept_during_a_read_do_no_harm(
     lake: ParquetLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit(lake, 0, Range(A, 0, 3))
@@ -57,7 +57,7 @@ def test_manifests_that_are_swept_while_they_are_read_are_no_trouble(
     assert lake.snapshot().watermark == {A: 3}
 
 
-def test_a_sweep_takes_what_no_manifest_has_and_nobody_writes(lake: ParquetLake) -> None:
+def test_a_sweep_removes_files_without_manifest_or_writer(lake: ParquetLake) -> None:
     killed = write(lake, 0, Range(A, 0, 9))
     commit(lake, 0, Range(A, 0, 3))
     commit(lake, 1, Range(A, 3, 5))
@@ -78,7 +78,7 @@ def test_a_sweep_takes_what_no_manifest_has_and_nobody_writes(lake: ParquetLake)
     assert lake.find_flaws() == []
 
 
-def test_where_a_manifest_could_replace_another_nothing_is_written() -> None:
+def test_nothing_is_written_if_a_manifest_could_replace_another() -> None:
     source = SourceOptions(name_servers="h:1", topic="T")
     with pytest.raises(ConfigError, match=r"must be in a directory, not at mock:///lake.*delta"):
         ArchiveConfig(source=source, lake="mock:///lake").open()

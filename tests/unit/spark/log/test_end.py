@@ -45,7 +45,7 @@ def test_the_log_ends_with_its_last_whole_record(tmp_path: Path, is_known: bool)
         assert end(tmp_path, newest) == last.position + (0 if any(missing) else last.size)
 
 
-def test_a_record_with_a_hole_ends_the_log_though_more_follow(tmp_path: Path) -> None:
+def test_a_record_with_a_hole_ends_the_log_although_more_follow(tmp_path: Path) -> None:
     some = write_log(tmp_path, numbered(8), segment_bytes=SEGMENT)
     data = bytearray(path(tmp_path).read_bytes())
     at = some[5].position
@@ -55,13 +55,13 @@ def test_a_record_with_a_hole_ends_the_log_though_more_follow(tmp_path: Path) ->
     assert end(tmp_path, some[2].position) == at
 
 
-def test_a_queue_that_knows_more_than_the_log_is_not_believed(tmp_path: Path) -> None:
+def test_a_queue_with_entries_past_the_log_is_not_trusted(tmp_path: Path) -> None:
     some = write_log(tmp_path, numbered(6), segment_bytes=SEGMENT)
     for newest in (some[-1].position + some[-1].size, some[2].position + 1, 10 * SEGMENT):
         assert end(tmp_path, newest) == some[-1].position + some[-1].size
 
 
-def test_records_from_an_earlier_life_of_the_segment_do_not_count(tmp_path: Path) -> None:
+def test_records_from_an_earlier_use_of_the_segment_do_not_count(tmp_path: Path) -> None:
     some = write_log(tmp_path, numbered(6), segment_bytes=SEGMENT)
     data = bytearray(path(tmp_path).read_bytes())
     data[some[4].position + 28 : some[4].position + 36] = (77).to_bytes(8, "big")
@@ -69,7 +69,7 @@ def test_records_from_an_earlier_life_of_the_segment_do_not_count(tmp_path: Path
     assert end(tmp_path) == some[4].position
 
 
-def test_segments_made_ahead_are_no_part_of_the_log(tmp_path: Path) -> None:
+def test_preallocated_segments_are_no_part_of_the_log(tmp_path: Path) -> None:
     some = write_log(tmp_path, numbered(6), segment_bytes=SEGMENT)
     path(tmp_path, SEGMENT).write_bytes(bytes(SEGMENT))
     path(tmp_path, 2 * SEGMENT).write_bytes(b"")
@@ -148,7 +148,7 @@ def test_a_record_of_several_pages_is_torn_in_any_of_them(
         assert end(tmp_path, newest) == torn.position, page
 
 
-def test_what_is_torn_behind_the_end_does_not_move_it(tmp_path: Path) -> None:
+def test_torn_bytes_after_the_end_do_not_move_it(tmp_path: Path) -> None:
     some = write_log(tmp_path, large(130, 6000), segment_bytes=NEAR + 64 * 1024)
     data = bytearray(path(tmp_path).read_bytes())
     last, left = some[20], some[125]  # a broker cut its log off, and then wrote no more
@@ -171,7 +171,7 @@ def test_an_empty_page_further_back_is_damage(tmp_path: Path) -> None:
     assert end(tmp_path) == some[-1].position + some[-1].size
 
 
-def test_damage_is_not_taken_for_the_end(tmp_path: Path) -> None:
+def test_damage_is_not_mistaken_for_the_end(tmp_path: Path) -> None:
     some = write_log(tmp_path, numbered(40), segment_bytes=SEGMENT)
     true = some[-1].position + some[-1].size
     starts = sorted(int(each.name) for each in (tmp_path / "commitlog").iterdir())
@@ -194,7 +194,7 @@ def test_a_store_without_records(tmp_path: Path) -> None:
     assert end(tmp_path) == 0
 
 
-def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
+def test_a_directory_that_is_no_store_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="not a store directory: it has no commitlog"):
         find_layout(str(tmp_path))
     with pytest.raises(StoreError, match="cannot be read: No such file"):
@@ -205,7 +205,7 @@ def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_what_may_not_be_read_is_told(tmp_path: Path) -> None:
+def test_a_lack_of_read_permission_is_reported(tmp_path: Path) -> None:
     write_log(tmp_path, numbered(2), segment_bytes=SEGMENT)
     (tmp_path / "commitlog").chmod(0)
     try:
@@ -215,7 +215,7 @@ def test_what_may_not_be_read_is_told(tmp_path: Path) -> None:
         (tmp_path / "commitlog").chmod(0o700)
 
 
-def test_holes_lie_between_segments(tmp_path: Path) -> None:
+def test_gaps_are_between_segments(tmp_path: Path) -> None:
     write_log(tmp_path, numbered(60), segment_bytes=SEGMENT)
     layout = find_layout(str(tmp_path))
     assert log_end.find_gaps(list_segments(layout)) == []
@@ -225,7 +225,7 @@ def test_holes_lie_between_segments(tmp_path: Path) -> None:
     assert log_end.find_gaps(list_segments(layout)) == [(2 * SEGMENT, 3 * SEGMENT)]
 
 
-def test_trap_segments_that_expire_while_they_are_listed_leave_no_hole(
+def test_trap_segments_that_expire_while_they_are_listed_leave_no_gap(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_log(tmp_path, numbered(60), segment_bytes=SEGMENT)

@@ -73,7 +73,7 @@ def test_a_segment_is_cut_into_equal_parts(tmp_path: Path) -> None:
     assert sorted(sizes) == [segment.limit // 2, (segment.limit + 1) // 2]
 
 
-def test_what_nothing_was_written_to_is_no_split(tmp_path: Path) -> None:
+def test_unwritten_parts_of_a_segment_make_no_split(tmp_path: Path) -> None:
     """Files are made at full size, and a task costs much however little it has to do."""
     write_log(tmp_path, numbered(6), segment_bytes=SEGMENT)
     path = tmp_path / "commitlog" / ("0" * 20)
@@ -102,7 +102,7 @@ def test_a_record_longer_than_a_chunk_is_read(
     assert offsets(cut(tmp_path, 300)) == list(range(8))
 
 
-def test_damage_before_the_last_segment_is_told(tmp_path: Path) -> None:
+def test_damage_before_the_last_segment_is_reported(tmp_path: Path) -> None:
     some = write_log(tmp_path, numbered(40), segment_bytes=SEGMENT)
     path = tmp_path / "commitlog" / ("0" * 20)
     data = bytearray(path.read_bytes())
@@ -117,7 +117,7 @@ def test_damage_before_the_last_segment_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("split_bytes", [97, 300, 512, SEGMENT])
-def test_damage_is_told_wherever_segments_are_cut(tmp_path: Path, split_bytes: int) -> None:
+def test_damage_is_reported_wherever_segments_are_split(tmp_path: Path, split_bytes: int) -> None:
     some = write_log(tmp_path, numbered(40), segment_bytes=SEGMENT)
     path = tmp_path / "commitlog" / ("0" * 20)
     whole = path.read_bytes()
@@ -142,7 +142,7 @@ def test_a_segment_that_was_cut_is_damage(tmp_path: Path) -> None:
             offsets(cut(tmp_path, SEGMENT))
 
 
-def test_nonsense_does_not_make_the_rest_of_a_segment_a_record(tmp_path: Path) -> None:
+def test_invalid_bytes_do_not_make_the_rest_of_a_segment_a_record(tmp_path: Path) -> None:
     head = bytearray(packed(record(body=b"x" * 500))[:200])
     assert find_cut_record_size(bytes(head), 10_000) == 603
     assert find_cut_record_size(bytes(head), 602) is None
@@ -157,7 +157,7 @@ def test_a_segment_that_expired_meanwhile_is_empty(tmp_path: Path) -> None:
     assert offsets(everything)[-1] == 39
 
 
-def test_where_a_time_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_positions_found_by_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_files, "_PROBE_BYTES", 256)
     some = write_log(tmp_path, numbered(40), segment_bytes=1 << 16)
     (segment,) = list_segments(find_layout(f"{tmp_path}/commitlog"))

@@ -56,7 +56,7 @@ def test_keys_are_found_whatever_the_number_of_slots(
     assert found(tmp_path, "A", "none") == []
 
 
-def test_all_files_are_asked(tmp_path: Path, stored: list[Record]) -> None:
+def test_all_files_are_searched(tmp_path: Path, stored: list[Record]) -> None:
     write_index(tmp_path, stored[:25], name=FIRST)
     write_index(tmp_path, stored[25:], name=SECOND)
     assert found(tmp_path, "AB", "k2") == places(stored, "AB", 2)
@@ -66,7 +66,7 @@ def unknown(root: Path, end: int) -> list[tuple[int, int]]:
     return look_up(Layout(str(root)), "A", ["k"], first=0, end=end).unknown
 
 
-def test_what_the_index_says_nothing_of(tmp_path: Path, stored: list[Record]) -> None:
+def test_ranges_that_the_index_does_not_cover(tmp_path: Path, stored: list[Record]) -> None:
     end = stored[-1].position + stored[-1].size
     assert unknown(tmp_path, end) == [(0, end)]
     write_index(tmp_path, stored[20:40], name=SECOND)
@@ -81,7 +81,7 @@ def test_what_the_index_says_nothing_of(tmp_path: Path, stored: list[Record]) ->
     ]
 
 
-def test_what_is_left_to_a_scan_is_no_hit_too(tmp_path: Path, stored: list[Record]) -> None:
+def test_records_left_to_a_scan_are_not_found_twice(tmp_path: Path, stored: list[Record]) -> None:
     """A broker adds an entry before it notes how far the file goes."""
     write_index(tmp_path, stored, name=FIRST)
     end = stored[-1].position + stored[-1].size
@@ -93,7 +93,7 @@ def test_what_is_left_to_a_scan_is_no_hit_too(tmp_path: Path, stored: list[Recor
     assert hits.positions.tolist() == [each.position for each in stored[:30]]
 
 
-def test_entries_that_may_not_be_on_disk_are_not_believed(
+def test_entries_that_may_not_be_on_disk_are_not_trusted(
     tmp_path: Path, stored: list[Record]
 ) -> None:
     write_index(tmp_path, stored, name=FIRST)

@@ -25,7 +25,7 @@ MIB = 1024 * 1024
         (100 * 1024 * MIB, 2, 400),
     ],
 )
-def test_a_log_is_shared_out_evenly(size: int, cores: int, tasks: int) -> None:
+def test_a_log_is_divided_evenly(size: int, cores: int, tasks: int) -> None:
     assert math.ceil(size / choose_split_bytes(size, cores)) == tasks
 
 

@@ -51,7 +51,7 @@ def test_a_file_that_expired_meanwhile_has_nothing(tmp_path: Path) -> None:
     assert queue.entries(0, 1)["size"].tolist() == [0]
 
 
-def test_trap_files_expire_between_a_look_at_names_and_one_at_sizes(
+def test_trap_files_expire_between_listing_names_and_reading_sizes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for at in range(4):

@@ -83,7 +83,7 @@ def test_tags_and_offsets_leave_entries_out(tmp_path: Path, stored: list[Record]
     assert found.cost_bytes < plan(tmp_path, Predicates()).cost_bytes
 
 
-def test_reading_one_by_one_costs_more_than_what_lies_between(
+def test_reading_one_by_one_costs_more_than_reading_gaps(
     tmp_path: Path, stored: list[Record]
 ) -> None:
     cost = plan(tmp_path, Predicates(queue_ids=NumberBounds(0, 0))).cost_bytes
@@ -125,7 +125,7 @@ def test_records_in_the_bodies_of_others_have_bytes_of_their_own(tmp_path: Path)
     assert second >= first + outer.size
 
 
-def test_a_size_that_is_nonsense_is_not_read(
+def test_an_absurd_size_is_not_read(
     tmp_path: Path, stored: list[Record], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read_bytes = OpenFile.read

@@ -152,7 +152,7 @@ def test_a_clock_that_was_set_back_hides_nothing(tmp_path: Path) -> None:
     assert len(segments(tmp_path, **times)) < len(segments(tmp_path)) / 2
 
 
-def test_where_nothing_is_to_be_read_nothing_is(store: Path) -> None:
+def test_nothing_is_read_if_nothing_matches(store: Path) -> None:
     found = reader(store, endingTimestamp="-1", maxClockStepMs="0")
     assert list(found.partitions()) == []
     assert list(found.read(InputPartition(None))) == []  # which Spark makes then
@@ -179,7 +179,7 @@ def test_bodies_can_be_checked(store: Path) -> None:
     assert bodies(store, checkCrc="true", onCorrupt="stop") == []
 
 
-def test_a_topic_that_is_no_text_is_damage(store: Path) -> None:
+def test_a_topic_that_is_not_text_is_damage(store: Path) -> None:
     first = rows(store, view="log")[0]
     damage(store, first["storeSize"] - len("TAGS.even.") - 3)
     path = store / "commitlog" / ("0" * 20)
@@ -193,7 +193,7 @@ def test_a_topic_that_is_no_text_is_damage(store: Path) -> None:
     assert len(bodies(store, view="log")) == 120
 
 
-def test_a_body_that_cannot_be_unpacked_is_damage(tmp_path: Path) -> None:
+def test_a_body_that_cannot_be_decompressed_is_damage(tmp_path: Path) -> None:
     some = [record(queue_offset=at, body=b"no zlib", sys_flag=at % 2) for at in range(6)]
     write_queues(tmp_path, write_log(tmp_path, some, segment_bytes=SEGMENT))
     with pytest.raises(CorruptRecord, match="cannot be read"):
@@ -292,7 +292,7 @@ def test_rows_of_a_queue_come_in_order_within_a_task(mixed: Path) -> None:
     assert offsets == {queue: list(range(10)) for queue in range(3)}
 
 
-def test_what_the_index_lacks_is_scanned(mixed: Path) -> None:
+def test_records_missing_in_the_index_are_scanned(mixed: Path) -> None:
     newest = mixed / "index" / "20231114221320124"
     newest.unlink()
     expected = [at for at in range(1200) if at % 100 == 7]
@@ -309,7 +309,7 @@ def cut_queue(root: Path, topic: str, queue_id: int, kept: int) -> None:
     path.write_bytes(data[: kept * 20].ljust(len(data), b"\0"))
 
 
-def test_what_queues_lack_is_scanned(mixed: Path) -> None:
+def test_records_missing_in_queues_are_scanned(mixed: Path) -> None:
     """Queues of a running broker are behind, each by another number of messages."""
     every = {(row["topic"], row["queueId"], row["queueOffset"]): row for row in rows(mixed)}
     for queue_id, kept in enumerate((9, 7, 6)):
@@ -321,7 +321,7 @@ def test_what_queues_lack_is_scanned(mixed: Path) -> None:
     assert any(part.ranges for part in reader(mixed, topic="Small").partitions())
 
 
-def test_queues_of_a_copy_may_lack_more_than_they_should(mixed: Path) -> None:
+def test_queues_of_a_copy_may_be_less_complete_than_expected(mixed: Path) -> None:
     """Whatever was copied when: of every queue the first messages are there, without a hole."""
     every = {(row["topic"], row["queueId"], row["queueOffset"]): row for row in rows(mixed)}
     for end in (0, 5, 8, 9):
@@ -331,7 +331,7 @@ def test_queues_of_a_copy_may_lack_more_than_they_should(mixed: Path) -> None:
         assert sorted(offsets) == list(range(10)), end
 
 
-def test_filters_of_a_query_spare_reading(mixed: Path, counter: Counter) -> None:
+def test_filters_of_a_query_reduce_reading(mixed: Path, counter: Counter) -> None:
     whole = counter.of_tasks(reader(mixed))
 
     def filtered(*filters: Filter) -> list[int]:
@@ -368,7 +368,7 @@ def test_filters_of_a_query_spare_reading(mixed: Path, counter: Counter) -> None
 @pytest.mark.parametrize(
     "seed", [*range(24), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(24, 60))]
 )
-def test_flipped_bytes_give_rows_or_an_error_that_says_where(store: Path, seed: int) -> None:
+def test_flipped_bytes_give_rows_or_an_error_with_the_position(store: Path, seed: int) -> None:
     chance = random.Random(seed)
     everything = {row["commitLogOffset"]: row for row in rows(store, view="log")}
     for path in sorted((store / "commitlog").iterdir()):
@@ -402,7 +402,7 @@ def test_segments_that_expire_while_they_are_read_are_left_out(mixed: Path) -> N
         first.write_bytes(data)
 
 
-def test_a_log_whose_beginning_was_deleted(mixed: Path) -> None:
+def test_a_log_without_its_oldest_segments(mixed: Path) -> None:
     (mixed / "commitlog" / ("0" * 20)).unlink()
     for options in ({}, {"topic": "Small"}, {"keys": "k7"}, {"tags": "rare"}):
         found = rows(mixed, **options)
@@ -497,7 +497,7 @@ def batched(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_batches_that_are_one_record_are_taken_apart(batched: Path) -> None:
+def test_batches_that_are_one_record_are_split(batched: Path) -> None:
     every = rows(batched, topic="T")
     found = [(row["queueOffset"], row["body"], row["flag"]) for row in every]
     assert found[:4] == [(0, b"one", 7), (1, b"two", 7), (2, b"one", 7), (3, b"two", 7)]
@@ -507,7 +507,7 @@ def test_batches_that_are_one_record_are_taken_apart(batched: Path) -> None:
     assert first["body"] == second["body"]
 
 
-def test_trap_bodies_of_batches_can_be_checked_before_they_are_taken_apart(batched: Path) -> None:
+def test_trap_bodies_of_batches_can_be_checked_before_they_are_split(batched: Path) -> None:
     # Its messages are encoded anew, with a CRC that is always right.
     whole = rows(batched, view="log")
     for at, in_body in ((2, 0), (0, 20)):  # a message beside batches, and a batch
@@ -523,7 +523,7 @@ def test_trap_bodies_of_batches_can_be_checked_before_they_are_taken_apart(batch
     assert len(bodies(batched, topic="T")) == 5
 
 
-def test_a_batch_that_cannot_be_taken_apart_is_damage(batched: Path) -> None:
+def test_a_batch_that_cannot_be_split_is_damage(batched: Path) -> None:
     damage(batched, 88 + 3)  # the size of its first message
     with pytest.raises(CorruptRecord, match="record at position 0 cannot be read: "):
         bodies(batched)
@@ -587,7 +587,7 @@ def test_damage_where_a_segment_begins_hides_nothing_from_a_query_by_time(
 
 
 @pytest.mark.parametrize("key", ["a\tb", "a\u00a0b", "a  b", " a"])
-def test_keys_are_parted_as_brokers_part_them(tmp_path: Path, key: str) -> None:
+def test_keys_are_split_as_brokers_split_them(tmp_path: Path, key: str) -> None:
     some = [
         record(
             topic="A",

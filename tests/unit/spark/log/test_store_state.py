@@ -19,7 +19,7 @@ def test_an_empty_store(tmp_path: Path) -> None:
     assert (state.topics, state.settled, state.newest) == (frozenset(), 0, -1)
 
 
-def test_how_far_queues_have_come(tmp_path: Path) -> None:
+def test_ends_of_queues(tmp_path: Path) -> None:
     some = write_log(
         tmp_path,
         [record(queue_id=at % 3, queue_offset=at // 3) for at in range(250)],
@@ -53,7 +53,7 @@ def test_topics_and_deletions(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["topics.json", "droppedTopics.json"])
-def test_a_damaged_table_is_told(tmp_path: Path, name: str) -> None:
+def test_a_damaged_table_is_reported(tmp_path: Path, name: str) -> None:
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / name).write_text("{")
     with pytest.raises(StoreError, match=f"{name} cannot be read"):

@@ -54,19 +54,19 @@ def test_messages_of_queues_are_visible(tmp_path: Path) -> None:
     assert visible(tmp_path, some) == list(range(8))
 
 
-def test_messages_of_a_deleted_topic_are_not(tmp_path: Path) -> None:
+def test_messages_of_a_deleted_topic_are_not_visible(tmp_path: Path) -> None:
     some = stored(tmp_path, record(topic="Gone"), record(topic="T"))
     write_queues(tmp_path, some[1:])
     assert visible(tmp_path, some) == [1]
 
 
-def test_nor_those_of_its_earlier_life(tmp_path: Path) -> None:
+def test_records_of_an_earlier_topic_of_this_name_are_not_visible(tmp_path: Path) -> None:
     some = stored(tmp_path, record(queue_offset=0), record(queue_offset=0))
     write_queues(tmp_path, some[1:])
     assert visible(tmp_path, some) == [1]
 
 
-def test_what_a_running_broker_has_not_put_into_its_queue_yet_is(tmp_path: Path) -> None:
+def test_records_not_yet_in_the_queue_of_a_running_broker_are_visible(tmp_path: Path) -> None:
     some = stored(tmp_path, *[record(queue_offset=at) for at in range(3)])
     write_queues(tmp_path, some[:1])
     assert visible(tmp_path, some) == [0, 1, 2]
@@ -88,7 +88,7 @@ def test_a_topic_whose_queue_files_are_missing_is_damage(tmp_path: Path) -> None
         visible(tmp_path, some)
 
 
-def test_so_is_a_single_queue_that_our_broker_had_counted(tmp_path: Path) -> None:
+def test_a_missing_single_queue_counted_by_our_broker_is_an_error(tmp_path: Path) -> None:
     some = stored(tmp_path, record(queue_id=0), record(queue_id=1))
     write_queues(tmp_path, some[1:])
     configure(tmp_path, "T")
@@ -111,13 +111,13 @@ def test_a_topic_that_never_had_a_message_lacks_nothing(tmp_path: Path) -> None:
     assert visible(tmp_path, some) == [0]
 
 
-def test_what_lies_before_the_files_of_a_queue_is_not(tmp_path: Path) -> None:
+def test_records_before_the_files_of_a_queue_are_not_visible(tmp_path: Path) -> None:
     some = stored(tmp_path, record(queue_offset=3), record(queue_offset=70))
     write_queues(tmp_path, some[1:])  # its file begins at offset 64
     assert visible(tmp_path, some) == [1]
 
 
-def test_prepared_messages_of_old_brokers_are_not(tmp_path: Path) -> None:
+def test_prepared_messages_of_old_brokers_are_not_visible(tmp_path: Path) -> None:
     some = stored(tmp_path, record(sys_flag=TRANSACTION_PREPARED), record(queue_offset=0))
     write_queues(tmp_path, some[1:])
     assert visible(tmp_path, some) == [1]
@@ -131,13 +131,13 @@ def test_a_topic_that_has_no_queue_yet_is_known_by_its_configuration(tmp_path: P
     assert visible(tmp_path, some) == [0]
 
 
-def test_a_topic_that_was_made_again_shows_nothing_of_its_earlier_life(tmp_path: Path) -> None:
+def test_a_recreated_topic_shows_no_earlier_messages(tmp_path: Path) -> None:
     some = stored(tmp_path, *[record(queue_offset=at) for at in (5, 6, 0, 1)])
     write_queues(tmp_path, some[2:3])
     assert visible(tmp_path, some) == [2, 3]  # 1 is not in its queue yet; 5 and 6 are older
 
 
-def test_nor_if_its_queue_has_no_file_yet(tmp_path: Path) -> None:
+def test_a_recreated_topic_without_queue_files_shows_no_earlier_messages(tmp_path: Path) -> None:
     some = stored(tmp_path, *[record(queue_offset=at) for at in (0, 1, 2)])
     (tmp_path / "config").mkdir()
     table = b'{"dataVersion":{},"topicConfigTable":{"T":{"topicName":"T"}}}'
@@ -153,7 +153,7 @@ def test_damaged_offsets_are_not_looked_for(tmp_path: Path) -> None:
     assert visible(tmp_path, some) == [0, 3]
 
 
-def test_nor_if_a_queue_has_no_others(tmp_path: Path) -> None:
+def test_damaged_offsets_in_queues_without_other_records_are_not_looked_for(tmp_path: Path) -> None:
     far = [(2, -(2**63)), (3, 2**63 - 1), (4, -1)]
     some = stored(tmp_path, *[record(queue_id=q, queue_offset=o) for q, o in [(1, 0), *far]])
     write_queues(tmp_path, some[:1])
@@ -174,7 +174,7 @@ def test_batches_that_are_one_record_are_found_by_position(tmp_path: Path) -> No
     assert visible(tmp_path, some) == [0, 2]
 
 
-def test_chunk_after_chunk_says_the_same_as_all_at_once(tmp_path: Path) -> None:
+def test_decoding_in_chunks_gives_the_same_as_all_at_once(tmp_path: Path) -> None:
     """Entries are read ahead, and those of some queues are needed later or never again."""
     some = stored(
         tmp_path, *[record(queue_id=at % 3 * (at < 12), queue_offset=at // 3) for at in range(24)]
@@ -214,7 +214,7 @@ def test_many_queues_are_read_once_for_many_chunks(
     assert len(reads) == 50
 
 
-def test_what_comes_into_a_queue_after_it_was_read_ahead_is_visible(tmp_path: Path) -> None:
+def test_entries_added_after_a_queue_was_read_ahead_are_visible(tmp_path: Path) -> None:
     some = stored(tmp_path, *[record(queue_offset=at) for at in range(4)])
     write_queues(tmp_path, some[:2])
     layout = Layout(str(tmp_path))
@@ -224,7 +224,7 @@ def test_what_comes_into_a_queue_after_it_was_read_ahead_is_visible(tmp_path: Pa
     assert one.of(Chunk(*laid_out(some[2:])).fields).all()
 
 
-def test_a_record_without_a_true_queue_id_is_nobodys(tmp_path: Path) -> None:
+def test_a_record_with_a_wrong_queue_id_is_not_visible(tmp_path: Path) -> None:
     some = stored(tmp_path, record(), record(queue_id=-1))
     write_queues(tmp_path, some[:1])
     assert visible(tmp_path, some) == [0]

@@ -67,7 +67,7 @@ def test_a_whole_run_exits_with_0_and_reports(tmp_path: Path) -> None:
     }
 
 
-def test_a_time_is_taken_to_its_millisecond() -> None:
+def test_times_are_exact_to_the_millisecond() -> None:
     for ms in range(1000):
         assert _time(f"2026-11-16T08:00:00.{ms:03d}") == 1_794_816_000_000 + ms
     assert _time("2026-11-16T10:00:00+02:00") == 1_794_816_000_000
@@ -112,13 +112,13 @@ def test_exit_codes_and_reports_say_what_failed(fail: str, code: int, said: str)
         (["--json", "/nowhere/at/all.json"], "there is no directory /nowhere/at"),
     ],
 )
-def test_options_that_make_no_sense_exit_with_2_and_are_named(words: list[str], said: str) -> None:
+def test_invalid_options_exit_with_2_and_are_named(words: list[str], said: str) -> None:
     result = run(*words)
     assert result.exit_code == 2
     assert said in result.stderr
 
 
-def test_only_what_goes_on_says_so_when_it_is_stopped() -> None:
+def test_only_continuous_runs_report_that_they_were_stopped() -> None:
     run = Run("work")
     assert run.stopped == "stopped before everything was done"
     run.can_go_on = True
@@ -140,7 +140,7 @@ def test_every_pipeline_has_the_options_of_all() -> None:
         (["archive", "--lake", "l"], "exactly one of --topic (-t) and --topic-pattern"),
     ],
 )
-def test_what_cannot_act_is_refused_before_any_work(words: list[str], said: str) -> None:
+def test_options_without_effect_are_refused_before_any_work(words: list[str], said: str) -> None:
     result = CliRunner().invoke(pipeline, [*words, "-n", "127.0.0.1:1"])
     assert result.exit_code == 2
     assert said in result.output
@@ -159,7 +159,7 @@ def test_what_cannot_act_is_refused_before_any_work(words: list[str], said: str)
         (["archive", "--lake", "file"], "file is a file, but a lake is a directory"),
     ],
 )
-def test_what_is_not_there_is_refused_before_spark_starts(
+def test_missing_inputs_are_refused_before_spark_starts(
     words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_session(*_: object, **__: object) -> None:

@@ -17,7 +17,7 @@ def file(size: int, partition: str = "topic=A/date=1") -> DataFile:
     return DataFile(f"data/batch=1-x/{partition}/f", size)
 
 
-def test_only_small_files_that_make_fewer_are_taken() -> None:
+def test_only_small_files_that_can_be_merged_are_chosen() -> None:
     assert plan_merges([], SIZE) == []
     assert (
         plan_merges([file(10), file(10, "topic=B/date=1"), file(10, "topic=A/date=2")], SIZE) == []

@@ -28,7 +28,7 @@ def origin(number: int, messages: int) -> Origin:
     return Origin(QUEUE._replace(queue_id=number), messages, 0, messages - 1, 0, 0)
 
 
-def test_names_differ_by_copying_selection_target_and_queue() -> None:
+def test_producer_ids_differ_by_job_selection_target_and_queue() -> None:
     names = {
         producer_id(config(), "a", QUEUE),
         producer_id(config(name="tuesday"), "a", QUEUE),
@@ -84,6 +84,6 @@ def test_a_rate_has_no_more_tasks_than_can_send_at_once(
 
 
 @pytest.mark.parametrize("more", [{"name": "a/b"}, {"rate": 0}, {"tasks": 0}, {"name_servers": ""}])
-def test_what_makes_no_sense_is_refused(more: dict[str, object]) -> None:
+def test_invalid_values_are_refused(more: dict[str, object]) -> None:
     with pytest.raises(ConfigError):
         config(**more)

@@ -28,7 +28,7 @@ REPORT = LetterReport(
 )
 
 
-def test_a_page_says_why_they_died() -> None:
+def test_a_page_shows_the_causes_of_dead_letters() -> None:
     text = page(REPORT)
     assert "1,200 dead letters" in text
     assert "7 were sent again 3 times or more" in text
@@ -43,7 +43,7 @@ def test_text_of_letters_is_no_markup_and_nothing_is_loaded() -> None:
     assert not re.search(r"https?:|src=|@import|url\(", text)
 
 
-def test_no_letters_have_a_page() -> None:
+def test_a_group_without_dead_letters_has_a_page() -> None:
     none = msgspec.structs.replace(
         REPORT, letters=0, without_origin=0, worn_out=0, first_ms=None, last_ms=None,
         causes=(), texts=(), timeline=(),

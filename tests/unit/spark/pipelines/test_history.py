@@ -9,7 +9,7 @@ from rocketpost.spark.source.plan import Bounds, QueueKey, Range
 from ..lakes import A, commit
 
 
-def test_of_a_topic_that_the_lake_does_not_have_everything_must_be_live(tmp_path: Path) -> None:
+def test_all_messages_of_a_topic_missing_in_the_lake_must_be_live(tmp_path: Path) -> None:
     lake = open_lake(str(tmp_path / "lake"))
     commit(lake, 0, Range(A, 5, 9))
     bounds = {

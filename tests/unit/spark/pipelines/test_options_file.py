@@ -54,7 +54,7 @@ def test_a_file_gives_defaults_and_the_command_line_wins(tmp_path: Path) -> None
         ("", "Missing option '--topic'"),
     ],
 )
-def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str, said: str) -> None:
+def test_errors_in_a_file_are_named(tmp_path: Path, text: str, said: str) -> None:
     result = run(tmp_path, text)
     assert result.exit_code == 2
     assert said in " ".join(result.output.split())
@@ -71,7 +71,7 @@ def test_keys_of_a_file_go_to_the_environment(
     assert environment_credentials() == Credentials("me", "123")
 
 
-def test_a_broken_file_does_not_tell_the_keys_in_it(tmp_path: Path) -> None:
+def test_an_error_about_a_broken_file_does_not_show_its_keys(tmp_path: Path) -> None:
     result = run(tmp_path, 'topic: A\nsecret-key: "hush\n')
     assert "cannot be read: line" in result.output
     assert "hush" not in result.output

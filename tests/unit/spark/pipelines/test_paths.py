@@ -29,7 +29,7 @@ def plain_spark(monkeypatch: pytest.MonkeyPatch) -> None:
         ("/a/{b,c}.csv", None),
     ],
 )
-def test_which_paths_are_of_this_machine(path: str, local: str | None) -> None:
+def test_paths_of_this_machine(path: str, local: str | None) -> None:
     assert local_path(path, {}) == local
 
 
@@ -40,7 +40,7 @@ def test_plain_paths_may_be_elsewhere_if_spark_is_set_up(monkeypatch: pytest.Mon
     assert local_path("file:/a.csv", {}) == "/a.csv"
 
 
-def test_what_cannot_be_read_is_refused_with_its_option(tmp_path: Path) -> None:
+def test_unreadable_paths_are_refused_with_their_option(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
     file.write_text("id\n")
     check_readable("--produced", str(file))

@@ -15,7 +15,7 @@ def selection(**more: object) -> Selection:
     return Selection(**{"topics": ("Orders",), "name_servers": "h:1"} | more)  # type: ignore[arg-type]
 
 
-def test_words_tell_what_is_taken_and_not_who_is_asked() -> None:
+def test_a_description_shows_the_selection_and_not_the_servers() -> None:
     every = [
         selection(),
         selection(tags=("A",)),
@@ -50,6 +50,6 @@ def test_offsets_of_another_shape_are_refused(text: str) -> None:
         ({"offsets": {QUEUE._replace(topic="T"): OffsetSpan(0, 5)}}, "not selected"),
     ],
 )
-def test_what_can_take_nothing_is_refused(more: dict[str, object], said: str) -> None:
+def test_selections_that_match_nothing_are_refused(more: dict[str, object], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         selection(**more)

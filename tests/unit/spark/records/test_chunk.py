@@ -44,7 +44,7 @@ def test_a_walk_finds_whole_records(
 @WAYS
 @settings(deadline=None)
 @given(st.lists(records(), min_size=1, max_size=4), st.data())
-def test_fields_end_at_the_first_record_that_lies(
+def test_fields_end_at_the_first_inconsistent_record(
     compiled: bool, some: list[Record], data: st.DataObject
 ) -> None:
     at = data.draw(st.integers(0, len(some) - 1))
@@ -64,7 +64,7 @@ def test_fields_end_at_the_first_record_that_lies(
 @WAYS
 @settings(deadline=None)
 @given(st.lists(in_queues, max_size=12))
-def test_queues_are_numbered_as_they_come(compiled: bool, some: list[Record]) -> None:
+def test_queues_are_numbered_in_order_of_appearance(compiled: bool, some: list[Record]) -> None:
     queues = Chunk(*laid_out(some), compiled=compiled).fields.queues()
     names = [(each.topic, each.queue_id) for each in some]
     assert queues.names == list(dict.fromkeys(names))
@@ -75,7 +75,7 @@ def test_queues_are_numbered_as_they_come(compiled: bool, some: list[Record]) ->
 
 
 @WAYS
-def test_topics_that_are_no_text_are_told_apart(compiled: bool) -> None:
+def test_topics_that_are_not_text_are_distinguished(compiled: bool) -> None:
     data, starts = laid_out([record(topic=topic) for topic in ("a", "b", "a", "c")])
     for was, now in ((b"\x01b\0", b"\x01\xfe\0"), (b"\x01c\0", b"\x01\xff\0")):
         data = data.replace(was, now)
@@ -90,7 +90,7 @@ limit = st.builds(Limits, st.integers(-3, 9), *[st.integers(0, 9)] * 3)
 
 @settings(deadline=None)
 @given(st.lists(in_queues, max_size=12), st.lists(entry, max_size=9), st.data())
-def test_entries_are_compared_alike_both_ways(
+def test_both_comparisons_of_entries_agree(
     some: list[Record], entries: list[tuple[int, int]], data: st.DataObject
 ) -> None:
     packed_entries = b"".join(struct.pack(">qiq", at, size, 7) for at, size in entries)

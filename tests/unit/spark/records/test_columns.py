@@ -25,19 +25,19 @@ def test_properties_may_be_text() -> None:
         ("queueId", "bigint", "queueId is int, not bigint"),
     ],
 )
-def test_what_is_no_column_is_refused(name: str, kind: str, said: str) -> None:
+def test_unknown_columns_are_refused(name: str, kind: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         columns.select_columns([(name, kind)])
 
 
-def test_the_whole_schema_in_sparks_words() -> None:
+def test_the_whole_schema_as_spark_ddl() -> None:
     first = columns.ALL[:3]
     assert columns.ddl(first) == "topic string NOT NULL, brokerName string, queueId int NOT NULL"
     without = columns.make_nullable(first)
     assert columns.ddl(without) == "topic string, brokerName string, queueId int"
 
 
-def test_what_may_be_null() -> None:
+def test_columns_that_may_be_null() -> None:
     for how in ("map", "string", "none"):
         found = [each.name for each in columns.all_columns(how) if each.nullable]
         assert found == ["brokerName", "uniqKey", "keys", "tags"]

@@ -90,7 +90,7 @@ def test_properties_as_text_are_as_stored(compiled: bool) -> None:
     assert "properties" not in columns.ddl(columns.all_columns("none"))
 
 
-def test_a_compressed_body_is_unpacked_unless_that_is_not_wanted() -> None:
+def test_a_compressed_body_is_decompressed_unless_turned_off() -> None:
     packed_body = zlib.compress(b"plain" * 9)
     data, starts = laid_out([record(body=packed_body, sys_flag=COMPRESSED), record(body=b"x")])
     assert [each["body"] for each in rows(data, starts)] == [b"plain" * 9, b"x"]
@@ -98,14 +98,14 @@ def test_a_compressed_body_is_unpacked_unless_that_is_not_wanted() -> None:
     assert [each["body"] for each in kept] == [packed_body, b"x"]
 
 
-def test_a_body_that_lies_about_its_compression_is_an_error() -> None:
+def test_a_body_with_a_wrong_compression_flag_is_an_error() -> None:
     data, starts = laid_out([record(body=b"no zlib", sys_flag=COMPRESSED)])
     with pytest.raises(RemoteProtocolError, match="compressed"):
         rows(data, starts)
 
 
 @pytest.mark.parametrize("ms", [2**62, -(2**62)])
-def test_a_mad_clock_is_cut_to_the_years_that_spark_knows(ms: int) -> None:
+def test_absurd_times_are_limited_to_the_years_that_spark_knows(ms: int) -> None:
     data, starts = laid_out([record(born_ms=ms)])
     assert rows(data, starts)[0]["bornTimestamp"].year in (1, 9999)
 
@@ -120,7 +120,7 @@ def test_no_records_make_an_empty_batch(compiled: bool) -> None:
 
 @settings(deadline=None)
 @given(st.lists(records(), min_size=1, max_size=3), st.data())
-def test_records_that_lie_about_lengths_are_refused_both_ways(
+def test_records_with_wrong_lengths_are_refused_by_both_decoders(
     some: list[Record], data: st.DataObject
 ) -> None:
     """Nothing outside a record is ever read: both ways refuse, or both say the same."""
@@ -144,7 +144,7 @@ def test_records_that_lie_about_lengths_are_refused_both_ways(
 
 @pytest.mark.parametrize("length", [-1, 10**6])
 @WAYS
-def test_a_record_that_lies_about_its_body_is_named(compiled: bool, length: int) -> None:
+def test_a_record_with_a_wrong_body_length_is_named(compiled: bool, length: int) -> None:
     data, starts = laid_out([record(position=7), record(position=4711)])
     cut = int(starts[1]) + 84
     data = data[:cut] + length.to_bytes(4, "big", signed=True) + data[cut + 4 :]
@@ -157,7 +157,7 @@ def test_a_record_that_lies_about_its_body_is_named(compiled: bool, length: int)
     ["storeTimestamp", "storeHost", "reconsumeTimes", "preparedTransactionOffset", "msgId"],
 )
 @WAYS
-def test_a_record_that_lies_about_its_hosts_is_named(compiled: bool, name: str) -> None:
+def test_a_record_with_wrong_host_flags_is_named(compiled: bool, name: str) -> None:
     data, starts = laid_out([record(position=7), record(position=4711, body=b"")])
     flags = int(starts[1]) + 39
     data = data[:flags] + bytes([BORN_HOST_V6 | STORE_HOST_V6]) + data[flags + 1 :]

@@ -218,7 +218,7 @@ def test_a_batch_that_runs_again_after_its_commit_sends_nothing() -> None:
     assert broker.bodies == bodies(60)
 
 
-def test_a_stage_that_runs_again_is_known_by_the_first_row() -> None:
+def test_a_repeated_stage_is_recognised_by_the_first_row() -> None:
     broker = FakeBroker()
     plan = broker.plan()
     broker.faults = ["", "", "killed"]
@@ -238,7 +238,7 @@ def test_the_first_row_goes_before_all_others() -> None:
     assert broker.bodies == [b"0"]
 
 
-def test_a_refusal_that_does_not_pass_ends_the_task() -> None:
+def test_a_permanent_refusal_ends_the_task() -> None:
     broker = FakeBroker()
 
     def refuse(*_: object) -> int:
@@ -249,7 +249,7 @@ def test_a_refusal_that_does_not_pass_ends_the_task() -> None:
         task(broker, rows_of(0, 3))
 
 
-def test_a_topic_that_comes_back_when_it_was_looked_for_is_looked_through(
+def test_a_topic_that_reappears_during_the_search_is_searched(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     broker = FakeBroker()
@@ -324,7 +324,7 @@ def test_rows_of_a_queue_share_requests_in_their_order() -> None:
     assert [len(some) for some in cut(*[0] * 2500)] == [1000, 1000, 500]
 
 
-def test_a_queue_has_its_turn_until_a_request_is_full() -> None:
+def test_rows_go_to_one_queue_until_a_request_is_full() -> None:
     turn = _RoundRobin(100)
     over = [turn.is_over(size) for size in (500, 40, 40, 40, 60, 1)]
     assert over == [False, True, False, True, False, True]

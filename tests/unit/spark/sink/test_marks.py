@@ -13,14 +13,14 @@ QUEUE = QueueKey("T", "a", 0)
 OTHER = QueueKey("T", "a", 1)
 
 
-def test_a_batch_goes_by_the_mark_of_the_batch_before() -> None:
+def test_a_batch_uses_the_mark_of_the_previous_batch() -> None:
     stand = QueueMarks(marks=(10, 20), bounds=Bounds(0, 30))
     assert stand.search_bounds(3) == Bounds(10, 30)  # batch 2 left it
     assert stand.search_bounds(4) == Bounds(20, 30)  # batch 3 left it
     assert stand.search_bounds(0) == Bounds(20, 30)  # what was there when the sink began
 
 
-def test_nothing_is_looked_for_where_nothing_came_since_the_mark() -> None:
+def test_nothing_is_searched_if_nothing_was_stored_since_the_mark() -> None:
     assert plan_search({QUEUE: QueueMarks((30, 30), Bounds(0, 30))}, 5) == []
 
 
@@ -33,9 +33,7 @@ def test_nothing_is_looked_for_where_nothing_came_since_the_mark() -> None:
         (31, Bounds(4, 30), 4),
     ],
 )
-def test_a_mark_that_means_nothing_makes_the_search_longer(
-    mark: int, bounds: Bounds, start: int
-) -> None:
+def test_an_invalid_mark_makes_the_search_longer(mark: int, bounds: Bounds, start: int) -> None:
     assert plan_search({QUEUE: QueueMarks((mark, mark), bounds)}, 5) == [Range(QUEUE, start, 30)]
 
 
@@ -49,7 +47,7 @@ def test_a_long_search_without_a_mark_must_be_asked_for() -> None:
     assert plan_search(stands, 4) == []
 
 
-def test_any_sink_has_groups_of_its_own() -> None:
+def test_every_sink_has_its_own_groups() -> None:
     assert mark_group("orders", 0) == "SPARK_SINK_orders_0"
     strange = [mark_group(name, 1) for name in ("a/b", "a b", "ü" * 300)]
     assert len(set(strange)) == 3

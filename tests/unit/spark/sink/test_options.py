@@ -17,7 +17,7 @@ def test_an_epoch_may_be_given_and_is_a_batch_number() -> None:
         parse_options(SinkOptions, given | {"epoch": "-1"})
 
 
-def test_an_option_that_would_do_nothing_is_refused() -> None:
+def test_an_option_without_effect_is_refused() -> None:
     given = {"nameServer": "x:1", "topic": "T"}
     with pytest.raises(ConfigError, match="scanSince needs delivery=effectivelyOnce"):
         parse_options(SinkOptions, given | {"scanSince": "5"})

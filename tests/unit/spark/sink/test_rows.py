@@ -21,7 +21,7 @@ def test_a_row_that_is_no_message_is_named() -> None:
         list(rows.messages(pa.RecordBatch.from_pydict({"body": [b"a", None]})))
 
 
-def test_rows_are_numbered_by_their_place_in_the_task() -> None:
+def test_rows_are_numbered_by_their_position_in_the_task() -> None:
     rows = Rows(parse_options(SinkOptions, BASE), "job/3")
     batch = pa.RecordBatch.from_pydict({"BODY": ["a", "b"], "tags": ["t", None]})
     made = [*rows.messages(batch), *rows.messages(batch)]
@@ -36,7 +36,7 @@ def test_rows_without_numbers_get_none() -> None:
     assert (made.producer_id, made.sequence) == (None, None)
 
 
-def test_numbers_that_a_row_brings_along_count() -> None:
+def test_numbers_given_by_a_row_are_used() -> None:
     rows = Rows(parse_options(SinkOptions, BASE), "job/3")
     batch = pa.RecordBatch.from_pydict({"body": [b"a"], "producerId": ["p"], "sequence": [17]})
     [made] = rows.messages(batch)
@@ -51,7 +51,7 @@ def test_a_row_keeps_its_number_when_another_is_left_out() -> None:
     assert rows.skipped == 1
 
 
-def test_a_text_is_too_large_by_its_bytes() -> None:
+def test_the_size_of_a_string_is_counted_in_bytes() -> None:
     more = {"maxMessageBytes": "3", "onTooLarge": "skip"}
     rows = Rows(parse_options(SinkOptions, BASE | more), "job/0")
     batch = pa.RecordBatch.from_pydict({"body": ["abc", "\u00e4\u00f6", "d"]})
@@ -59,7 +59,7 @@ def test_a_text_is_too_large_by_its_bytes() -> None:
     assert rows.skipped == 1
 
 
-def test_a_priority_parts_rows_that_would_share_a_request() -> None:
+def test_rows_of_different_priority_do_not_share_a_request() -> None:
     rows = Rows(parse_options(SinkOptions, BASE), "job/0")
     levels = pa.array([7, 7, None], pa.int32())
     batch = pa.RecordBatch.from_pydict({"body": [b"a", b"b", b"c"], "priority": levels})
@@ -81,7 +81,7 @@ def test_a_priority_parts_rows_that_would_share_a_request() -> None:
         ({"tags": ["t", "t\2"]}, "row 1 of the task: 't.x02' has the character U.0002"),
     ],
 )
-def test_what_a_row_says_wrongly_is_named(columns: dict[str, Any], said: str) -> None:
+def test_errors_name_the_wrong_value_of_a_row(columns: dict[str, Any], said: str) -> None:
     given = {"nameServer": "x:1"} if "topic" in columns else BASE
     whole = {"body": ["a", "b"]} | columns
     if "queueId" in columns:

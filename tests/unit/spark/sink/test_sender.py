@@ -34,7 +34,7 @@ def test_neighbours_share_a_request() -> None:
     assert sizes(out(topic="T"), out(topic="U"), out(topic="U")) == [1, 2]
 
 
-def test_what_must_keep_its_queue_goes_alone() -> None:
+def test_rows_that_must_keep_their_queue_are_sent_alone() -> None:
     queue = MessageQueue("a", 0, "T")
     keyed = out(sharding_key="k")
     assert sizes(out(), keyed, keyed, out()) == [1, 1, 1, 1]
@@ -46,7 +46,7 @@ def test_what_must_keep_its_queue_goes_alone() -> None:
     ]
 
 
-def test_numbers_in_one_request_count_on() -> None:
+def test_numbers_within_a_request_are_consecutive() -> None:
     assert sizes(out(sequence=1), out(sequence=2), out(sequence=4), out(sequence=5)) == [2, 2]
     assert sizes(out(sequence=1), out(sequence=2, producer_id="q")) == [1, 1]
 
@@ -57,7 +57,7 @@ def test_requests_are_bounded_in_bytes() -> None:
 
 
 @in_virtual_time
-async def test_a_rate_is_kept_from_the_first_row_on_and_not_made_up_for() -> None:
+async def test_a_rate_holds_from_the_first_row_on_and_lost_time_is_not_made_up() -> None:
     sending = Sender(
         parse_options(SinkOptions, BASE | {"rateLimitPerTask": "100"}), partition=0, batch_id=0
     )
@@ -143,7 +143,7 @@ async def test_after_an_outage_the_last_message_of_a_key_is_the_last() -> None:
 
 
 @in_virtual_time
-async def test_a_topic_that_vanishes_while_all_is_sent_again_costs_no_row() -> None:
+async def test_a_topic_that_disappears_while_rows_are_resent_loses_no_row() -> None:
     options = parse_options(SinkOptions, BASE | {"sendTimeoutMs": "1000"})
     sending = Sender(options, partition=0, batch_id=1)
     broker = Unsteady(b"1", times=2, unknown_at=tuple(range(8, 14)))
@@ -201,7 +201,7 @@ async def test_a_topic_that_has_taken_a_row_is_waited_for_in_the_first_batch_too
 
 
 @in_virtual_time
-async def test_a_row_that_a_broker_refuses_is_told() -> None:
+async def test_a_row_that_a_broker_refuses_is_reported() -> None:
     class Refusing(Unsteady):
         async def send_soon(self, message: Message, **_: object) -> asyncio.Future[None]:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()

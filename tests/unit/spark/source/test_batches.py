@@ -40,18 +40,20 @@ def read(
     return [row for batch in found for row in batch.to_pylist()]
 
 
-def test_answers_are_put_together_and_cut_to_the_range() -> None:
+def test_answers_are_joined_and_cut_to_the_range() -> None:
     rows = read([numbered(0, 3), [], numbered(3, 9)], 2, 7)
     assert [row["queueOffset"] for row in rows] == [2, 3, 4, 5, 6]
     assert {row["brokerName"] for row in rows} == {"broker-a"}
 
 
-def test_what_overlapping_answers_hold_comes_once() -> None:
+def test_messages_in_overlapping_answers_are_returned_once() -> None:
     rows = read([numbered(0, 6), numbered(2, 8), numbered(4, 5), numbered(7, 9)], 1, 9)
     assert [row["queueOffset"] for row in rows] == list(range(1, 9))
 
 
-def test_what_comes_again_in_another_batch_comes_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_repeated_in_another_batch_are_returned_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(module, "BATCH_BYTES", 1)
     rows = read([numbered(0, 6), numbered(2, 8)], 0, 8)
     assert [row["queueOffset"] for row in rows] == list(range(8))
@@ -82,20 +84,20 @@ def test_a_batch_that_is_stored_as_one_record_is_many_messages() -> None:
     ]
 
 
-def test_such_a_batch_may_be_compressed_as_a_whole() -> None:
+def test_a_batch_stored_as_one_record_may_be_compressed() -> None:
     body = zlib.compress(encode_batch([BatchItem(0, b"one", b""), BatchItem(0, b"two", b"")]))
     flags = INNER_BATCH | NEED_UNWRAP | COMPRESSED | COMPRESSION_ZLIB
     rows = read([[record(queue_offset=5, body=body, sys_flag=flags)]], 5, 20)
     assert [(row["queueOffset"], row["body"]) for row in rows] == [(5, b"one"), (6, b"two")]
 
 
-def test_bytes_that_are_no_record_are_an_error_that_says_where() -> None:
+def test_bytes_that_are_no_record_are_an_error_with_the_position() -> None:
     data = [packed(msgspec.structs.replace(record(), queue_offset=7)) + b"?" * 100]
     with pytest.raises(RemoteProtocolError, match="after offset 7 of queue 0 of T on broker-a"):
         list(decode_batches(data, Range(QUEUE, 0, 9), COLUMNS, tags=frozenset(), decompressed=True))
 
 
-def test_a_record_whose_lengths_lie_is_an_error_that_says_where() -> None:
+def test_a_record_with_wrong_lengths_is_an_error_with_its_position() -> None:
     data = bytearray(packed(record(position=7)))
     data[84] = 0x7F
     with pytest.raises(RemoteProtocolError, match=r"queue 0 of T on broker-a: .*position 7"):

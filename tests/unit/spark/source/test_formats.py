@@ -93,7 +93,7 @@ def test_trap_bodies_too(nullable: bool) -> None:
 
 
 @pytest.mark.parametrize("name", ["brokerName", "uniqKey", "KEYS", "tags"])
-def test_what_may_be_null_cannot_be_wanted_otherwise(name: str) -> None:
+def test_columns_that_may_be_null_cannot_be_required(name: str) -> None:
     schema = StructType([StructField(name, StringType(), nullable=False)])
     with pytest.raises(ConfigError, match=f"{name} may be null; remove NOT NULL"):
         Shape(schema, RowOptions())

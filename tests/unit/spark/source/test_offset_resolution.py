@@ -57,7 +57,7 @@ def start(default: str = "latest", **more: Any) -> Offsets:
     return resolve_start(LINK, options(**more), default=default)
 
 
-def test_where_a_query_begins() -> None:
+def test_starting_offsets_of_a_query() -> None:
     assert start() == {A: 100, B: 50}
     assert start(default="earliest") == {A: 10, B: 0}
     assert start(starting_offsets="group", group="g") == {A: 42, B: 0}
@@ -68,7 +68,7 @@ def test_where_a_query_begins() -> None:
 
 
 @pytest.mark.parametrize("never", [None, -1])
-def test_trap_a_group_that_has_never_been_in_a_queue_begins_at_its_first_message(
+def test_trap_a_group_without_an_offset_in_a_queue_begins_at_its_first_message(
     never: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Brokers say so in two ways: nothing is found, or -1.
@@ -102,7 +102,7 @@ def test_options_must_name_all_queues_and_no_others(key: str, text: str, said: s
         resolve_end(LINK, ends, BOUNDS)
 
 
-def test_where_a_batch_ends() -> None:
+def test_ends_of_batches() -> None:
     assert resolve_end(LINK, options(), BOUNDS) == {A: 100, B: 50}
     assert resolve_end(LINK, options(ending_timestamp=300), BOUNDS) == {A: 30, B: 30}
     given = options(ending_offsets='{"T":{"a":{"0":7,"1":-1}}}')
@@ -124,9 +124,7 @@ def test_where_a_batch_ends() -> None:
         ("*", {"A||B"}, "*"),
     ],
 )
-def test_tags_that_are_wanted_are_told_to_brokers(
-    before: str, wanted: set[str] | None, after: str
-) -> None:
+def test_wanted_tags_are_sent_to_brokers(before: str, wanted: set[str] | None, after: str) -> None:
     texts = TextBounds(None if wanted is None else frozenset(wanted))
     assert tags_expression(options(expression=before), texts) == after
 
@@ -139,7 +137,7 @@ def test_hashes_that_may_not_be_of_tags_are_not_compared() -> None:
     assert tags_expression(sql, texts) == "a = 1"
 
 
-def test_losses_fail_a_query_or_are_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_losses_fail_a_query_or_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     losses = [DataLoss(A, "3 to 5 were deleted"), DataLoss(B, "gone")]
     with pytest.raises(ClientError, match=r"3 to 5 were deleted \(and 1 more queue\)"):
         report_losses(losses, fail=True)

@@ -37,7 +37,7 @@ def test_other_json_is_refused_with_an_example(value: object) -> None:
         plan.flatten_offsets(value, what="startingOffsets")
 
 
-def test_queues_are_told_by_broker() -> None:
+def test_queues_are_described_by_broker() -> None:
     some = [QueueKey("T", broker, at) for broker in "cab" for at in (0, 1, 2, 5)]
     assert plan.describe_queues(some[:3]) == "queues 0-2 of T on c"
     assert plan.describe_queues(some[:8]) == "queues 0-2, 5 of T on a, queues 0-2, 5 of T on c"
@@ -86,18 +86,18 @@ def test_admission_moves_every_backlog_and_nothing_too_far(
     assert set(ends) == set(start) | set(available)
 
 
-def test_a_queue_that_was_made_anew_is_told_and_read_from_its_beginning() -> None:
+def test_a_recreated_queue_is_reported_and_read_from_its_beginning() -> None:
     ends = plan.limit_ends({A0: 90}, {A0: 7}, None)
     found, losses = plan.plan_ranges({A0: 90}, ends, {A0: Bounds(2, 7)})
     assert found == [Range(A0, 2, 7)]
     assert "but offset 90 existed" in losses[0].text
 
 
-def test_a_queue_made_anew_has_no_backlog() -> None:
+def test_a_recreated_queue_has_no_backlog() -> None:
     assert plan.count_backlog({A0: 90, A1: 2}, {A0: 7, A1: 5}) == {A0: 0, A1: 3}
 
 
-def test_without_a_bound_everything_is_admitted() -> None:
+def test_without_a_limit_all_offsets_are_admitted() -> None:
     assert plan.limit_ends({A0: 1}, {A0: 9, A1: 4}, None) == {A0: 9, A1: 4}
 
 

@@ -204,7 +204,7 @@ def test_pruned_ranges_have_every_offset_that_passes(
         ([Not(EqualTo(("topic",), "T")), IsNull(("tags",))], Predicates()),
     ],
 )
-def test_what_filters_say(filters: list[Filter], expected: Predicates) -> None:
+def test_filters_become_predicates(filters: list[Filter], expected: Predicates) -> None:
     assert extract_predicates(filters) == expected
 
 
@@ -223,7 +223,7 @@ def test_queues_are_chosen_by_topic_broker_and_id() -> None:
     assert extract_predicates(filters).prune(every) == [Range(QueueKey("T", "b", 1), 0, 10)]
 
 
-def test_offsets_far_apart_are_read_apart() -> None:
+def test_offsets_far_apart_are_read_separately() -> None:
     wanted = extract_predicates([In(("queueOffset",), (3, 5, 500, 10_000))])
     assert list(wanted.offsets.intervals(0, 1000)) == [(3, 6), (500, 501)]
     assert list(wanted.offsets.intervals(20, 400)) == []

@@ -101,7 +101,7 @@ def made(**more: str) -> tuple[SourceOptions, Shape]:
         ({"filterPushdown": "once"}, "filterPushdown is for batches"),
     ],
 )
-def test_a_stream_refuses_what_only_batches_have(more: dict[str, str], said: str) -> None:
+def test_a_stream_refuses_batch_options(more: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         StreamReader(*made(**more))
 
@@ -112,7 +112,7 @@ def test_trap_only_a_reader_that_was_asked_to_takes_filters() -> None:
     assert FilteringReader.pushFilters is not DataSourceReader.pushFilters
 
 
-def test_filters_stay_sparks_business_too() -> None:
+def test_spark_still_applies_filters() -> None:
     reader = FilteringReader(*made(filterPushdown="once"))
     filters = [EqualTo(("tags",), "A"), EqualTo(("bodyCrc",), 7)]
     assert list(reader.pushFilters(list(filters))) == filters
@@ -191,7 +191,7 @@ def test_trap_all_that_is_available_means_all(broker_session: FakeLink) -> None:
             assert end[A] - 10 + end[B] - expected in (0, 1)  # each queue is rounded up
 
 
-def test_queues_that_come_while_a_stream_runs_are_read_from_their_first_message(
+def test_queues_created_while_a_stream_runs_are_read_from_their_first_message(
     broker_session: FakeLink,
 ) -> None:
     reader = stream()
@@ -222,7 +222,7 @@ def gone_and_back(broker_session: FakeLink, **more: str) -> tuple[StreamReader, 
     return reader, start, end
 
 
-def test_a_queue_that_goes_while_a_stream_runs_stops_it(broker_session: FakeLink) -> None:
+def test_a_queue_that_disappears_stops_a_running_stream(broker_session: FakeLink) -> None:
     reader, start, end = gone_and_back(broker_session)
     with pytest.raises(
         ClientError, match="queue 1 of T on a no longer exists, nor do its offsets 0 to"
@@ -234,7 +234,9 @@ def test_a_queue_that_goes_while_a_stream_runs_stops_it(broker_session: FakeLink
         reader.latestOffset(end, everything())
 
 
-def test_or_is_left_out_and_read_anew_when_it_comes_back(broker_session: FakeLink) -> None:
+def test_a_lost_topic_may_be_skipped_and_read_again_when_it_returns(
+    broker_session: FakeLink,
+) -> None:
     reader, start, end = gone_and_back(broker_session, failOnDataLoss="false")
     assert [piece.queue for piece in ranges(reader.partitions(start, end))] == [A]
     after = reader.latestOffset(end, everything())

@@ -31,7 +31,9 @@ UNMATCHED = RawPull(PullStatus.NO_MATCHED_MSG, 15, 0, 25, b"")
         ("slave", TopicNotExist("not here yet"), MASTER),
     ],
 )
-async def test_who_is_asked(read_from: str, slave: RawPull | Exception, expected: RawPull) -> None:
+async def test_the_replica_that_is_asked(
+    read_from: str, slave: RawPull | Exception, expected: RawPull
+) -> None:
     async def pull(replica: Replica) -> RawPull:
         if replica is Replica.MASTER:
             return MASTER
@@ -42,7 +44,7 @@ async def test_who_is_asked(read_from: str, slave: RawPull | Exception, expected
     assert await pull_from_replica(read_from, 10, pull) == expected
 
 
-async def test_what_the_master_lacks_is_told() -> None:
+async def test_messages_that_the_master_lacks_are_reported() -> None:
     async def pull(replica: Replica) -> RawPull:
         raise ConnectionLost(replica.value)
 

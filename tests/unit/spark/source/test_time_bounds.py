@@ -50,7 +50,7 @@ bounds = st.one_of(st.none(), st.integers(0, 60))
     low=bounds,
     high=bounds,
 )
-def test_nothing_that_was_stored_then_is_left_out(
+def test_no_message_stored_at_that_time_is_left_out(
     gaps: list[int],
     steps: list[int],
     shifts: list[int],
@@ -73,7 +73,7 @@ def test_nothing_that_was_stored_then_is_left_out(
         assert all(piece.start >= 1 and piece.end <= offset + 1 for piece in found)
 
 
-def test_a_sound_clock_narrows_to_what_was_asked_for_and_a_step() -> None:
+def test_a_sound_clock_narrows_the_range_to_the_query_plus_one_step() -> None:
     times = FakeTimes({offset: 1000 + 10 * offset for offset in range(1000)})
     found = narrow_by_time(times, [Range(QUEUE, 0, 1000)], NumberBounds(5000, 6000), step_ms=100)
     assert found == [Range(QUEUE, 390, 512)]
@@ -85,7 +85,7 @@ def test_equal_milliseconds_stay_together() -> None:
     assert found == [Range(QUEUE, 10, 31)]
 
 
-def test_without_a_time_nobody_is_asked() -> None:
+def test_without_a_time_no_broker_is_asked() -> None:
     piece = Range(QUEUE, 3, 9)
     assert narrow_by_time(FakeTimes({}, []), [piece], NumberBounds(), step_ms=5) == [piece]
 
@@ -116,7 +116,7 @@ class CountingTimes(FakeTimes):
         return super().read_stored(offsets)
 
 
-def test_a_time_that_was_found_costs_two_looks_and_a_wrong_one_not_many() -> None:
+def test_a_correct_time_search_needs_two_checks_and_a_wrong_one_few() -> None:
     stored = {at: 1000 + at // 1000 for at in range(5000)}  # a thousand in each millisecond
     for guess, looks in ((2000, 2), (1999, 5), (2001, 5), (2999, 40), (0, 40), (5000, 40)):
         times = CountingTimes(stored, [guess])

@@ -59,7 +59,7 @@ def test_a_worker_keeps_what_is_loaded_once(
     assert gc.get_freeze_count() < kept + len(later)
 
 
-def test_freed_memory_stays() -> None:
+def test_freed_memory_is_kept() -> None:
     faults = {way: int(_faults(way)) for way in ("keep_freed_memory()", "None")}
     assert faults["keep_freed_memory()"] * 10 < faults["None"]
 

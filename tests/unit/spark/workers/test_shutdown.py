@@ -41,7 +41,7 @@ def process(monkeypatch: pytest.MonkeyPatch, started_as: str | None) -> types.Mo
     return main
 
 
-def test_a_task_is_done_as_ever(pair: Pair) -> None:
+def test_a_task_runs_as_before(pair: Pair) -> None:
     pair[1].sendall(b"task")
     assert ignore_disconnects(spark_worker)(pair[0], True) == 0
 
@@ -51,14 +51,14 @@ def test_without_a_task_nothing_is_done(pair: Pair) -> None:
     assert ignore_disconnects(spark_worker)(pair[0], True) == 1
 
 
-def test_rows_that_nobody_took_end_a_worker_in_silence(pair: Pair) -> None:
+def test_rows_that_nobody_read_end_a_worker_quietly(pair: Pair) -> None:
     pair[0].sendall(b"rows of the task before")
     pair[1].close()
     assert ignore_disconnects(spark_worker)(pair[0], True) == 1
 
 
 @pytest.mark.parametrize("error", [BrokenPipeError, ConnectionResetError])
-def test_rows_that_nobody_takes_end_a_worker_in_silence(pair: Pair, error: type[OSError]) -> None:
+def test_rows_that_nobody_reads_end_a_worker_quietly(pair: Pair, error: type[OSError]) -> None:
     def unheard(connection: socket.socket, authenticated: bool) -> int:
         raise error
 
@@ -66,7 +66,7 @@ def test_rows_that_nobody_takes_end_a_worker_in_silence(pair: Pair, error: type[
     assert ignore_disconnects(unheard)(pair[0], True) == 1
 
 
-def test_other_errors_of_a_worker_are_told(pair: Pair) -> None:
+def test_other_errors_of_a_worker_are_reported(pair: Pair) -> None:
     def broken(connection: socket.socket, authenticated: bool) -> int:
         raise PermissionError
 

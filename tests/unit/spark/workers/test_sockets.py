@@ -13,7 +13,7 @@ from rocketpost.spark.workers import sockets
 from rocketpost.spark.workers.sockets import DIRECTORY, ENABLED, socket_settings
 
 
-def test_the_directory_is_its_owners_alone_and_goes_with_the_process() -> None:
+def test_the_directory_is_private_and_is_removed_with_the_process() -> None:
     script = (
         "import os\n"
         "from rocketpost.spark.workers.sockets import DIRECTORY, socket_settings\n"

@@ -172,7 +172,7 @@ async def test_why_it_failed_can_be_kept_here(use_network: Use) -> None:
     assert "failureKind" not in network.sent(SEND_BACK)[0].fields
 
 
-async def test_what_the_broker_will_not_take_back_is_sent_to_the_retry_topic(
+async def test_a_message_the_broker_does_not_take_back_is_sent_to_the_retry_topic(
     use_network: Use,
 ) -> None:
     network, broker = setup(use_network)
@@ -202,7 +202,7 @@ async def test_what_the_broker_will_not_take_back_is_sent_to_the_retry_topic(
     assert broker.offsets[("T", 0)] == 1
 
 
-async def test_what_nobody_takes_back_is_handled_again_here(use_network: Use) -> None:
+async def test_a_message_that_nobody_takes_back_is_handled_again_here(use_network: Use) -> None:
     _, broker = setup(use_network)
     broker.refuse[SEND_BACK] = ResponseCode.SYSTEM_ERROR
     broker.refuse[RequestCode.SEND_MESSAGE_V2] = ResponseCode.MESSAGE_ILLEGAL
@@ -705,7 +705,7 @@ class YoungBroker(QueueBroker):
         return super()._get_max_offset(command)
 
 
-async def test_what_is_stored_while_a_new_group_finds_the_end_is_not_skipped(
+async def test_messages_stored_while_a_new_group_finds_the_end_are_not_skipped(
     use_network: Use,
 ) -> None:
     broker = YoungBroker()

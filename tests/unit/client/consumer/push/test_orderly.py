@@ -178,7 +178,7 @@ async def test_a_message_that_fails_too_often_goes_to_the_dead_letters(
     assert broker.offsets[("T", 0)] == 2
 
 
-async def test_what_the_dead_letters_do_not_take_is_tried_again(
+async def test_a_message_refused_by_the_dead_letter_topic_is_tried_again(
     network: FakeNetwork, broker: LockingBroker
 ) -> None:
     broker.refuse[RequestCode.SEND_MESSAGE_V2] = ResponseCode.MESSAGE_ILLEGAL

@@ -112,7 +112,7 @@ def broker(use_network: Use) -> PopBroker:
     return broker
 
 
-async def test_what_is_handled_is_acknowledged(broker: PopBroker) -> None:
+async def test_handled_messages_are_acknowledged(broker: PopBroker) -> None:
     got: list[bytes] = []
 
     async def handle(message: ReceivedMessage) -> None:
@@ -133,7 +133,7 @@ async def test_what_is_handled_is_acknowledged(broker: PopBroker) -> None:
 
 
 @pytest.mark.parametrize(("times", "level", "seconds"), [(0, 0, 10), (2, 0, 60), (0, 1, 1)])
-async def test_what_fails_comes_again_later_each_time(
+async def test_failed_messages_are_redelivered_later_each_time(
     broker: PopBroker, times: int, level: int, seconds: int
 ) -> None:
     async def handle(message: ReceivedMessage) -> None:
@@ -149,7 +149,7 @@ async def test_what_fails_comes_again_later_each_time(
     assert max(DELAYS_SECONDS) == 7200
 
 
-async def test_what_failed_too_often_is_a_dead_letter_before_it_is_acknowledged(
+async def test_a_message_that_failed_too_often_becomes_a_dead_letter_before_its_ack(
     broker: PopBroker,
 ) -> None:
     async def handle(message: ReceivedMessage) -> None:
@@ -194,7 +194,7 @@ async def test_an_ack_that_is_lost_is_sent_again(broker: PopBroker) -> None:
         await until(lambda: broker.acked)
 
 
-async def test_what_was_not_begun_is_given_back_at_the_end(broker: PopBroker) -> None:
+async def test_messages_not_started_are_released_at_the_end(broker: PopBroker) -> None:
     begun = asyncio.Event()
 
     async def handle(message: ReceivedMessage) -> None:
@@ -280,7 +280,7 @@ def test_settings_have_bounds() -> None:
             consumer(**options)
 
 
-async def test_what_a_pop_asks_for(use_network: Use) -> None:
+async def test_fields_of_a_pop(use_network: Use) -> None:
     network = use_network(network_of(ROUTES, {A: PopBroker().serve}))
     reader = consumer(pop_count_max=7, pop_invisible_seconds=9.0)
     reader.subscribe("T", print)  # type: ignore[arg-type]

@@ -38,7 +38,7 @@ def queue(number: int, first: int | None, last: int | None, committed: int | Non
     }
 
 
-def test_a_dry_run_tells_programs_what_it_tells_people(
+def test_a_dry_run_reports_the_same_to_programs_and_people(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     have = {A: Bounds(3, 9), B: Bounds(7, 7), C: Bounds(0, 1)}
@@ -58,7 +58,7 @@ def test_a_dry_run_tells_programs_what_it_tells_people(
     assert (words[1], plan["group"]) == ("queue 0 of Orders on a: offsets 3 to 8", None)
 
 
-def test_a_dry_run_tells_what_a_lake_has_of_the_topics(tmp_path: Path) -> None:
+def test_a_dry_run_reports_what_a_lake_has_of_the_topics(tmp_path: Path) -> None:
     lake = ParquetLake(str(tmp_path / "lake"))
     other = QueueKey("Other", "a", 0)
     commit(lake, 0, Range(A, 2, 5), Range(other, 0, 1))

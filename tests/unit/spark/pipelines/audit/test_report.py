@@ -27,7 +27,9 @@ def report(*findings: Finding) -> AuditReport:
 @pytest.mark.parametrize(
     ("count", "is_fault", "is_whole"), [(0, True, True), (1, True, False), (9, False, True)]
 )
-def test_only_a_fault_that_was_found_fails(count: int, is_fault: bool, is_whole: bool) -> None:
+def test_only_findings_with_messages_fail_the_audit(
+    count: int, is_fault: bool, is_whole: bool
+) -> None:
     made = report(Finding("missing", count, is_fault, "not stored"))
     assert made.is_whole is is_whole
     told = json.loads(made.to_json())
@@ -35,6 +37,6 @@ def test_only_a_fault_that_was_found_fails(count: int, is_fault: bool, is_whole:
     assert told["findings"][0]["count"] == made.finding("missing").count == count
 
 
-def test_what_was_not_asked_has_no_answer() -> None:
+def test_a_finding_that_was_not_asked_for_is_an_error() -> None:
     with pytest.raises(KeyError):
         report().finding("missing")

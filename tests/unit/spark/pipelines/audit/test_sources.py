@@ -77,13 +77,13 @@ def test_a_group_that_nobody_knows_is_refused_and_those_that_consume_are_named(
 
 
 @pytest.mark.parametrize("group", ["billing", "fresh", "deleted"])
-def test_a_group_that_consumed_or_that_a_broker_knows_is_taken(
+def test_a_group_that_consumed_or_that_a_broker_knows_is_accepted(
     brokers: type[FakeLink], group: str
 ) -> None:
     have, committed = read_bounds(config(group))
     assert list(have) == list(committed) == QUEUES
 
 
-def test_a_group_is_taken_where_brokers_do_not_tell_their_groups(brokers: type[FakeLink]) -> None:
+def test_a_group_is_accepted_if_brokers_do_not_list_their_groups(brokers: type[FakeLink]) -> None:
     brokers.table = NoPermission("for administrators only")
     assert read_bounds(config("biling"))[1] == {QUEUES[0]: 0, QUEUES[1]: None}

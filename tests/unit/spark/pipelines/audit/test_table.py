@@ -51,7 +51,7 @@ def test_a_queue_of_millions_fits_80_columns_in_one_line() -> None:
     assert cells(second) == ["broker-a/1", "1,234,567", "3.46 GB", offsets, "5"]
 
 
-def test_faults_have_columns_if_there_are_any_and_others_make_room() -> None:
+def test_findings_have_columns_and_the_table_stays_narrow() -> None:
     queues = [facts(holes=3, repeats=1_000_001, lag=1_200_000), facts(1, disorder=12)]
     lines = shown(*queues)
     assert all(len(line) <= 80 for line in lines)
@@ -90,5 +90,5 @@ def test_a_long_name_is_broken_and_no_number_is(width: int) -> None:
         (5_000_000_000_000_000, "5,000 TB"),
     ],
 )
-def test_sizes_in_words(count: int, text: str) -> None:
+def test_sizes_as_text(count: int, text: str) -> None:
     assert size_text(count) == text

@@ -14,7 +14,7 @@ from rocketpost.codec.trace import (
 from rocketpost.spark.pipelines.audit.traces import list_fields
 
 
-def test_records_become_rows_and_what_is_none_is_left_out() -> None:
+def test_records_become_rows_and_other_bytes_are_skipped() -> None:
     common: dict[str, Any] = {"time_ms": 5, "region": "r", "group": "g"}
     text = encode_traces(
         [
