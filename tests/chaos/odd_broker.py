@@ -93,7 +93,7 @@ def counters_stay() -> None:
     """Do not give back the queue offsets of messages that could not be written."""
 
     def forget_from(self: Any, position: int) -> None:
-        self.pending = [entry for entry in self.pending if entry.position < position]
+        self.pending[:] = [entry for entry in self.pending if entry.position < position]
 
     Dispatcher.forget_from = forget_from  # type: ignore[method-assign]
 

@@ -7,7 +7,7 @@ cdef Py_ssize_t _ENTRY_BYTES
 cdef long long _HASH_MAX
 
 
-@cython.locals(file=cython.p_uchar)
+@cython.locals(entries_at=Py_ssize_t, file=cython.p_uchar)
 cpdef Py_ssize_t put_pairs(unsigned char[::1] data, const long long[::1] pairs, Py_ssize_t first,
                            Py_ssize_t count, Py_ssize_t slot_count, Py_ssize_t number,
                            long long seconds) except? -2
@@ -18,8 +18,6 @@ cpdef Py_ssize_t put_pairs(unsigned char[::1] data, const long long[::1] pairs, 
 cdef Py_ssize_t _put_in_place(unsigned char* file, const long long[::1] pairs,
                               Py_ssize_t first, Py_ssize_t count, Py_ssize_t slot_count,
                               Py_ssize_t number, long long seconds) noexcept
-
-cdef Py_ssize_t _room(Py_ssize_t size, Py_ssize_t slot_count) noexcept
 
 @cython.locals(value=cython.longlong)
 cdef long long _get_int(const unsigned char* file, Py_ssize_t at) noexcept

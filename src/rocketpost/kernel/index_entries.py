@@ -48,30 +48,30 @@ def put_pairs(
         The number of slots that were empty before; -1 if the pairs do not fit, and nothing was
         written.
     """
+    entries_at = _HEADER_BYTES + slot_count * _SLOT_BYTES
     if (
         first < 0
         or count < 0
         or number <= 0
         or slot_count <= 0
         or first > len(pairs) // 2 - count
-        or number > _room(len(data), slot_count) - count
+        or number > (len(data) - entries_at) // _ENTRY_BYTES - count
     ):
         return -1
     if cython.compiled:
         file = cython.address(data[0])
         return _put_in_place(file, pairs, first, count, slot_count, number, seconds)
     read_slot, write_slot, write_entry = _SLOT.unpack_from, _SLOT.pack_into, _ENTRY.pack_into
-    entry_at = _HEADER_BYTES + slot_count * _SLOT_BYTES + number * _ENTRY_BYTES
+    entry_at = entries_at + number * _ENTRY_BYTES
     used = 0
-    numbers = iter(pairs[2 * first : 2 * (first + count)])
-    for key_hash, position in zip(numbers, numbers, strict=True):
-        key_hash &= _HASH_MAX
+    for at in range(2 * first, 2 * (first + count), 2):
+        key_hash = pairs[at] & _HASH_MAX
         slot_at = _HEADER_BYTES + key_hash % slot_count * _SLOT_BYTES
         (newest,) = read_slot(data, slot_at)
         if not 0 < newest < number:
             used += newest == 0
             newest = 0
-        write_entry(data, entry_at, key_hash, position, seconds, newest)
+        write_entry(data, entry_at, key_hash, pairs[at + 1], seconds, newest)
         write_slot(data, slot_at, number)
         number += 1
         entry_at += _ENTRY_BYTES
@@ -107,11 +107,6 @@ def _put_in_place(
         _put_int(file, slot_at, number)
         number += 1
     return used
-
-
-def _room(size: int, slot_count: int) -> int:
-    """Return the number of entries of a file of this size."""
-    return (size - _HEADER_BYTES - slot_count * _SLOT_BYTES) // _ENTRY_BYTES
 
 
 def _get_int(file: memoryview, at: int) -> int:

@@ -24,12 +24,10 @@ from rocketpost.store.dispatch.arrival import Arrival
 from rocketpost.store.draft import Appended, Draft
 from rocketpost.store.files import FileSystem, RealFiles
 from rocketpost.store.integrity.read_check import Unit
-from rocketpost.store.log.store_clock import StoreClock
 from rocketpost.store.parts import StoreParts
 from rocketpost.store.queue.consume_queue import ConsumeQueue
 from rocketpost.store.replica.truncation import Truncation
 from rocketpost.store.topic_deletion import QueueDeletion
-from rocketpost.store.wave import Wave
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +52,6 @@ class MessageStore:
         on_truncated: Callable[[Position], None],
     ) -> None:
         self.config = config
-        self._clock = StoreClock(clock)
         self._delays_ms = parse_delay_levels(config.delay_levels)
 
         parts = StoreParts(
@@ -66,6 +63,7 @@ class MessageStore:
             on_truncated=on_truncated,
         )
         self._parts = parts
+        self._clock = parts.store_clock
         self.layout = parts.layout
         self._readiness = parts.readiness
         self._refusal_reasons = parts.readiness.refusal_reasons
@@ -80,6 +78,7 @@ class MessageStore:
         self._find_queue = parts.queues.get
         self.index = parts.index
         self._dispatcher = parts.dispatcher
+        self._waiting = parts.dispatcher.pending
         self.integrity = parts.integrity
         self.select_sound = parts.integrity.check.select_sound
         self.record_at = parts.integrity.reader.record_at
@@ -88,14 +87,7 @@ class MessageStore:
         self.request_flush = parts.flusher.request
         self._checkpointer = parts.checkpointer
         self.cleaning = parts.cleaning
-        self.wave = Wave(
-            log=parts.commit_log,
-            dispatcher=parts.dispatcher,
-            slots=parts.queues.slots,
-            clock=self._clock,
-            refusals=self.refuses_new,
-            is_usable=not config.append_checksum,
-        )
+        self.wave = parts.wave
 
     @classmethod
     def open_blocking(
@@ -152,13 +144,15 @@ class MessageStore:
         """
         if self._refusal_reasons:
             self._parts.check_appends()
-        store_ms = self._clock.batch_ms or self._clock.begin()
+        clock = self._clock
+        store_ms = clock.batch_ms or clock.begin()
         topic = draft.topic
         queue_id = draft.queue_id
         log = self._log
         if draft.sys_flag & NOT_IN_QUEUE:
             return self._append_outside(draft, store_ms)
-        queue = self._find_queue((topic, queue_id))
+        find = self._find_queue
+        queue = find((topic, queue_id))
         if queue is None:
             queue = self.queues.make(topic, queue_id)
         offsets, slot = queue.offsets, queue.slot
@@ -166,7 +160,7 @@ class MessageStore:
         tags_code = draft.tags_code
         if topic == SCHEDULE_TOPIC:
             # The message may be newer than this wake-up; its delay must not begin earlier.
-            store_ms = self._clock.begin()
+            store_ms = clock.begin()
             tags_code = schedule_code(draft.properties, tags_code, store_ms, self._delays_ms)
         position = log.append(draft, queue_offset, store_ms)
         offsets[slot] = queue_offset + 1
@@ -184,7 +178,7 @@ class MessageStore:
                 queue,
             ),
         )
-        self._dispatcher.pending.append(appended)
+        self._waiting.append(appended)
         return appended
 
     def append_batch(self, drafts: Sequence[Draft]) -> list[Appended]:
@@ -265,15 +259,17 @@ class MessageStore:
             if isinstance(error, StoreBroken):
                 self._readiness.break_from_thread(str(error))
             raise
-        self.wave.end_batch()
+        if self.wave.row_end:
+            self.wave.end_batch()
         return Position(log.end)
 
     def confirm(self, position: Position) -> list[Arrival]:
         """Make every message before ``position`` visible; returns a notice for each queue."""
         assert position <= self._log.written
-        arrivals = self._dispatcher.confirm(position)
-        if self._dispatcher.why_unindexed is not None:
-            self._readiness.set_unindexed(self._dispatcher.why_unindexed)
+        dispatcher = self._dispatcher
+        arrivals = dispatcher.confirm(position)
+        if dispatcher.indexing is not None and dispatcher.indexing.why_not is not None:
+            self._readiness.set_unindexed(dispatcher.indexing.why_not)
         return arrivals
 
     @property
@@ -493,5 +489,5 @@ class MessageStore:
             indexed_keys(draft.sys_flag, draft.keys),
             None,
         )
-        self._dispatcher.pending.append(appended)
+        self._waiting.append(appended)
         return appended

@@ -25,6 +25,7 @@ from rocketpost.store.log.allocator import Allocator
 from rocketpost.store.log.commit_log import CommitLog
 from rocketpost.store.log.flusher import Flusher
 from rocketpost.store.log.segmented_log import SegmentedLog
+from rocketpost.store.log.store_clock import StoreClock
 from rocketpost.store.queue.files import QueueFiles
 from rocketpost.store.queue.table import QueueTable
 from rocketpost.store.readiness import Readiness
@@ -36,6 +37,7 @@ from rocketpost.store.replica.truncation import TruncationFile, cut_log_blocking
 from rocketpost.store.replica.visibility import find_border, hide_from
 from rocketpost.store.store_lock import StoreLock
 from rocketpost.store.topic_deletion import TopicDeleter
+from rocketpost.store.wave import Wave
 
 logger = logging.getLogger(__name__)
 
@@ -82,6 +84,15 @@ class StoreParts:
         )
         self.index = KeyIndex(self.layout.index, config, files) if config.index_enabled else None
         self.dispatcher = Dispatcher(self.queues, self.index)
+        self.store_clock = StoreClock(clock)
+        self.wave = Wave(
+            log=self.commit_log,
+            dispatcher=self.dispatcher,
+            slots=self.queues.slots,
+            clock=self.store_clock,
+            refusals=self.readiness.new_refusal_reasons,
+            is_usable=not config.append_checksum,
+        )
         self.raw_appender = RawAppender(
             commit_log=self.commit_log,
             segments=self.segments,

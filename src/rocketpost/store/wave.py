@@ -150,8 +150,6 @@ class Wave:
     def end_batch(self) -> None:
         """Empty the buffers: what was taken is written, or was taken back."""
         self._position = _NOWHERE
-        if not self.row_end:
-            return
         # Those that wait to be confirmed keep a copy, and the packer may write the buffers again.
         rows, keys = self.rows[: self.row_end * ROW], self.keys[: self.key_end * PAIR]
         for span in self._spans:

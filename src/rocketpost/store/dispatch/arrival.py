@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
@@ -27,6 +28,8 @@ class Arrival(msgspec.Struct, gc=False, eq=False):
     tail_at: int
     """Place in ``tail`` of the first message's entry."""
     message_count: int = 0
+    queue: Any = None
+    """The queue, while it completes this notice (``store.dispatch.dispatcher``)."""
 
     @classmethod
     def of_one(cls, topic: str, queue_id: int, offset: int, entry: tuple[int, int, int]) -> Arrival:

@@ -28,6 +28,7 @@ logger = logging.getLogger(__name__)
 
 _position_of = attrgetter("position")
 _pack = ENTRY.pack
+_new = tuple.__new__
 
 
 class Mark(NamedTuple):
@@ -46,9 +47,10 @@ class Dispatcher:
 
     def __init__(self, queues: QueueTable, index: KeyIndex | None) -> None:
         self._queues = queues
-        self._indexing = Indexing(index) if index is not None else None
+        self.indexing = Indexing(index) if index is not None else None
+        """Puts messages into the key index; None if there is no index."""
         self.pending: list[Appended | RowSpan] = []
-        """Messages appended and not yet visible, oldest first."""
+        """Messages appended and not yet visible, oldest first; always the same list."""
         self._row_entries = RowEntries(queues.slots)
         self._span_count = 0  # of those in pending
         self.position = Position(0)
@@ -62,11 +64,11 @@ class Dispatcher:
     @property
     def why_unindexed(self) -> str | None:
         """Reason why confirmed messages cannot be indexed; None if they can."""
-        return self._indexing.why_not if self._indexing is not None else None
+        return self.indexing.why_not if self.indexing is not None else None
 
     def retry_index(self) -> bool:
         """Index the messages that had no room in the index; True if none is left."""
-        return self._indexing is None or self._indexing.retry()
+        return self.indexing is None or self.indexing.retry()
 
     def start_at(
         self, position: int, *, index_position: int, store_ms: int, is_indexed: bool = True
@@ -82,11 +84,11 @@ class Dispatcher:
         self._queues.count()
         self.position = Position(position)
         self._store_ms = store_ms
-        index_end = self._indexing.index.end_position if self._indexing is not None else 0
+        index_end = self.indexing.index.end_position if self.indexing is not None else 0
         counts = self._queues.count_before(position)
         self.mark = Mark(position, index_position, index_end, store_ms, *counts)
-        if self._indexing is not None and not is_indexed:
-            self._indexing.why_not = (
+        if self.indexing is not None and not is_indexed:
+            self.indexing.why_not = (
                 "the key index is behind the commit log; free some disk space and restart"
             )
 
@@ -96,7 +98,7 @@ class Dispatcher:
         Offsets of a queue that ``hidden`` does not contain belong to lost records.
         """
         assert not self.pending
-        self.pending = list(hidden)
+        self.pending += hidden
         self._hidden_end = end
         self._hidden_next = [(queue, int(queue.next_offset)) for queue in self._queues]
         self._queues.count()
@@ -119,17 +121,17 @@ class Dispatcher:
         if self.ceiling is not None and position > self.ceiling:
             position = self._border_below(self.ceiling)
         runs = self._take_before(position)
-        arrivals = self._put_hidden(runs) if self._hidden_end else self._put(runs)
         if runs:
             last = runs[-1]
-            self._store_ms = last.store_ms if isinstance(last, RowSpan) else last[-1].store_ms
+            self._store_ms = last[-1].store_ms if isinstance(last, list) else last.store_ms
+        arrivals: list[Arrival] = []
+        is_hidden = self._hidden_end > 0
+        added = self._put_hidden(runs, arrivals) if is_hidden else self._put(runs, arrivals)
         if position > self.position:
             self.position = Position(position)
-        if self._hidden_end:
+        if is_hidden:
             self._count_hidden()
-            self._leave_mark(0)
-        else:
-            self._leave_mark(sum([arrival.message_count for arrival in arrivals]))
+        self._leave_mark(added)
         return arrivals
 
     def add_rows(self, span: RowSpan) -> None:
@@ -143,8 +145,9 @@ class Dispatcher:
         if not pending:
             return []
         if not self._span_count and pending[-1].position < position:
-            self.pending = []
-            return [pending]  # type: ignore[list-item]
+            taken = pending[:]
+            pending.clear()
+            return [taken]  # type: ignore[list-item]
         count = bisect.bisect_left(pending, position, key=_position_of)
         taken = pending[:count]
         del pending[:count]
@@ -163,6 +166,8 @@ class Dispatcher:
             if rest is not None:
                 pending.insert(0, rest)
                 self._span_count += 1
+        if not self._span_count:
+            self._queues.slots.reuse()
         return runs
 
     def _border_below(self, ceiling: int) -> int:
@@ -180,6 +185,8 @@ class Dispatcher:
 
     def refresh_mark(self) -> None:
         """Set a new mark after queues were deleted."""
+        if not self._span_count:
+            self._queues.slots.reuse()
         self._leave_mark(0)
 
     def forget_from(self, position: int) -> None:
@@ -208,8 +215,8 @@ class Dispatcher:
         """Go back to ``position``, where the log was cut; queues and index end there already."""
         self.position = min(self.position, Position(position))
         self.mark = self.mark._replace(index_position=min(self.mark.index_position, position))
-        if self._indexing is not None:
-            self._indexing.forget_from(position)
+        if self.indexing is not None:
+            self.indexing.forget_from(position)
         self._hidden_end = min(self._hidden_end, position)
         self._hidden_next = [
             (queue, min(next_offset, int(queue.next_offset)))
@@ -218,27 +225,36 @@ class Dispatcher:
         self._queues.count()
         self._leave_mark(0)
 
-    def _put(self, runs: list[list[Appended] | RowSpan]) -> list[Arrival]:
-        """Add messages to queues and index.
+    def _put(self, runs: list[list[Appended] | RowSpan], arrivals: list[Arrival]) -> int:
+        """Add messages to queues and index; return how many became visible.
 
         The entries of one queue go to its tail, which is not written to the file before all of
         them are in it.
         """
-        arriving: list[ConsumeQueue] = []
         for run in runs:
-            if isinstance(run, RowSpan):
-                self._row_entries.put(run, arriving)
+            if isinstance(run, list):
+                _put_messages(run, arrivals)
             else:
-                _put_messages(run, arriving)
-        arrivals = [queue.end_notice() for queue in arriving]
+                self._row_entries.put(run, arrivals)
+        count = 0
+        for arrival in arrivals:
+            queue: ConsumeQueue = arrival.queue
+            queue.notice = None
+            arrival.message_count = added = queue.end - arrival.first_offset
+            count += added
+            if len(arrival.tail) >= queue.spill_at:
+                queue.spill()
         self._index(runs)
-        return arrivals
+        return count
 
-    def _put_hidden(self, runs: list[list[Appended] | RowSpan]) -> list[Arrival]:
-        """Do the same as :meth:`_put` for waiting records of a recovered log with gaps."""
-        arrivals: list[Arrival] = []
+    def _put_hidden(self, runs: list[list[Appended] | RowSpan], arrivals: list[Arrival]) -> int:
+        """Do the same as :meth:`_put` for waiting records of a recovered log with gaps.
+
+        Returns:
+            0: the caller counts all queues again.
+        """
         for run in runs:
-            messages = run.messages(self._queues.slots) if isinstance(run, RowSpan) else run
+            messages = run if isinstance(run, list) else run.messages(self._queues.slots)
             for position, size, queue_offset, _, topic, queue_id, tags_code, _, queue in messages:
                 if queue is None or queue.is_deleted:
                     continue
@@ -247,17 +263,17 @@ class Dispatcher:
                 entry = (position, size, tags_code)
                 arrivals.append(Arrival.of_one(topic, queue_id, queue_offset, entry))
         self._index(runs)
-        return arrivals
+        return 0
 
     def _index(self, runs: list[list[Appended] | RowSpan]) -> None:
-        indexing = self._indexing
+        indexing = self.indexing
         if indexing is None:
             return
         for run in runs:
-            if isinstance(run, RowSpan):
-                indexing.put_rows(run)
-            else:
+            if isinstance(run, list):
                 indexing.put_messages(run)
+            else:
+                indexing.put_rows(run)
 
     def _count_hidden(self) -> None:
         if self.position >= self._hidden_end:
@@ -270,7 +286,7 @@ class Dispatcher:
 
     def _leave_mark(self, visible_count: int) -> None:
         queue_count, queue_end_sum = self._queues.count_added(visible_count)
-        indexing = self._indexing
+        indexing = self.indexing
         if indexing is None:
             index_position = 0
         elif indexing.why_not is None:
@@ -279,25 +295,22 @@ class Dispatcher:
             first = indexing.first_unindexed
             known = self.mark.index_position
             index_position = known if first is None else min(known, first)
-        if not self._span_count:
-            self._queues.slots.reuse()
-        self.mark = Mark(
-            self.position,
-            index_position,
-            indexing.index.end_position if indexing is not None else 0,
-            self._store_ms,
-            queue_count,
-            queue_end_sum,
+        index_end = indexing.index.end_position if indexing is not None else 0
+        self.mark = _new(
+            Mark,
+            (
+                self.position,
+                index_position,
+                index_end,
+                self._store_ms,
+                queue_count,
+                queue_end_sum,
+            ),
         )
 
 
-def _put_messages(messages: list[Appended], arriving: list[ConsumeQueue]) -> None:
-    """Add the entries of messages to the tails of their queues.
-
-    Args:
-        messages: The messages.
-        arriving: Receives each queue that had no notice yet.
-    """
+def _put_messages(messages: list[Appended], arrivals: list[Arrival]) -> None:
+    """Add the entries of messages to the tails of their queues, and notices to ``arrivals``."""
     for position, size, queue_offset, _, topic, queue_id, tags_code, _, queue in messages:
         if queue is None or queue.is_deleted:
             continue
@@ -305,8 +318,10 @@ def _put_messages(messages: list[Appended], arriving: list[ConsumeQueue]) -> Non
         data = queue.tail.data
         notice = queue.notice
         if notice is None:
-            queue.notice = Arrival(topic, queue_id, queue_offset, size, data, len(data))
-            arriving.append(queue)
+            queue.notice = notice = Arrival(
+                topic, queue_id, queue_offset, size, data, len(data), 0, queue
+            )
+            arrivals.append(notice)
         else:
             notice.record_bytes += size
         data += _pack(position, size, tags_code)

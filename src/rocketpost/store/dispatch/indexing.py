@@ -40,15 +40,15 @@ class Indexing:
 
     def put_messages(self, messages: list[Appended]) -> None:
         """Index ordinary messages."""
-        done = 0
-        while done < len(messages):
-            if self.why_not is None:
+        done, count = 0, len(messages)
+        while done < count:
+            if self.why_not is None and count > 1:
                 done += self.index.put_all(messages[done:] if done else messages)
-            if done < len(messages):  # a new file is needed, and making it may fail
+            if done < count:  # a new file may be needed, and making it may fail
                 message = messages[done]
                 if message.keys:
                     hashes = self.index.hashes_of(message.topic, message.keys)
-                    self._put(_Unindexed(hashes, message.position, message.store_ms))
+                    self._put(hashes, message.position, message.store_ms)
                 done += 1
 
     def put_rows(self, span: RowSpan) -> None:
@@ -63,7 +63,7 @@ class Indexing:
                 while at < end and keys[at * PAIR + 1] == position:
                     hashes.append(keys[at * PAIR])
                     at += 1
-                self._put(_Unindexed(hashes, Position(position), span.store_ms))
+                self._put(hashes, Position(position), span.store_ms)
 
     def retry(self) -> bool:
         """Index the messages that had no room; True if none is left."""
@@ -72,20 +72,19 @@ class Indexing:
             return self.why_not is None
         self.why_not = None
         for message in waiting:
-            self._put(message)
+            self._put(*message)
         return self.why_not is None
 
     def forget_from(self, position: int) -> None:
         """Forget the messages at ``position`` or later, where the log was cut."""
         self._unindexed = [each for each in self._unindexed if each.position < position]
 
-    def _put(self, message: _Unindexed) -> None:
-        if self.why_not is not None:
-            self._unindexed.append(message)
-            return
-        try:
-            self.index.put_hashes(*message)
-        except StoreError as error:
-            logger.error("key index not written position=%s reason=%s", message.position, error)
-            self.why_not = str(error)
-            self._unindexed.append(message)
+    def _put(self, hashes: list[int], position: Position, store_ms: int) -> None:
+        if self.why_not is None:
+            try:
+                self.index.put_hashes(hashes, position, store_ms)
+                return
+            except StoreError as error:
+                logger.error("key index not written position=%s reason=%s", position, error)
+                self.why_not = str(error)
+        self._unindexed.append(_Unindexed(hashes, position, store_ms))

@@ -16,7 +16,6 @@ from rocketpost.kernel.queue_entries import group_rows
 from rocketpost.model.ids import Position, QueueOffset
 from rocketpost.store.dispatch.arrival import Arrival
 from rocketpost.store.draft import Appended
-from rocketpost.store.queue.consume_queue import ConsumeQueue
 from rocketpost.store.queue.files import ENTRY_BYTES
 from rocketpost.store.queue.slots import QueueSlots
 
@@ -132,13 +131,8 @@ class RowEntries:
         self._groups = array("q")
         self._entries = bytearray()
 
-    def put(self, span: RowSpan, arriving: list[ConsumeQueue]) -> None:
-        """Add the entries of a span to the tails of its queues.
-
-        Args:
-            span: The span.
-            arriving: Receives each queue that had no notice yet.
-        """
+    def put(self, span: RowSpan, arrivals: list[Arrival]) -> None:
+        """Add the entries of a span to the tails of its queues, and notices to ``arrivals``."""
         count = span.row_end - span.first_row
         self._make_room(count)
         groups, entries = self._groups, self._entries
@@ -153,10 +147,17 @@ class RowEntries:
                 data = queue.tail.data
                 notice = queue.notice
                 if notice is None:
-                    queue.notice = Arrival(
-                        queue.topic, queue.queue_id, first_offset, record_bytes, data, len(data)
+                    queue.notice = notice = Arrival(
+                        queue.topic,
+                        queue.queue_id,
+                        first_offset,
+                        record_bytes,
+                        data,
+                        len(data),
+                        0,
+                        queue,
                     )
-                    arriving.append(queue)
+                    arrivals.append(notice)
                 else:
                     notice.record_bytes += record_bytes
                 data += entries[begin * ENTRY_BYTES : end * ENTRY_BYTES]

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from itertools import pairwise
+from typing import Final
 
 from rocketpost.kernel.hashing import extend_state, index_hashes, index_hashes_after
 from rocketpost.store.draft import Appended
 
 _TOPIC_COUNT_MAX: Final = 65_536
+_NO_PAIRS: Final = array("q")
 
 
-class HashedMessages(NamedTuple):
-    """Keys of messages, hashed."""
-
-    message_count: int
-    """Number of messages that were gone through."""
-    pairs: array[int]
-    """Hash and position of each key."""
-    runs: list[tuple[int, int, int]]
-    """First pair, number of pairs and store time, for each run of messages with one store time."""
+Runs = list[tuple[int, int, int]]
+"""First pair, number of pairs and store time, for each run of messages with one store time."""
 
 
 class KeyHashes:
@@ -31,15 +26,21 @@ class KeyHashes:
 
     def of(self, topic: str, keys: Iterable[str]) -> list[int]:
         """Return the hash of each key of a message."""
-        return index_hashes_after(self._state(topic), keys)
+        state = self._states.get(topic)
+        return index_hashes_after(self._state(topic) if state is None else state, keys)
 
-    def gather(self, messages: Sequence[Appended], after: int, room: int) -> HashedMessages:
+    def gather(
+        self, messages: Sequence[Appended], after: int, room: int
+    ) -> tuple[int, array[int], Runs]:
         """Hash the keys of messages after a position, up to the first message without room.
 
         Args:
             messages: The messages, in the order of the log.
             after: Messages up to this position are passed over.
             room: The greatest number of keys.
+
+        Returns:
+            The number of messages gone through, hash and position of each key, and the runs.
         """
         states: list[int] = []
         words: list[str] = []
@@ -63,12 +64,14 @@ class KeyHashes:
                     words.append(key)
                     positions.append(position)
             done += 1
+        if not words:
+            return done, _NO_PAIRS, []
         pairs = [0] * (2 * len(words))
         pairs[::2] = index_hashes(states, words)
         pairs[1::2] = positions
-        ends = [first for first, _ in times[1:]] + [len(words)]
-        runs = [(first, end - first, ms) for (first, ms), end in zip(times, ends, strict=False)]
-        return HashedMessages(done, array("q", pairs), runs)
+        times.append((len(words), 0))
+        runs = [(begin, end - begin, ms) for (begin, ms), (end, _) in pairwise(times)]
+        return done, array("q", pairs), runs
 
     def _state(self, topic: str) -> int:
         state = self._states.get(topic)

@@ -119,7 +119,9 @@ class KeyIndex:
         last = self._files[-1] if self._files else None
         if last is None or last.room < len(hashes):
             last = self._roll(store_ms, len(hashes))
-        pairs = array("q", [number for key_hash in hashes for number in (key_hash, position)])
+        pairs = array("q", (hashes[0], position))
+        for key_hash in hashes[1:]:
+            pairs.extend((key_hash, position))
         last.put(pairs, 0, len(hashes), store_ms)
         self._end = position
 

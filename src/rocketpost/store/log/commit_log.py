@@ -146,28 +146,30 @@ class CommitLog:
         if position + size > self.room_end:
             self.reserve(size)
             position = self.end
-        self._buffers += (
-            pack(
-                size,
-                magic,
-                crc32(body) & CRC_MASK,
-                draft.queue_id,
-                draft.flag,
-                queue_offset,
-                position,
-                sys_flag,
-                draft.born_ms,
-                born_host,
-                store_ms,
-                store_host,
-                draft.reconsume_times,
-                draft.prepared_position,
-                body_bytes,
-            ),
-            body,
-            topic_bytes,
-            _pack_short(len(properties)),
-            properties,
+        self._buffers.extend(
+            (
+                pack(
+                    size,
+                    magic,
+                    crc32(body) & CRC_MASK,
+                    draft.queue_id,
+                    draft.flag,
+                    queue_offset,
+                    position,
+                    sys_flag,
+                    draft.born_ms,
+                    born_host,
+                    store_ms,
+                    store_host,
+                    draft.reconsume_times,
+                    draft.prepared_position,
+                    body_bytes,
+                ),
+                body,
+                topic_bytes,
+                _pack_short(len(properties)),
+                properties,
+            )
         )
         if is_unsigned:
             self._sign_last()
@@ -280,7 +282,11 @@ class CommitLog:
         segment = self._segments.find(position)
         if segment is None:
             return None
-        return segment._view or segment.view(), segment.start, min(segment.end, self.written)
+        return (
+            segment._view or segment.view(),
+            segment.start,
+            min(segment.end, self.written),
+        )
 
     def is_cached(self, position: int, size: int) -> bool:
         """Tell whether these bytes are in memory; True if that is unknown."""

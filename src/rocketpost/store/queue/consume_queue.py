@@ -52,7 +52,6 @@ class ConsumeQueue:
     __slots__ = (
         "_directory",
         "_files",
-        "_spill_at",
         "_store_time",
         "checked",
         "end",
@@ -63,6 +62,7 @@ class ConsumeQueue:
         "offsets",
         "queue_id",
         "slot",
+        "spill_at",
         "tail",
         "topic",
     )
@@ -76,11 +76,11 @@ class ConsumeQueue:
         files: QueueFiles,
         store_time: Callable[[int], int],
         start: int = 0,
-        offsets: array[int] | None = None,
+        offsets: memoryview | None = None,
         slot: int = 0,
     ) -> None:
-        self.offsets = array("q", (0,)) if offsets is None else offsets
-        """The next offsets of all queues (``QueueTable.next_offsets``)."""
+        self.offsets = memoryview(array("q", (0,))) if offsets is None else offsets
+        """The next offsets of all queues (``QueueSlots.next_offsets``)."""
         self.slot = slot
         """Place of this queue in ``offsets``."""
         self.topic = topic
@@ -111,11 +111,12 @@ class ConsumeQueue:
         self.next_offset = QueueOffset(offset)
         self.tail = Tail(offset)
         """The newest entries; not to be kept, since another one may replace it."""
-        self._spill_at = TAIL_BYTES_MAX
+        self.spill_at = TAIL_BYTES_MAX
+        """Size of the tail from which on it is written to the file."""
 
     def detach(self) -> None:
         """Keep the next offset apart from the table's, since the queue is no longer in it."""
-        self.offsets = array("q", (self.next_offset,))
+        self.offsets = memoryview(array("q", (self.next_offset,)))
         self.slot = 0
 
     def resume(self, first: int, end: int, last_position: int) -> None:
@@ -131,17 +132,8 @@ class ConsumeQueue:
         data += _pack(position, size, tags_code)
         self.end = queue_offset + 1  # type: ignore[assignment]
         self.last_position = position
-        if len(data) >= self._spill_at:
-            self._spill()
-
-    def end_notice(self) -> Arrival:
-        """Complete and return the notice of messages whose entries were added to the tail."""
-        notice, self.notice = self.notice, None
-        assert notice is not None
-        notice.message_count = self.end - notice.first_offset
-        if len(self.tail.data) >= self._spill_at:
-            self._spill()
-        return notice
+        if len(data) >= self.spill_at:
+            self.spill()
 
     def put_recovered(self, queue_offset: int, position: int, size: int, tags_code: int) -> None:
         """Make a record visible that recovery has read from the log."""
@@ -157,8 +149,8 @@ class ConsumeQueue:
             count = min(offset - self.end, GAP_COUNT_MAX)
             self.tail.data += FILLER * count
             self.end = QueueOffset(self.end + count)
-            if len(self.tail.data) >= self._spill_at:
-                self._spill()
+            if len(self.tail.data) >= self.spill_at:
+                self.spill()
         self.next_offset = self.end
 
     def read(self, offset: int, count_max: int) -> bytes:
@@ -349,14 +341,15 @@ class ConsumeQueue:
                 paths.append(path)
         return paths
 
-    def _spill(self) -> None:
+    def spill(self) -> None:
+        """Write the tail to the file, and begin a new one."""
         tail = self.tail
         try:
             self._files.write(self._directory, tail.start, tail.data)
         except OSError as error:
             # The entries stay readable in memory; the checkpoint thread reports failed writes.
-            self._spill_at = len(tail.data) + TAIL_BYTES_MAX
+            self.spill_at = len(tail.data) + TAIL_BYTES_MAX
             logger.error("queue file not written directory=%s reason=%s", self._directory, error)
             return
         self.tail = Tail(self.end)
-        self._spill_at = TAIL_BYTES_MAX
+        self.spill_at = TAIL_BYTES_MAX

@@ -25,6 +25,7 @@ class QueueSlots:
     def __init__(self) -> None:
         self.next_offsets = array("q", bytes(8 * COUNT_MIN))
         """The next offset of each queue, by slot. Replaced by a longer one when it is full."""
+        self._view = memoryview(self.next_offsets)  # Python code reads and writes it faster
         self.queues: list[ConsumeQueue] = []
         """The queue of each slot; it is deleted if the slot waits to be used again."""
         self.on_change: Callable[[], None] = _nobody
@@ -32,16 +33,16 @@ class QueueSlots:
         self._removed: list[int] = []
         self._free: list[int] = []
 
-    def make(self, queue_of: Callable[[array[int], int], ConsumeQueue]) -> ConsumeQueue:
-        """Return a new queue; ``queue_of`` makes it with the array of offsets and its slot."""
+    def make(self, queue_of: Callable[[memoryview, int], ConsumeQueue]) -> ConsumeQueue:
+        """Return a new queue; ``queue_of`` makes it with the offsets and its slot."""
         if self._free:
             slot = self._free.pop()
-            queue = self.queues[slot] = queue_of(self.next_offsets, slot)
+            queue = self.queues[slot] = queue_of(self._view, slot)
             return queue
         slot = len(self.queues)
         if slot == len(self.next_offsets):
             self._grow()
-        queue = queue_of(self.next_offsets, slot)
+        queue = queue_of(self._view, slot)
         self.queues.append(queue)
         return queue
 
@@ -59,10 +60,11 @@ class QueueSlots:
 
     def _grow(self) -> None:
         self.next_offsets = self.next_offsets + array("q", bytes(8 * len(self.next_offsets)))
+        self._view = memoryview(self.next_offsets)
         without_queue = {*self._removed, *self._free}
         for slot, queue in enumerate(self.queues):
             if slot not in without_queue:
-                queue.offsets = self.next_offsets
+                queue.offsets = self._view
         self.on_change()
 
 

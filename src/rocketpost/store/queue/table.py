@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from array import array
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -266,7 +265,7 @@ class QueueTable:
             self._deleted_topics.add(topic, position, ends, serial=serial)
 
     def _new(self, topic: str, queue_id: int, start: int) -> ConsumeQueue:
-        def queue_of(offsets: array[int], slot: int) -> ConsumeQueue:
+        def queue_of(offsets: memoryview, slot: int) -> ConsumeQueue:
             return ConsumeQueue(
                 topic,
                 queue_id,
