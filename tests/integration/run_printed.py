@@ -21,6 +21,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import uvloop
+
 import rocketpost.admin.main
 import rocketpost.client.admin
 import rocketpost.client.blocking
@@ -29,22 +31,23 @@ from rocketpost.testing import Cluster  # noqa: F401
 PORTS = {int(printed): real for printed, real in json.loads(sys.argv[1]).items()}
 
 
-def map_ports() -> None:
-    connect = asyncio.BaseEventLoop.create_connection
+def map_ports(loop: Any) -> None:
+    connect = loop.create_connection
 
     async def mapped(
         self: Any, factory: Any, host: Any = None, port: Any = None, **more: Any
     ) -> Any:
         return await connect(self, factory, host, PORTS.get(port, port), **more)
 
-    asyncio.BaseEventLoop.create_connection = mapped  # type: ignore[method-assign]
+    loop.create_connection = mapped
 
 
 def run(job: dict[str, Any], output: str) -> None:
     with open(output, "wb", buffering=0) as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
-    map_ports()
+    map_ports(asyncio.BaseEventLoop)
+    map_ports(uvloop.Loop)  # of blocking clients
     if job["kind"] == "mqadmin":
         sys.argv = ["mqadmin", *job["arguments"]]
         rocketpost.admin.main.mqadmin()

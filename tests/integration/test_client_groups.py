@@ -420,7 +420,7 @@ async def test_members_that_subscribe_differently_are_reported(
     async with first, second:
         # Whoever spoke to the broker first sees what the other one said after that.
         await until(lambda: "members of a group differ, messages will be missed" in caplog.text)
-    assert f"of {topic} we want TAG" in caplog.text
+    assert f" of {topic}, another member to TAG " in caplog.text
 
 
 async def test_a_new_group_starts_where_it_is_told(

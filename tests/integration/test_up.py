@@ -50,7 +50,7 @@ async def test_a_store_with_other_sizes_opens(tmp_path: Path) -> None:
     await use(tmp_path)
     segments = [path for path in (tmp_path / "store/commitlog").iterdir() if path.is_file()]
     assert {path.stat().st_size for path in segments} == {8 * MB}
-    with pytest.raises(StoreError, match="--segment-size says 16777216"):
+    with pytest.raises(StoreError, match="--segment-size is 16777216"):
         await use(tmp_path, mappedFileSizeCommitLog="16777216")
 
 

@@ -198,4 +198,4 @@ async def test_nobody_pops_unfinished_work_under_any_name(tmp_path: Path) -> Non
         for topic in sorted({topic for topic, _ in OWN}):
             response = await peer.call(Code.POP_MESSAGE, **_hostile(topic, "G", 0))
             assert response.code == ResponseCode.NO_PERMISSION, topic
-            assert "own work" in (response.remark or "")
+            assert "belong to the broker" in (response.remark or "")
