@@ -1,4 +1,4 @@
-"""Which test proves that a setting acts: one whose outcome changes with the value.
+"""Tests that prove that each setting acts: their outcome changes with the value.
 
 Each test is run by ``test_settings_act`` with the setting unread, and has to fail then. That a
 value is parsed, checked or shown is no proof.
