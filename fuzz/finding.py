@@ -1,4 +1,4 @@
-"""What counts as a find, and the log that is watched for one."""
+"""Detection of finds, and the log that is watched for them."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def _library_beside_atheris() -> Path | None:
 
 
 class Outcome(NamedTuple):
-    """What fuzzing one target came to."""
+    """Result of fuzzing one target."""
 
     executions: str
     coverage: str

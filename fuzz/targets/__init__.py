@@ -1,4 +1,4 @@
-"""What is fuzzed. Each module has a class ``Target`` with ``check(data)`` and ``close()``.
+"""Targets of the fuzzer. Each module has a class ``Target`` with ``check(data)`` and ``close()``.
 
 ``check`` returns if every promise holds for these bytes; anything that it raises is a find.
 """

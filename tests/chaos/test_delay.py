@@ -101,7 +101,7 @@ async def test_power_cut_while_delivering(
 async def test_kill_while_the_disk_is_full_now_and_then(
     tmp_path: Path, seed: int, rounds: int, flush: str
 ) -> None:
-    """What could not be stored stays; a process that is killed delivers nothing twice."""
+    """Messages that could not be stored are kept; a killed process delivers nothing twice."""
     rng = random.Random(seed)
     campaign = odd_campaign(tmp_path, seed=seed, flush=flush, full_every=40, settings=SETTINGS)
     sent: set[str] = set()

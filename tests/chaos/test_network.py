@@ -47,7 +47,7 @@ def faults(rng: random.Random) -> list[InjectedFault]:
 
 
 class Sent:
-    """What a producer was told."""
+    """The answers that a producer got."""
 
     def __init__(self) -> None:
         self.acknowledged: dict[bytes, SendResult] = {}

@@ -25,7 +25,7 @@ CODE = RequestCode
 SECONDS = 60.0
 SMALL = {"topic": "Small", "queueId": "0"}
 SERVED_MIN = 8
-"""How often another client is served during an attack, at least."""
+"""The lowest number of times that another client is served during an attack."""
 
 
 class Peer:

@@ -1,4 +1,4 @@
-"""What ordered topics do when one of two brokers goes away: ordinary, strict, global."""
+"""Ordinary, strict and global ordered topics when one of two brokers is down."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from rocketpost.testing.link import BrokerLink, SendPart
 pytestmark = pytest.mark.interop
 
 TOLD_ADDRESS = "127.0.0.9"
-"""What clients are told; a proxy listens there."""
+"""The address that clients get; a proxy listens there."""
 
 
 class LosesFirstAnswers(threading.Thread):

@@ -38,7 +38,7 @@ def ours(cluster: Cluster, *words: str) -> str | None:
 
 @pytest.fixture(params=["true", "false"], ids=["by the broker", "by the members"])
 def way(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[str]:
-    """Who sets the offsets: the broker, or the members that it tells."""
+    """The component that sets the offsets: the broker, or the members that it notifies."""
     where = ["updateBrokerConfig", "-b", cluster.broker, "-k", _KEY, "-v"]
     assert ours(cluster, *where, request.param) is not None
     yield request.param

@@ -29,7 +29,7 @@ def reader(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pee
 
 @pytest.fixture(params=["first-apache", "first-rocketpost"])
 def makers(request: pytest.FixtureRequest, target: Maker) -> tuple[Maker, Maker]:
-    """Who writes first and who takes over; with the yardstick as target it is Apache twice."""
+    """The broker that writes first and its successor; for the yardstick both are Apache's."""
     if target == "apache":
         if request.param == "first-rocketpost":
             pytest.skip("the target is Apache's broker, there is no second maker")

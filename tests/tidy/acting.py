@@ -360,5 +360,5 @@ WITHOUT_EFFECT: Final = {
         "consume_from_min_enable",
     },
 }
-"""What takes a single value, or is a name; other values are refused with the reason. Alone
-``consume_from_min_enable`` is taken and means nothing, as in RocketMQ (ADR 0059)."""
+"""Fields with only one valid value, and names; other values are refused with the reason. Only
+``consume_from_min_enable`` is accepted without an effect, as in RocketMQ (ADR 0059)."""

@@ -1,4 +1,4 @@
-"""What must have happened on the servers before the commands of the guides make sense."""
+"""Preparation of the servers for the commands of the guides."""
 
 from __future__ import annotations
 

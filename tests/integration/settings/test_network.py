@@ -1,4 +1,4 @@
-"""Where a broker listens, what it is called, and where it registers."""
+"""Settings of a broker's addresses, names and registration."""
 
 from __future__ import annotations
 

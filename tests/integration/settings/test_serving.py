@@ -1,4 +1,4 @@
-"""How a broker takes, holds and answers requests."""
+"""Settings of how a broker accepts, holds and answers requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where messages lie, how large files are, when they are synced and cleaned."""
+"""Settings of the store: paths, file sizes, syncs and cleaning."""
 
 from __future__ import annotations
 

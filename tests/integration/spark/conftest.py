@@ -45,7 +45,7 @@ class Topics:
     """Sends to topics of the shared cluster and reads them by Spark."""
 
     owners: ClassVar[dict[tuple[str, str], str]] = {}
-    """Which module sends to which topic of which cluster: another one would disturb it."""
+    """The module that sends to each topic of each cluster: another one would disturb it."""
 
     def __init__(self, spark: SparkSession, cluster: Cluster, module: str) -> None:
         self.spark = spark

@@ -30,7 +30,7 @@ def placed(frame: DataFrame) -> Places:
 
 
 class Stored:
-    """What is stored, by queue and offset, and what each way of reading makes of a time."""
+    """Stored messages by queue and offset, and the offsets that each reader finds for a time."""
 
     def __init__(self, topics: Topics, lake: Path) -> None:
         self.topics = topics

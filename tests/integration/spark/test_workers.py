@@ -1,4 +1,4 @@
-"""What makes reading by Python cheap is in force in the processes that Spark runs."""
+"""The measures that make reading by Python cheap act in the processes that Spark runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an administrator was told is done survives a kill -9 at that very moment."""
+"""Acknowledged changes of an administrator survive a kill -9 at that moment."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ REBUILT: Final = {
     "delayOffset.json",
     "topics.json",
 }
-"""What they hold comes from elsewhere."""
+"""Tables whose contents can be restored from elsewhere."""
 
 ELSEWHERE: Final = {"producerState.json", "droppedTopics.json"}
 """Looked after by tests of their own."""

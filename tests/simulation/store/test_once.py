@@ -42,7 +42,7 @@ AFTERS = st.sampled_from([None, None, None, *range(13)])
 
 @dataclass
 class Remembered:
-    """What a broker must remember of one producer."""
+    """The state that a broker must remember of one producer."""
 
     epoch: int
     used_ms: int

@@ -81,7 +81,7 @@ class Sent:
 
 @dataclass
 class World:
-    """What outlives a crash: the disk, the clock, and what producers know."""
+    """State that survives a crash: the disk, the clock, and what producers know."""
 
     disk: SimulatedDisk = field(default_factory=formatted)
     config: StoreConfig = field(default_factory=small)

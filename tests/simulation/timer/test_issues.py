@@ -1,4 +1,4 @@
-"""What went wrong with RocketMQ's timers, by number of the issue."""
+"""Known bugs of RocketMQ's timers, by number of the issue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the tools find their keys."""
+"""Sources of the tools' keys."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Copy(NamedTuple):
 
 
 class PullResult(NamedTuple):
-    """What a consumer got of a pull."""
+    """The messages that a consumer got from a pull."""
 
     next_offset: int
     records: list[Record]

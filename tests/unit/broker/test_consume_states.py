@@ -66,7 +66,7 @@ class Waiting(NamedTuple):
 
 
 class Holder(NamedTuple):
-    """Who has a lock. The epoch counts how often it changed hands."""
+    """The owner of a lock. The epoch counts its changes of owner."""
 
     member: str
     until_ms: int
@@ -234,7 +234,7 @@ class MessageMachine(RuleBasedStateMachine):
 
     @property
     def messages(self) -> list[tuple[Place, int]]:
-        """Where messages lie, those that were sent back last first."""
+        """The topics of messages, those sent back last first."""
         return [
             (place, offset)
             for place in reversed(PLACES)

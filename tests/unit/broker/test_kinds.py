@@ -1,4 +1,4 @@
-"""Who claims which message."""
+"""The kinds that claim a message."""
 
 from __future__ import annotations
 

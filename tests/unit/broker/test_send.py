@@ -1,4 +1,4 @@
-"""Which sends are taken, and what is stored of them."""
+"""Sends that are accepted, and the records that are stored for them."""
 
 from __future__ import annotations
 

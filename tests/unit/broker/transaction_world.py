@@ -54,7 +54,7 @@ class Topics:
 
 
 class Sent(NamedTuple):
-    """Where a half is, as its producer knows it."""
+    """The place of a half, as its producer knows it."""
 
     name: str
     position: int

@@ -1,4 +1,4 @@
-"""What fuzzing found, each as a test of its own, and every saved input once more."""
+"""Finds of the fuzzer, each as a test of its own, and all saved inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a name server believes: names that brokers really make, and nothing else."""
+"""The names that a name server accepts: those that brokers really create, and no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a task pulls: all of its range, whatever answers come on the way."""
+"""Pulls of a task: its whole range, whatever answers it gets."""
 
 from __future__ import annotations
 

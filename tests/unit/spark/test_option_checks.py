@@ -1,4 +1,4 @@
-"""What is wrong with an option is said in a sentence, before anybody is asked."""
+"""Errors in options are reported in one sentence, before any server is asked."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def test_the_java_of_pypi_gets_all_arguments_but_the_one_it_lacks(
 
 
 class FakeSignals:
-    """What a JVM does about signals, as a session offers it."""
+    """The JVM's signal handling, as a session offers it."""
 
     SIG_IGN = "ignored"
 

@@ -1,4 +1,4 @@
-"""What the store does when the disk does not."""
+"""Behaviour of the store when the disk fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the model in ``tests/simulation/store/test_once.py`` leaves out."""
+"""Cases that the model in ``tests/simulation/store/test_once.py`` leaves out."""
 
 from __future__ import annotations
 

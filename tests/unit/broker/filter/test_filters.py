@@ -1,4 +1,4 @@
-"""Which filter holds for whom, and what is refused."""
+"""The filters of groups, and filters that are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is stored of messages that are sent back."""
+"""Copies that are stored of messages that are sent back."""
 
 from __future__ import annotations
 

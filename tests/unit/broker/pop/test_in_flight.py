@@ -1,4 +1,4 @@
-"""What is in flight: when it is due, how far the log is needed, and that nothing piles up."""
+"""Messages in flight: due times, the oldest needed position, and no leftovers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a pop: refused, answered or held, as values."""
+"""The outcome of a pop as a value: refused, answered or held."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where pops look: every queue once, what comes again first or last, in both forms."""
+"""The queues that a pop reads: each once, retries first or last, in both forms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pull returns, by offset, tags and limits."""
+"""The messages that a pull returns, by offset, tags and limits."""
 
 from __future__ import annotations
 

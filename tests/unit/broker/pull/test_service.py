@@ -1,4 +1,4 @@
-"""What a pull gets: an answer or a hold, as values, without a server."""
+"""The result of a pull as a value, an answer or a hold, without a server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which messages a pull wants, and pulls that are refused for their subscription."""
+"""The messages that a pull wants, and pulls that are refused for their subscription."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was delivered before a crash is found by what its copy says."""
+"""Deliveries before a crash are found by the contents of their copies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where timed messages go, and what becomes of those whose topic is gone."""
+"""The target of timed messages, also if their topic was deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the key index tells of a transaction that nobody remembers."""
+"""Evidence in the key index about transactions that are not in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a transaction leaves in the log, and how it is read again."""
+"""The records of a transaction in the log, and how they are read back."""
 
 from __future__ import annotations
 

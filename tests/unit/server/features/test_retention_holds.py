@@ -1,4 +1,4 @@
-"""What is forced out though it was held is told, and offsets are saved before segments go."""
+"""Forced deletions of held messages are reported; offsets are saved before segments are deleted."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ async def test_hostile_commits_change_nothing(
 
 
 async def test_the_offsets_of_the_broker_itself_are_nobodys_to_set(world: World) -> None:
-    """What is pending before them would be forgotten at the next start."""
+    """Messages that are pending before them would be forgotten at the next start."""
     half, group = "RMQ_SYS_TRANS_HALF_TOPIC", "CID_RMQ_SYS_TRANS"
     world.groups.add_builtin()
     world.offsets.commit("RMQ_SYS_TRANS_HALF_TOPIC", "G", 0, 9)

@@ -63,7 +63,7 @@ class Client(FakeConnection):
         self._sends.handler.send(self, command, command.read(SendMessageV2))
 
     def told(self) -> list[tuple[int, str | None, str]]:
-        """What was answered: code, whether a duplicate, and which position."""
+        """The answer: code, whether a duplicate, and the position."""
         return [
             (each.code, each.fields.get("duplicate"), each.fields.get("msgId", "")[-2:])
             for each in self.responses

@@ -1,4 +1,4 @@
-"""Who makes a topic hears of it when the name servers know."""
+"""The creator of a topic is answered when the name servers know the topic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a broker says of itself, before any socket."""
+"""The contents of a broker's registration, without sockets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Protobuf cannot take is refused before it is lost."""
+"""Values that Protobuf cannot hold are refused before they are lost."""
 
 from __future__ import annotations
 

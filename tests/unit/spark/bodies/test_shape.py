@@ -1,4 +1,4 @@
-"""What a query sees of bodies."""
+"""Bodies as a query sees them."""
 
 from __future__ import annotations
 

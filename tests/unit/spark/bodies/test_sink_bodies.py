@@ -1,4 +1,4 @@
-"""Which columns become bodies, and that the source reads what the sink has written."""
+"""Columns that become bodies; the source reads what the sink has written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which types may stand for which."""
+"""Types that may be written as other types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What both kinds of lakes promise: a batch counts when its manifest is committed."""
+"""The promise of both kinds of lakes: a batch counts when its manifest is committed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a log ends: behind its last whole record, whatever a crash or a copy left there."""
+"""The end of a log: after its last whole record, whatever a crash or a copy left there."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_a_copy_ends_in_the_page_that_was_copied_too_early(tmp_path: Path, writt
 
 PAGE = 4096
 NEAR = 180 * PAGE
-"""What is torn before this place is damage; what is torn behind it is near the end."""
+"""A torn record before this position is damage; one after it is near the end."""
 
 
 def large(count: int, body_bytes: int) -> list[Record]:

@@ -1,4 +1,4 @@
-"""What the files beside a log say of it."""
+"""State of a log according to the files beside it."""
 
 from __future__ import annotations
 

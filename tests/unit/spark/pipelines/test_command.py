@@ -1,4 +1,4 @@
-"""What all commands of pipelines share."""
+"""Behaviour that all pipeline commands share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What compaction takes, which decides whether it ever ends."""
+"""The files that compaction chooses, which decides whether it ever ends."""
 
 from __future__ import annotations
 

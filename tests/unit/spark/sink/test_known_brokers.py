@@ -1,4 +1,4 @@
-"""Which brokers a sink remembers."""
+"""The brokers that a sink remembers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where messages of a batch may lie, by what is known of a queue."""
+"""The offsets where messages of a batch may be, by what is known of a queue."""
 
 from __future__ import annotations
 

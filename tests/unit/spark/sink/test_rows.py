@@ -1,4 +1,4 @@
-"""Which message a row means, and which number it has."""
+"""The message and the number of a row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which rows share a request, and what a row may say."""
+"""Rows that share a request, and the values that a row may have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a driver does when the tasks of a batch have ended."""
+"""The driver's work after the tasks of a batch have ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a query begins and ends."""
+"""The offsets at which a query begins and ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Spark calls on a reader, in its order and more often than one would think.
+"""The calls that Spark makes on a reader, in its order and more often than expected.
 
 Tests named ``trap`` are about calls that look harmless and lose or double messages.
 """

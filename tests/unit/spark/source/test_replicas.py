@@ -1,4 +1,4 @@
-"""What a slave does not give is asked of the master."""
+"""Messages that a slave does not return are requested from the master."""
 
 from __future__ import annotations
 

@@ -196,7 +196,7 @@ class AnotherBoot(Roomy):
 
 
 def test_after_a_power_cut_the_log_ends_at_the_first_torn_record(opener: Opener) -> None:
-    """What survived behind it may rely on what did not."""
+    """Later records that survived may rely on records that did not."""
     store = opener()
     appended = [store.append(draft(b"%d:" % number + bytes(100))) for number in range(5)]
     store.confirm(store.commit())

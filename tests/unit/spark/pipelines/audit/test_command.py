@@ -1,4 +1,4 @@
-"""What the command of audits says, on terminals and to programs."""
+"""The output of the audit command, on terminals and for programs."""
 
 from __future__ import annotations
 

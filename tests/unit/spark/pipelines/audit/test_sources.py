@@ -1,4 +1,4 @@
-"""What an audit refuses before it reads anything."""
+"""Options that an audit refuses before it reads anything."""
 
 from __future__ import annotations
 
