@@ -22,12 +22,12 @@ from rocketpost.testing.process import ServerProcess, free_port
 HERE: Final = Path(__file__).parent
 
 STORE_FILES: Final = {
-    "mappedFileSizeCommitLog": str(1024**3),
+    "mappedFileSizeCommitLog": str(256 * 1024**2),
     "mappedFileSizeConsumeQueue": "6000000",
     "maxHashSlotNum": "5000000",
-    "maxIndexNum": "20000000",
+    "maxIndexNum": "5000000",
 }
-"""The file sizes of RocketMQ's defaults, the same for every broker."""
+"""The file sizes of every broker, smaller than the defaults: files are allocated in advance."""
 
 
 @dataclass(frozen=True, slots=True)
