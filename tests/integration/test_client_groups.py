@@ -423,7 +423,7 @@ async def test_members_that_subscribe_differently_are_reported(
     assert f" of {topic}, another member to TAG " in caplog.text
 
 
-async def test_a_new_group_starts_where_it_is_told(
+async def test_a_new_group_starts_at_the_configured_place(
     cluster: Cluster, producer: Producer, topic: str, tmp_path: Path
 ) -> None:
     [queue, *_] = await producer.queues(topic)

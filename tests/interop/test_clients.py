@@ -119,7 +119,7 @@ def test_a_batch_becomes_consecutive_messages(peer: Peer, cluster: Cluster, topi
     assert ",".join(message["offsetMsgId"] for message in found) == sent["offsetMsgId"]
 
 
-def test_messages_of_a_batch_have_the_ids_that_their_sender_was_told(
+def test_messages_of_a_batch_have_the_ids_that_their_sender_got(
     peer: Peer, cluster: Cluster, topic: str, target: Maker
 ) -> None:
     [sent] = named(peer.run("batch", namesrv=cluster.namesrv, topic=topic, count=3), "sent")
@@ -152,7 +152,9 @@ def test_a_body_too_large_is_refused(peer: Peer, cluster: Cluster, topic: str) -
         peer.run("send", namesrv=cluster.namesrv, topic=topic, **too_large)
 
 
-def test_pull_status_tells_where_the_offset_lies(peer: Peer, cluster: Cluster, topic: str) -> None:
+def test_the_pull_status_shows_where_the_offset_is(
+    peer: Peer, cluster: Cluster, topic: str
+) -> None:
     peer.run("send", namesrv=cluster.namesrv, topic=topic, count=4, queue=0, tags="A")
 
     def status(**args: object) -> tuple[str, int]:
@@ -266,7 +268,7 @@ def test_orderly_push_keeps_the_order_of_each_queue(
         assert offsets == list(range(len(offsets)))
 
 
-def test_a_refused_message_comes_again(peer: Peer, cluster: Cluster, topic: str) -> None:
+def test_a_refused_message_is_redelivered(peer: Peer, cluster: Cluster, topic: str) -> None:
     common = {"namesrv": cluster.namesrv, "topic": topic}
     [sent] = named(peer.run("send", **common, tags="A", keys="again"), "sent")
     events = peer.run("push", **common, group=f"retry-{topic}", refuse=1, count=2, timeout=60)

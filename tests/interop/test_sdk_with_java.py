@@ -165,7 +165,7 @@ def broadcasting(cluster: Cluster, directory: Path, client_ip: str = "") -> Push
     )
 
 
-async def test_either_kind_goes_on_from_the_file_of_the_other(
+async def test_either_kind_continues_from_the_file_of_the_other(
     cluster: Cluster, peer: Peer, topic: str, tmp_path: Path
 ) -> None:
     group = f"sdk-and-java-{next(_groups)}"

@@ -179,7 +179,7 @@ NAMESRV: Final = {
     "kvConfigPath": f"{_NAMESRV}kvConfigPath",
     "scanNotActiveBrokerInterval": f"{_NAMESRV}scanNotActiveBrokerInterval",
     "orderMessageEnable": f"{_UNIT_NAMESRV}ordered_topics_when_enabled",
-    "returnOrderTopicConfigToBroker": f"{_UNIT_NAMESRV}brokers_are_told_ordered_topics",
+    "returnOrderTopicConfigToBroker": f"{_UNIT_NAMESRV}brokers_get_the_ordered_topics",
     "supportActingMaster": f"{_NAMESRV}supportActingMaster",
     "enableAllTopicList": f"{_UNIT_NAMESRV}lists_can_be_switched_off",
     "enableTopicList": f"{_UNIT_NAMESRV}lists_can_be_switched_off",
@@ -251,9 +251,9 @@ PUSH: Final = {
     "offset_directory": (
         "tests/integration/test_client_groups.py::test_a_broadcasting_member_continues_from_its_file"
     ),
-    "start_from": f"{_ORDER}a_new_group_starts_where_it_is_told",
+    "start_from": f"{_ORDER}a_new_group_starts_at_the_configured_place",
     "start_timestamp_ms": (
-        "tests/integration/test_client_groups.py::test_a_new_group_starts_where_it_is_told"
+        "tests/integration/test_client_groups.py::test_a_new_group_starts_at_the_configured_place"
     ),
     "concurrency": f"{_CLIENT}concurrency",
     "batch_max": f"{_ORDER}batches_are_taken_in_order",
@@ -281,10 +281,10 @@ PUSH: Final = {
     "pop_threshold": (
         "tests/unit/client/consumer/push/test_popping.py::test_popping_rests_while_too_much_is_unfinished"
     ),
-    "rebalance_seconds": f"{_CLIENT}how_often_offsets_are_told_and_queues_shared_out",
+    "rebalance_seconds": f"{_CLIENT}intervals_of_commits_and_rebalances",
     "lock_renew_seconds": f"{_ORDER}a_lost_lock_stops_handling_until_it_is_granted_again",
     "lock_trust_seconds": f"{_ORDER}a_lock_counts_for_a_while_without_renewal",
-    "persist_seconds": f"{_CLIENT}how_often_offsets_are_told_and_queues_shared_out",
+    "persist_seconds": f"{_CLIENT}intervals_of_commits_and_rebalances",
     "stop_seconds": f"{_ORDER}a_thread_that_is_still_at_work_keeps_its_lock_over_a_stop",
     "by_priority": (
         "tests/integration/test_priority.py::test_a_push_consumer_handles_its_cached_messages_by_level"

@@ -74,7 +74,7 @@ def test_the_defaults_are_those_of_the_code(page: str) -> None:
             assert said(default) == format_value(field.default), key
 
 
-def test_other_names_are_told() -> None:
+def test_other_names_are_reported() -> None:
     text = (GUIDE / "spark-topics.md").read_text()
     known = {key.lower() for key in keys_of(SourceOptions)}
     for alias, key in ALIASES.items():

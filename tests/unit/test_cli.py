@@ -31,6 +31,6 @@ def test_pipelines_are_found() -> None:
     assert "--help" in CliRunner().invoke(rocketpost, ["pipeline", "archive", "--help"]).output
 
 
-def test_the_version_is_told() -> None:
+def test_the_version_is_shown() -> None:
     shown = CliRunner().invoke(rocketpost, ["--version"]).output
     assert shown == f"rocketpost, version {VERSION}, kernel {FORM.word}\n"

@@ -55,7 +55,7 @@ class Clamped:
         apply_clamps(self)
 
 
-def test_a_file_may_go_beyond_a_clamp_and_is_told_so() -> None:
+def test_a_file_may_exceed_a_clamp_and_gets_a_note() -> None:
     values = {"percent": " 7 ", "window": "1", "other": "3"}
     clamped = build(Clamped, values)
     assert clamped == Clamped(percent=10, window=9)

@@ -35,7 +35,7 @@ def test_without_a_terminal_and_without_yes_nothing_is_done() -> None:
     )
 
 
-def test_yes_says_what_is_lost_and_goes_on() -> None:
+def test_yes_shows_the_loss_and_continues() -> None:
     result = run("--loss", "this hurts", "--yes")
     assert (result.exit_code, result.stdout) == (0, "dropped\n")
     assert result.stderr == "note: this hurts\n"

@@ -30,7 +30,7 @@ def test_lost_rights_and_attributes_of_a_topic_are_named() -> None:
     ]
 
 
-def test_queues_that_nobody_reads_are_told_once() -> None:
+def test_queues_that_nobody_reads_are_reported_once() -> None:
     odd = TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=8)
     [loss] = topic_losses(None, odd)
     assert "nobody would read what is sent to queues 4 to 7" in loss
@@ -54,7 +54,7 @@ def test_lost_rights_of_a_group_are_named() -> None:
     ]
 
 
-def test_queues_that_leave_an_order_configuration_are_told() -> None:
+def test_queues_that_leave_an_order_configuration_are_reported() -> None:
     assert order_losses("a:4;b:2", "a:3;b:2;c:1") == [
         "a has 3 instead of 4 queues in the order configuration"
     ]
@@ -75,7 +75,7 @@ def test_queues_that_leave_an_order_configuration_are_told() -> None:
         ("flushIntervalCommitLog", "500", "200", []),
     ],
 )
-def test_settings_that_take_messages_away_are_told(
+def test_settings_that_delete_messages_are_reported(
     key: str, before: str | None, after: str, losses: list[str]
 ) -> None:
     assert setting_losses(key, before, after) == losses

@@ -124,7 +124,7 @@ def groups_shown(*configs: GroupConfig) -> Callable[[Command], Answer]:
     return lambda command: Answer(body=body)
 
 
-async def test_topics_are_made_where_told(use_network: Use) -> None:
+async def test_topics_are_created_on_the_given_brokers(use_network: Use) -> None:
     at_ns = {RequestCode.DELETE_TOPIC_IN_NAMESRV: Answer()}
     fake = use_network(network({"GET_TOPIC_CONFIG": absent}, at_ns=at_ns))
     async with admin() as client:

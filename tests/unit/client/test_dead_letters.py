@@ -290,7 +290,7 @@ async def test_a_lock_that_was_lost_stops_the_run(dead: DeadBroker) -> None:
 
 
 @in_virtual_time
-async def test_a_group_that_nobody_knows_is_told(dead: DeadBroker) -> None:
+async def test_a_group_that_nobody_knows_is_an_error(dead: DeadBroker) -> None:
     async with admin() as client:
         with pytest.raises(RouteNotFound, match="no broker has seen"):
             await client.dead_letters.resend("H")
@@ -309,7 +309,7 @@ async def test_a_group_that_never_failed_has_no_dead_letters(use_network: Use) -
 
 
 @in_virtual_time
-async def test_a_topic_that_may_not_be_read_is_told(use_network: Use) -> None:
+async def test_a_topic_that_may_not_be_read_is_an_error(use_network: Use) -> None:
     fake = FakeNetwork()
     fake.servers = {NAMESRV: name_server({DLQ: route_of({"a": A}, queues=1, perm=2)})}
     use_network(fake)

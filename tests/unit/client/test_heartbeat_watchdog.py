@@ -53,7 +53,7 @@ def a_handler_that_blocks(released: threading.Event) -> None:
     released.wait(30)
 
 
-async def test_heartbeats_go_on_while_the_loop_stands_still(
+async def test_heartbeats_continue_while_the_loop_is_blocked(
     network: FakeNetwork, caplog: pytest.LogCaptureFixture
 ) -> None:
     enough = threading.Event()

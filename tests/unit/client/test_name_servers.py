@@ -111,7 +111,7 @@ async def test_a_silent_server_is_left_for_another() -> None:
     assert len(network.sent(105, "a:1")) <= 1
 
 
-async def test_a_broker_is_told_from_a_name_server() -> None:
+async def test_a_broker_is_distinguished_from_a_name_server() -> None:
     def refuse(command: Command) -> Answer:
         return Answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
 

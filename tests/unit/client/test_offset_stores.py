@@ -50,7 +50,7 @@ class Store:
 
 
 @in_virtual_time
-async def test_a_listener_hears_of_the_queues_once(use_network: Use) -> None:
+async def test_a_listener_is_called_with_the_queues_once(use_network: Use) -> None:
     use_network(network_of(ROUTES, {A: QueueBroker().serve}))
     heard: list[tuple[str, list[MessageQueue], list[MessageQueue]]] = []
 

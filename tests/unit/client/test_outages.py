@@ -38,7 +38,7 @@ def world(caplog: pytest.LogCaptureFixture) -> World:
     return World(caplog)
 
 
-def test_an_outage_is_told_when_it_begins_every_minute_and_when_it_is_over(world: World) -> None:
+def test_an_outage_is_logged_at_its_start_every_minute_and_at_its_end(world: World) -> None:
     world.fail(seconds=130)
     world.outages.report_broker_failure("heartbeat failed", "a", GONE)
     world.outages.report_success("a", "T")
@@ -52,7 +52,7 @@ def test_an_outage_is_told_when_it_begins_every_minute_and_when_it_is_over(world
     ]
 
 
-def test_brokers_and_refusals_are_told_apart(world: World) -> None:
+def test_brokers_and_refusals_are_distinguished(world: World) -> None:
     world.fail(seconds=1)
     world.fail(seconds=1, error=NoPermission("not readable"))
     world.outages.report_broker_failure("heartbeat failed", "b", GONE)
@@ -71,14 +71,14 @@ def test_brokers_and_refusals_are_told_apart(world: World) -> None:
     ]
 
 
-def test_a_broker_that_comes_and_goes_is_told_once_a_minute(world: World) -> None:
+def test_an_unstable_broker_is_logged_once_a_minute(world: World) -> None:
     for _ in range(120):
         world.fail(seconds=1)
         world.outages.report_success("a", "T")
     assert len(world.lines()) == 4
 
 
-def test_a_broker_that_fails_again_much_later_is_told_at_once(world: World) -> None:
+def test_a_broker_that_fails_again_much_later_is_logged_immediately(world: World) -> None:
     world.fail(seconds=100)
     world.outages.report_success("a", "T")
     world.lines()

@@ -338,7 +338,7 @@ def test_how_long_a_fetch_is_waited_for_and_rests_after_a_failure(
     assert times[1] - times[0] == pytest.approx(7.0, abs=0.5)
 
 
-def test_how_often_offsets_are_told_and_queues_shared_out(use_network: Use) -> None:
+def test_intervals_of_commits_and_rebalances(use_network: Use) -> None:
     source = QueueBroker()
     network = use_network(network_of(ROUTES, {A: source.serve}))
     commits, lists = [], []

@@ -79,7 +79,7 @@ async def test_a_send_is_traced(use_network: Use) -> None:
     assert properties["KEYS"].split() == [result.message_id, "k1", "k2"]
 
 
-async def test_kinds_and_batches_are_told_apart(use_network: Use) -> None:
+async def test_kinds_and_batches_are_distinguished(use_network: Use) -> None:
     def serve(command: Command) -> Answer:
         if command.code == RequestCode.SEND_BATCH_MESSAGE:
             ids = ",".join(f"O{n}" for n in range(len(decode_batch(command.body))))
@@ -177,7 +177,7 @@ async def test_a_message_holds_so_many_traces_and_keys(
     assert sent == [tracing.BATCH_MAX, 2, 2]
 
 
-async def test_a_stop_does_not_wait_for_ever(
+async def test_a_stop_does_not_wait_forever(
     use_network: Use, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(tracing, "FLUSH_SECONDS", 0.02)

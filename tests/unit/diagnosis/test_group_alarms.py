@@ -47,7 +47,7 @@ def test_without_thresholds_nothing_is_too_much() -> None:
     assert judge_group(sample((10**9, 0), delay_ms=10**9), None, Thresholds()).alarm is Alarm.OK
 
 
-def test_the_change_and_the_cause_are_told() -> None:
+def test_the_change_and_the_cause_are_reported() -> None:
     verdict = judge_group(sample((20, 4), (9, 1)), sample((9, 4), (9, 1)), Thresholds())
     assert (verdict.lag, verdict.change) == (24, 11)
     assert verdict.why == "T a/0 (and 1 more queue): no member takes messages"

@@ -108,7 +108,7 @@ def test_compiled_modules_without_a_record_are_not_trusted(folder: Path) -> None
     assert load(folder).stdout == f"uncompiled {folder / 'hashing.py'}\n"
 
 
-def test_a_failed_build_is_told(folder: Path) -> None:
+def test_a_failed_build_is_reported(folder: Path) -> None:
     write_record(folder, failure="no space\nleft on device")
     assert choose_form(str(folder), "") == (
         "failed",

@@ -48,7 +48,7 @@ def test_lone_surrogates_are_hashed_as_java_does(kernel: ModuleType) -> None:
 
 
 @given(head=st.text(max_size=40), tail=st.text(max_size=80))
-def test_a_state_goes_on_where_it_stopped(kernel: ModuleType, head: str, tail: str) -> None:
+def test_a_state_continues_where_it_stopped(kernel: ModuleType, head: str, tail: str) -> None:
     state = kernel.extend_state(0, head)
     assert 0 <= state < 2**32
     assert kernel.extend_state(state, tail) == java_hash(head + tail) % 2**32

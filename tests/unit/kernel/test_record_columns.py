@@ -87,7 +87,7 @@ def test_numbers_are_read(
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_lengths_that_lie_are_found_out(kernel: ModuleType, version: int) -> None:
+def test_wrong_lengths_are_detected(kernel: ModuleType, version: int) -> None:
     made = record(0, topic="Orders", body=b"body", properties=b"", version=version)
     topic_at = made.index(b"Orders")
     lies = [(84, ">i", -1), (84, ">i", 10**6), (84, ">i", 3), (len(made) - 2, ">h", -1),

@@ -98,7 +98,7 @@ def test_every_whole_record_is_read(
     assert (at, verdict) == (end, kernel.BLANK)
 
 
-def test_a_scan_goes_on_where_the_count_stopped_it(kernel: ModuleType) -> None:
+def test_a_scan_continues_where_the_count_stopped_it(kernel: ModuleType) -> None:
     first = record(0)
     data = first + record(len(first))
     found, at, verdict = kernel.scan_records(data, 0, 0, count_max=1)
@@ -141,7 +141,7 @@ def test_a_hole_in_long_properties_is_invalid(kernel: ModuleType) -> None:
         (84, 0),  # lengths that do not add up
     ],
 )
-def test_each_field_that_lies_is_caught(kernel: ModuleType, at: int, value: int) -> None:
+def test_each_wrong_field_is_detected(kernel: ModuleType, at: int, value: int) -> None:
     data = bytearray(record(0) + bytes(50))
     pack_into(">i", data, at, value)
     assert kernel.scan_records(data, 0, 0, count_max=5) == ([], 0, kernel.INVALID)

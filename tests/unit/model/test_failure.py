@@ -29,7 +29,7 @@ class OddError(Exception):
         (KeyError("two\nlines"), r"KeyError: 'two\nlines'"),
     ],
 )
-def test_an_exception_is_told_by_class_and_text(error: Exception, text: str) -> None:
+def test_an_exception_is_described_by_class_and_text(error: Exception, text: str) -> None:
     assert str(failure_of(error)) == text
 
 

@@ -41,7 +41,7 @@ def test_groups_that_are_behind_are_named_with_their_counts() -> None:
     assert "lower writeQueueNums first" in warning
 
 
-def test_a_topic_that_no_group_has_read_is_told_by_its_messages() -> None:
+def test_a_topic_that_no_group_has_read_is_reported_with_its_messages() -> None:
     warning = hidden_messages(topic(8, 8), topic(4, 4), [Behind(4, "", 5)])
     assert warning is not None
     assert "no group has read the 5 messages in queue 4" in warning

@@ -275,7 +275,7 @@ def test_one_host_cannot_use_up_the_name_server() -> None:
     register(table, report(identity("fake-4", address="10.6.6.6:9")), source="10.6.6.6")
 
 
-def test_brokers_go_one_after_the_other(table: RouteTable) -> None:
+def test_brokers_are_removed_one_after_the_other(table: RouteTable) -> None:
     register(table, report(identity(name="broker-b", address="10.0.0.4:1")))
     assert len(table.remove_lost("link", count_max=1)) == 1
     assert len(table.expire(10**9, count_max=1)) == 1

@@ -34,7 +34,7 @@ def test_it_follows_the_wall_clock_forward() -> None:
     assert machine.passed_ms() == 5 + HOUR_MS
 
 
-def test_it_goes_on_when_the_wall_clock_is_set_back(caplog: pytest.LogCaptureFixture) -> None:
+def test_it_continues_when_the_wall_clock_is_set_back(caplog: pytest.LogCaptureFixture) -> None:
     machine = Machine()
     machine.wall_ms -= HOUR_MS
     before = machine.passed_ms()

@@ -57,7 +57,9 @@ async def disk(world: InProcessWorld, monkeypatch: pytest.MonkeyPatch) -> AsyncI
     disk.read()
 
 
-async def test_the_loop_goes_on_while_the_disk_reads(world: InProcessWorld, disk: SlowDisk) -> None:
+async def test_the_loop_continues_while_the_disk_reads(
+    world: InProcessWorld, disk: SlowDisk
+) -> None:
     expected = world.pulls.service.resume(_hold(world))
     world.clock.advance(ms=LATER_MS)
     call = asyncio.create_task(world.client.pull(a_pull()))

@@ -231,7 +231,7 @@ async def test_pulls_that_are_woken_go_with_their_connection(woken: list[str]) -
     assert len(polls.table) == 0
 
 
-async def test_nothing_is_resumed_while_the_arrival_is_told(
+async def test_nothing_is_resumed_during_the_notice_of_an_arrival(
     polls: NamedPolls, woken: list[str]
 ) -> None:
     polls.park("c", A, name="a")

@@ -54,7 +54,7 @@ class World:
             await asyncio.sleep(0)
 
 
-async def test_a_small_group_is_told_of_every_change_at_once() -> None:
+async def test_a_small_group_is_notified_of_every_change_immediately() -> None:
     world = World()
     for _ in range(AT_ONCE_MAX):
         world.join()
@@ -66,7 +66,7 @@ async def test_a_small_group_is_told_of_every_change_at_once() -> None:
 
 
 @in_virtual_time
-async def test_a_group_that_grows_is_told_in_proportion_to_its_size(
+async def test_a_growing_group_is_notified_in_proportion_to_its_size(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(notices_module, "PAUSE_SECONDS_PER_MEMBER", 10.0)

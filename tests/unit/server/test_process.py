@@ -68,7 +68,7 @@ def test_a_signal_during_the_start_stops_without_a_welcome(
     assert capsys.readouterr().out == ""
 
 
-def test_a_failure_is_told_from_a_stop(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failure_is_distinguished_from_a_stop(caplog: pytest.LogCaptureFixture) -> None:
     server = Fake(failure="the cleaner ended")
     assert asyncio.run(process._run(lambda: server, lambda _: "ready")) == 1
     assert server.calls == ["start", "stop"]

@@ -246,7 +246,7 @@ def test_an_index_without_room_is_built_at_the_next_start(opener: Opener) -> Non
     assert store.find("TopicA", "a", count_max=9, begin_ms=0, end_ms=2**62) == [one.position]
 
 
-def test_a_log_that_cannot_reserve_room_at_start_goes_on_sparsely(opener: Opener) -> None:
+def test_a_log_that_cannot_reserve_room_at_start_continues_sparsely(opener: Opener) -> None:
     store = opener()
     store.append(draft(b"one"))
     store.confirm(store.commit())

@@ -98,7 +98,7 @@ def test_its_queues_and_index_can_be_rebuilt(opener: Opener, manifest: dict[str,
         assert Path(name).read_bytes() == data, name
 
 
-def test_it_goes_on_where_java_stopped(opener: Opener, manifest: dict[str, Any]) -> None:
+def test_it_continues_where_java_stopped(opener: Opener, manifest: dict[str, Any]) -> None:
     store = opener(**SIZES)
     ends = {queue.queue_id: queue.end for queue in store.queues_of("Orders")}
     for queue_id, end in ends.items():

@@ -88,7 +88,7 @@ def test_in_order_nothing_may_be_passed_over() -> None:
     assert handling.violations == ["t/b/0: a began 2 when 0 was the last"]
 
 
-def test_in_order_what_failed_comes_again_by_right() -> None:
+def test_in_order_a_failed_message_may_be_handled_again() -> None:
     handling = follow("share a q0 a\nbegin a 0\nfail a 0\nbegin a 0\ndone a 0", orderly=True)
     assert (handling.repeats, handling.failures, handling.done) == (0, 1, {100: 1})
 

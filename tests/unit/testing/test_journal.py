@@ -5,7 +5,7 @@ from pathlib import Path
 from rocketpost.testing.journal import ConsumerJournal, Entry, HandlerEntry, ShareEntry, join_names
 
 
-def test_lines_of_several_writers_lie_in_their_order(tmp_path: Path) -> None:
+def test_lines_of_several_writers_keep_their_order(tmp_path: Path) -> None:
     first, second = ConsumerJournal(tmp_path / "journal"), ConsumerJournal(tmp_path / "journal")
     first.write("begin", "a", "t/b/0", 7, 4711, "-")
     second.write("killed", "a")

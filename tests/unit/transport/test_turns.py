@@ -152,7 +152,9 @@ async def test_requests_without_an_answer_are_served_although_the_peer_takes_non
     await until(lambda: not listener.connections)
 
 
-async def test_a_connection_is_told_lost_when_its_last_request_is_served(server: Server) -> None:
+async def test_a_connection_is_reported_lost_when_its_last_request_is_served(
+    server: Server,
+) -> None:
     lost: list[Connection] = []
     room = Room(connections_max=1, partial_bytes_max=10_000, unwritten_bytes_max=10_000)
     connection = Connection(on_request=server.on_request, on_lost=lost.append, room=room)
@@ -235,7 +237,7 @@ async def test_work_goes_round_and_each_gets_its_turn() -> None:
     assert done == ["a", "b"] * 3
 
 
-def test_steps_go_on_until_the_deadline() -> None:
+def test_steps_continue_until_the_deadline() -> None:
     def steps() -> Generator[None, None, None]:
         yield
         yield

@@ -45,7 +45,7 @@ def test_a_delay_names_time_and_topic(utc: None) -> None:
     assert explanation_members(one)["delayedUntil"] == 1_000
 
 
-def test_a_fate_is_told_line_by_line(utc: None) -> None:
+def test_a_fate_is_shown_line_by_line(utc: None) -> None:
     copy = Copy(
         topic="%RETRY%G",
         broker_name="a",

@@ -38,7 +38,7 @@ def written(*traces: Trace) -> ReceivedMessage:
     return make_message(encode_traces(traces).encode())
 
 
-def test_the_life_of_a_message_is_told_in_order() -> None:
+def test_the_steps_of_a_message_are_shown_in_order() -> None:
     failed = after("q1", success=False, outcome=TraceOutcome.EXCEPTION)
     messages = [
         written(after("q2"), before("q2", 9000, retry=1)),
@@ -68,7 +68,7 @@ def test_an_end_without_its_beginning_counts_back() -> None:
     assert (odd.time_ms, odd.outcome) == (0, "code 77")
 
 
-def test_decisions_and_recalls_are_told() -> None:
+def test_decisions_and_recalls_are_shown() -> None:
     end = EndTransactionTrace(
         time_ms=1, region="R", group="G", topic="T", message_id="M", state="COMMIT_MESSAGE",
         from_check=True,

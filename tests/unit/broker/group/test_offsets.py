@@ -135,7 +135,7 @@ def test_the_body_has_the_format_of_rocketmq(clock: FakeClock) -> None:
     )
 
 
-def test_a_row_is_written_anew_only_after_it_changed(clock: FakeClock) -> None:
+def test_a_row_is_encoded_again_only_after_it_changed(clock: FakeClock) -> None:
     table = OffsetTable(clock=clock)
     table.commit("T", "G", 0, 5)
     first = table.body()

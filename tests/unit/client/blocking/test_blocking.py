@@ -157,7 +157,7 @@ def test_a_push_consumer_handles_in_threads_until_it_is_stopped(use_network: Use
     assert store.offsets[("T", 0)] == 3
 
 
-def test_a_forked_child_connects_anew_and_the_parent_goes_on(use_network: Use) -> None:
+def test_a_forked_child_connects_again_and_the_parent_continues(use_network: Use) -> None:
     network = use_network(network_of(ROUTES, {A: broker()}))
     with Producer("G", name_servers=NAMESRV) as producer:
         mine = producer.send(Message("T", b"x")).message_id
@@ -237,7 +237,7 @@ def test_threads_of_a_forked_child_share_one_restart(use_network: Use) -> None:
         assert producer.send(Message("T", b"x")).status is SendStatus.SEND_OK
 
 
-def test_a_child_whose_parent_held_the_lock_at_the_fork_goes_on(use_network: Use) -> None:
+def test_a_child_whose_parent_held_the_lock_at_the_fork_continues(use_network: Use) -> None:
     use_network(network_of(ROUTES, {A: broker()}))
     with Producer("G", name_servers=NAMESRV) as producer:
         producer.send(Message("T", b"x"))
@@ -245,7 +245,7 @@ def test_a_child_whose_parent_held_the_lock_at_the_fork_goes_on(use_network: Use
             assert in_child(lambda: producer.send(Message("T", b"x")).status.name) == "SEND_OK"
 
 
-def test_a_child_of_a_child_goes_on_too(use_network: Use) -> None:
+def test_a_child_of_a_child_continues_too(use_network: Use) -> None:
     use_network(network_of(ROUTES, {A: broker()}))
 
     def send() -> str:

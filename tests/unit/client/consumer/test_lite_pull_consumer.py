@@ -286,7 +286,7 @@ def committed(network: FakeNetwork, since: int = 0) -> list[int]:
     ]
 
 
-async def test_who_was_frozen_goes_on_where_others_are_and_takes_nothing_back(
+async def test_a_frozen_member_continues_where_others_are_and_moves_no_offset_back(
     network: FakeNetwork, broker: QueueBroker
 ) -> None:
     for n in range(9):

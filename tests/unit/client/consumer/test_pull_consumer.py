@@ -59,7 +59,7 @@ async def test_messages_are_decoded_and_filtered_by_tag_once_more(use_network: U
 
 
 @pytest.mark.parametrize("status", [s for s in PullStatus if s is not PullStatus.FOUND])
-async def test_every_status_is_told(use_network: Use, status: PullStatus) -> None:
+async def test_every_status_is_returned(use_network: Use, status: PullStatus) -> None:
     use_network(network_of(ONE, {A: broker(PULL_MESSAGE=pulled(int(status.value)))}))
     async with consumer() as reader:
         result = await reader.pull(QUEUE, 5)

@@ -117,7 +117,7 @@ async def test_some_messages_travel_alone(
     assert len(network.sent(SINGLE)) == 6
 
 
-async def test_a_refusal_is_told_to_each(use_network: Use) -> None:
+async def test_every_sender_gets_the_refusal(use_network: Use) -> None:
     refused = Answer(ResponseCode.MESSAGE_ILLEGAL, remark="no")
     use_network(network_of(ONE, {A: broker(lambda command: refused)}))
     async with producer() as sender:

@@ -65,7 +65,7 @@ async def test_a_send_carries_everything_and_returns_where_it_went(use_network: 
 
 
 @pytest.mark.parametrize("status", SendStatus)
-async def test_every_status_is_told(use_network: Use, status: SendStatus) -> None:
+async def test_every_status_is_returned(use_network: Use, status: SendStatus) -> None:
     code = int(status.value)
     use_network(network_of(ONE, {A: broker(lambda command: stored(command, code))}))
     async with producer() as sender:
@@ -328,7 +328,7 @@ async def test_a_batch_that_fails_in_part_says_so(use_network: Use) -> None:
 
 
 @in_virtual_time
-async def test_an_unknown_topic_and_a_missing_broker_are_told_apart(use_network: Use) -> None:
+async def test_an_unknown_topic_and_a_missing_broker_are_distinguished(use_network: Use) -> None:
     network = use_network(network_of(ONE, {}))
     async with producer() as sender:
         with pytest.raises(RouteNotFound):
@@ -351,7 +351,7 @@ async def test_slow_brokers_are_avoided_if_wished(use_network: Use) -> None:
     assert len(network.sent(SEND, A)) <= 1
 
 
-async def test_brokers_hear_of_the_group_and_of_its_leave(use_network: Use) -> None:
+async def test_brokers_are_notified_of_the_group_and_of_its_leave(use_network: Use) -> None:
     network = use_network(network_of(ONE, {A: broker()}))
     async with producer() as sender:
         await sender.send(Message("T", b"x"))

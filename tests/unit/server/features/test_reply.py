@@ -155,7 +155,7 @@ async def test_a_store_without_room_does_not_fail_a_reply(world: World, when: st
         (Command(1, remark="not mine"), "refused the reply: code 1 not mine"),
     ],
 )
-async def test_the_replier_is_told_what_became_of_the_requester(
+async def test_the_replier_learns_what_happened_to_the_requester(
     world: World, answer: Command | Exception, why: str
 ) -> None:
     world.asker(answer)
@@ -166,7 +166,7 @@ async def test_the_replier_is_told_what_became_of_the_requester(
     )
 
 
-async def test_the_replier_is_told_of_a_requester_that_is_not_here(world: World) -> None:
+async def test_the_replier_learns_that_the_requester_is_not_connected(world: World) -> None:
     response = await world.reply()
     assert response.code == ResponseCode.SYSTEM_ERROR
     assert response.remark == "the requester asker is not connected to this broker"

@@ -53,7 +53,7 @@ class World:
         self.offsets.commit("T", "archive", 0, offset)
 
 
-async def test_forced_messages_are_told_and_offsets_are_saved(
+async def test_forced_deletions_are_reported_and_offsets_are_saved(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world = World(first=0)

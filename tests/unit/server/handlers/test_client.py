@@ -84,7 +84,7 @@ async def test_the_first_heartbeat_makes_group_and_retry_topic(world: World) -> 
     assert (retry.write_queue_nums, retry.perm) == (1, 6)
 
 
-async def test_every_member_is_told_of_a_change_once(world: World) -> None:
+async def test_every_member_is_notified_of_a_change_once(world: World) -> None:
     first, second = FakeConnection("10.0.0.3:1"), FakeConnection("10.0.0.4:1")
     await join(world, first, heartbeat("id-1"))
     assert told(first) == 1
@@ -96,7 +96,7 @@ async def test_every_member_is_told_of_a_change_once(world: World) -> None:
     assert (told(first), told(second)) == (1, 0)
 
 
-async def test_nobody_is_told_when_that_is_off(world: World) -> None:
+async def test_nobody_is_notified_if_notices_are_off(world: World) -> None:
     first = FakeConnection()
     await join(world, first, heartbeat("id-1", model="BROADCASTING"))
     assert told(first) == 0
@@ -110,7 +110,7 @@ async def test_nobody_is_told_when_that_is_off(world: World) -> None:
     assert told(first) == 0
 
 
-async def test_a_closed_connection_is_not_told(world: World) -> None:
+async def test_a_closed_connection_is_not_notified(world: World) -> None:
     first, second = FakeConnection("10.0.0.3:1"), FakeConnection("10.0.0.4:1")
     await join(world, first, heartbeat("id-1"))
     told(first)
@@ -139,7 +139,7 @@ async def test_groups_with_illegal_names_are_skipped(world: World) -> None:
     assert world.topics.find("%RETRY%../G") is None
 
 
-async def test_a_group_that_may_not_be_created_is_told(world: World) -> None:
+async def test_a_group_that_may_not_be_created_is_reported(world: World) -> None:
     world.groups.auto_create = False
     world.groups.update(GroupConfig(group_name="H"))
     twice = msgspec.json.decode(heartbeat())
@@ -202,7 +202,7 @@ async def test_who_leaves_and_stays_connected_is_not_waited_for(
     assert not caplog.records
 
 
-async def test_silent_clients_are_closed_and_the_rest_is_told(world: World) -> None:
+async def test_silent_clients_are_closed_and_the_others_are_notified(world: World) -> None:
     first, second = FakeConnection("10.0.0.3:1"), FakeConnection("10.0.0.4:1")
     await join(world, first, heartbeat("id-1"))
     world.clock.advance(EXPIRY_MS)

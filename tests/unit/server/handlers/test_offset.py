@@ -59,7 +59,7 @@ async def test_members_do_not_wait_for_the_disk_and_administrators_do(world: Wor
     assert world.saves.count == 1
 
 
-async def test_consumers_that_wait_are_told_of_offsets_that_go_back(world: World) -> None:
+async def test_waiting_consumers_are_notified_of_offsets_that_go_back(world: World) -> None:
     world.add_topic("T")
     world.store.table["T", 0] = FakeQueue("T", range(5))
     for offset, told in ((3, 1), (4, 1), (4, 1), (1, 2)):  # the first one counts as well
@@ -103,7 +103,7 @@ async def test_hostile_commits_change_nothing(
     assert world.offsets.groups == []
 
 
-async def test_the_offsets_of_the_broker_itself_are_nobodys_to_set(world: World) -> None:
+async def test_nobody_can_set_the_offsets_of_the_broker_itself(world: World) -> None:
     """Messages that are pending before them would be forgotten at the next start."""
     half, group = "RMQ_SYS_TRANS_HALF_TOPIC", "CID_RMQ_SYS_TRANS"
     world.groups.add_builtin()

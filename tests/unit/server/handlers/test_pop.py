@@ -64,7 +64,7 @@ async def test_a_broker_that_may_not_be_read_refuses(world: PopWorld) -> None:
     assert (await world.pop()).code == ResponseCode.NO_PERMISSION
 
 
-async def test_a_full_disk_is_told_and_hands_nothing_out(world: PopWorld) -> None:
+async def test_a_full_disk_is_reported_and_hands_nothing_out(world: PopWorld) -> None:
     world.send()
     world.is_full = True
     assert (await world.pop()).code == ResponseCode.SERVICE_NOT_AVAILABLE
@@ -95,12 +95,12 @@ async def test_a_pop_that_waits_is_given_what_comes_in_new_queues(world: PopWorl
     assert [bytes(record.body) for record, _ in received(answer)] == [b"late"]
 
 
-async def test_nothing_is_told_at_once_if_nobody_waits(world: PopWorld) -> None:
+async def test_a_pop_without_polling_time_is_answered_immediately(world: PopWorld) -> None:
     assert (await world.pop()).code == ResponseCode.POLLING_TIMEOUT
 
 
 @pytest.mark.parametrize("setting", ["held_pops_max", "held_pops_in_place_max"])
-async def test_too_many_that_wait_are_told_so(world: PopWorld, setting: str) -> None:
+async def test_too_many_waiting_pops_are_refused(world: PopWorld, setting: str) -> None:
     world.configure(**{setting: 1})
     world.ask(RequestCode.POP_MESSAGE, **(POP | {"pollTime": 10_000}))
     assert (await world.pop(pollTime=10_000)).code == ResponseCode.POLLING_FULL
@@ -114,7 +114,7 @@ async def test_the_pops_of_a_lost_connection_are_forgotten(world: PopWorld) -> N
     assert world.feature.held == 0
 
 
-async def test_news_are_told_without_taking_anything(world: PopWorld) -> None:
+async def test_notifications_take_no_messages(world: PopWorld) -> None:
     question = {"consumerGroup": "g", "topic": "T", "queueId": -1, "pollTime": 10_000}
     world.ask(RequestCode.NOTIFICATION, **question)
     assert world.feature.held == 1
@@ -153,7 +153,7 @@ async def test_a_pop_is_counted_as_unanswered_until_it_is_answered_or_waits(
     assert (world.link.unanswered, len(world.link.responses)) == (0, 2)
 
 
-async def test_an_answer_that_does_not_fit_into_a_frame_is_told(
+async def test_an_answer_that_does_not_fit_into_a_frame_is_an_error(
     world: PopWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.send(body=b"one")

@@ -47,7 +47,7 @@ async def test_a_redelivered_message_names_its_retry_topic(
     await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_a_message_without_room_for_its_receipt_is_handed_out_as_it_lies(
+async def test_a_message_without_room_for_its_receipt_is_handed_out_as_stored(
     world: PopWorld,
 ) -> None:
     world.send(tag="x" * (PROPERTIES_BYTES_MAX - len("TAGS") - 2))

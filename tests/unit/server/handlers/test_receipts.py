@@ -121,7 +121,7 @@ async def test_messages_popped_in_order_have_receipts_too(world: PopWorld) -> No
 
 
 @pytest.mark.parametrize("order", ["false", "true"])
-async def test_it_is_told_until_when_a_message_is_in_somebodys_hands(
+async def test_the_end_of_the_invisible_time_of_a_message_is_returned(
     world: PopWorld, order: str
 ) -> None:
     async def until_ms(offset: int) -> int:

@@ -107,7 +107,7 @@ async def test_without_force_a_group_is_only_set_back(world: World) -> None:
     assert world.offsets.row("T", "G") == {0: 1, 1: 0}
 
 
-async def test_members_are_told_if_the_broker_leaves_it_to_them(world: World) -> None:
+async def test_members_are_notified_if_the_broker_leaves_resets_to_them(world: World) -> None:
     prepare(world, offsets=(3,))  # the other queue is empty, nobody ever committed there
     world.server_side_reset = False
     java, cpp = join(world, "java"), join(world, "cpp", language="CPP")
@@ -133,7 +133,7 @@ async def test_members_that_need_not_move_are_left_alone(world: World) -> None:
     assert member.oneways == []
 
 
-async def test_a_member_that_is_lost_meanwhile_keeps_nobody_from_being_told(world: World) -> None:
+async def test_a_member_that_is_lost_meanwhile_does_not_stop_the_notices(world: World) -> None:
     prepare(world, offsets=(3, 0))
     world.server_side_reset = False
     gone, there = join(world, "gone"), join(world, "there")

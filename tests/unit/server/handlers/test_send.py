@@ -167,7 +167,7 @@ async def test_sends_that_wait_for_a_failing_disk_are_not_stored(store: Store, e
         await future
 
 
-async def test_who_gave_up_is_not_told(store: Store) -> None:
+async def test_a_sender_that_gave_up_is_not_answered(store: Store) -> None:
     sends = handler(store, sync=True)
     future = sends.put([DRAFT])
     await asyncio.sleep(0)

@@ -142,7 +142,7 @@ def test_a_new_broker_is_reported_once(server: Server) -> None:
     assert server.registered == [BrokerIdentity("C", "broker-a", 0, "10.0.0.1:10911")]
 
 
-def test_a_slave_is_told_its_master(server: Server) -> None:
+def test_a_slave_gets_the_address_of_its_master(server: Server) -> None:
     server.register(haServerAddr="10.0.0.1:10912")
     answer = server.register(brokerId="1", brokerAddr="10.0.0.2:10911")
     assert answer.fields == {"masterAddr": "10.0.0.1:10911", "haServerAddr": "10.0.0.1:10912"}
@@ -417,7 +417,7 @@ async def test_keys_and_values(server: Server) -> None:
     assert (await server.ask_slowly(CODE.PUT_KV_CONFIG, key)).code == 29
 
 
-async def test_brokers_are_told_ordered_topics(server: Server) -> None:
+async def test_brokers_get_the_ordered_topics(server: Server) -> None:
     order = {"namespace": "ORDER_TOPIC_CONFIG", "key": "TopicA", "value": "broker-a:4"}
     assert server.register().body == b""
     await server.ask_slowly(CODE.PUT_KV_CONFIG, order)

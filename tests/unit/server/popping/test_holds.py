@@ -81,7 +81,7 @@ async def test_one_that_wants_little_does_not_speak_for_the_others() -> None:
     assert world.tried == ["leaves some", "greedy"]
 
 
-async def test_messages_that_come_again_wake_their_group_only() -> None:
+async def test_redelivered_messages_wake_only_their_group() -> None:
     world = World()
     world.park("mine", group="g", retry_topics=("R",))
     world.park("other", group="h", retry_topics=("S",))

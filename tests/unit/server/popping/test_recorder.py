@@ -95,7 +95,7 @@ async def test_a_change_that_does_not_fit_has_failed(world: World) -> None:
     assert not change.is_stored
 
 
-async def test_steps_go_on_when_their_change_is_appended(world: World) -> None:
+async def test_steps_continue_when_their_change_is_appended(world: World) -> None:
     def steps() -> ChangeSteps[str]:
         yield None
         yield Named("fits")

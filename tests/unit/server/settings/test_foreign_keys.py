@@ -162,7 +162,7 @@ def test_values_that_differ_from_the_file_are_reported(key: str, given: str, in_
     assert not setting_notes({key: in_force}) or key == "timerRollWindowSlot"
 
 
-def test_a_cut_of_the_roll_window_is_told() -> None:
+def test_a_shortened_roll_window_is_reported() -> None:
     [note] = setting_notes({"timerRollWindowSlot": "172800", "fileReservedTime": "24"})
     assert note == "timerRollWindowSlot=172800 counts as 57600, two thirds of fileReservedTime"
     assert setting_notes({"fileReservedTime": "24"}) == []
@@ -186,7 +186,7 @@ def test_paths_that_nothing_reads_must_say_where_things_lie(key: str, place: str
     broker_settings({key: f"~/store/{place}"})
 
 
-def test_keys_of_the_address_server_that_do_not_act_are_told() -> None:
+def test_keys_of_the_address_server_without_effect_are_reported() -> None:
     domain, on = "rmqAddressServerDomain", "fetchNamesrvAddrByAddressServer"
     assert setting_notes({domain: "h", on: "true"}) == []
     assert setting_notes({domain: "h"}) == [f"{domain} has no effect without {on}"]

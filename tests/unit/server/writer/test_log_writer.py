@@ -97,7 +97,9 @@ async def test_confirmed_messages_are_visible_before_anybody_is_notified(store: 
     writer.close()
 
 
-async def test_who_does_not_wait_for_the_disk_is_told_after_the_write(store: Store) -> None:
+async def test_senders_that_do_not_wait_for_the_disk_are_answered_after_the_write(
+    store: Store,
+) -> None:
     writer = log_writer(store, sync=True)
     senders = Senders(writer)
     senders.send("a")
@@ -351,7 +353,9 @@ async def test_a_closed_writer_takes_nothing_and_leaves_the_store_alone(store: S
 
 
 @pytest.mark.parametrize("sync", [False, True])
-async def test_listeners_hear_of_visible_messages_before_senders(store: Store, sync: bool) -> None:
+async def test_listeners_are_notified_of_visible_messages_before_senders(
+    store: Store, sync: bool
+) -> None:
     writer = log_writer(store, sync=sync)
     trace: list[str] = []
     senders = Senders(writer, trace)

@@ -60,7 +60,7 @@ async def test_sends_leave_in_order_and_not_early(seen: Seen) -> None:
     waiting.close()
 
 
-async def test_originals_that_lie_anywhere_keep_the_order(seen: Seen) -> None:
+async def test_originals_at_any_position_keep_the_order(seen: Seen) -> None:
     waiting = seen.queue()
     waiting.add([send(30), send(10)], Position(30))
     waiting.add([send(20)], Position(20))

@@ -91,7 +91,7 @@ def test_gaps_one_after_the_other(tmp_path: Path) -> None:
     assert replay.finish() == [100, None, 200, None, 300, None, 400]
 
 
-def test_the_last_record_may_lie_behind_a_small_gap(tmp_path: Path) -> None:
+def test_the_last_record_may_be_after_a_small_gap(tmp_path: Path) -> None:
     replay = Replay(tmp_path)
     replay.put(0, 1, 4)
     assert replay.finish() == [100, 200, None, None, 300]

@@ -128,7 +128,7 @@ def test_a_follower_has_the_leaders_bytes_queues_and_keys(opener: Opener, leader
             assert path.read_bytes() == (opener.root / path.relative_to(leader.root)).read_bytes()
 
 
-def test_a_follower_may_be_killed_and_go_on(opener: Opener, leader: Opener) -> None:
+def test_a_killed_follower_continues(opener: Opener, leader: Opener) -> None:
     source = leader()
     fill(source, 50)
     store = opener()

@@ -35,7 +35,7 @@ def place(log: TimerLog, units: list[Unit]) -> list[int]:
     return places
 
 
-def test_units_go_on_in_the_next_file(tmp_path: Path) -> None:
+def test_units_continue_in_the_next_file(tmp_path: Path) -> None:
     log = opened(tmp_path / "timerlog")
     units = [unit(number) for number in range(1, 12)]
     places = place(log, units)

@@ -83,7 +83,7 @@ async def test_messages_reach_the_handler_and_offsets_the_broker(use_network: Us
     assert leave.fields["consumerGroup"] == "G"
 
 
-async def test_the_broker_is_told_of_subscriptions_before_the_first_pull(use_network: Use) -> None:
+async def test_the_broker_gets_subscriptions_before_the_first_pull(use_network: Use) -> None:
     network, _ = setup(use_network)
     reader = consumer()
     reader.subscribe("T", Got(), tags="A || B")
@@ -313,7 +313,7 @@ async def test_an_offset_outside_the_queue_is_corrected(use_network: Use) -> Non
         ({"start_from": StartFrom.TIMESTAMP, "start_timestamp_ms": 5}, b"1"),
     ],
 )
-async def test_a_new_group_starts_where_it_is_told(
+async def test_a_new_group_starts_at_the_configured_place(
     use_network: Use, options: dict[str, object], first: bytes
 ) -> None:
     network, broker = setup(use_network)
@@ -329,7 +329,7 @@ async def test_a_new_group_starts_where_it_is_told(
     assert got[0].body == first
 
 
-async def test_queues_are_let_go_when_a_member_comes(
+async def test_queues_are_released_when_a_member_joins(
     use_network: Use, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rebalance_module, "ROUND_SECONDS_MIN", 0.0)
@@ -409,7 +409,7 @@ async def test_a_reset_ahead_skips_what_is_in_hand_and_is_stored(use_network: Us
     assert broker.offsets["T", 0] == 5
 
 
-async def test_a_broker_that_forgot_us_is_told_again(use_network: Use) -> None:
+async def test_a_broker_that_forgot_us_gets_another_heartbeat(use_network: Use) -> None:
     network, broker = setup(use_network)
     got = Got()
     broker.put(b"x")
@@ -432,7 +432,7 @@ async def test_unknown_requests_get_code_3(use_network: Use) -> None:
     assert response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
 
-async def test_operators_are_told_how_it_is_doing(use_network: Use) -> None:
+async def test_operators_can_ask_for_its_state(use_network: Use) -> None:
     network, broker = setup(use_network)
     broker.put(b"x")
     got = Got()
@@ -458,7 +458,7 @@ async def test_operators_are_told_how_it_is_doing(use_network: Use) -> None:
     assert decode_any(offsets.body)["messageQueueTable"][queue] == 1
 
 
-async def test_operators_are_told_why_a_queue_stands(use_network: Use) -> None:
+async def test_operators_can_ask_why_a_queue_does_not_move(use_network: Use) -> None:
     network, broker = setup(use_network)
     gate, begun = asyncio.Event(), asyncio.Event()
 
@@ -856,7 +856,7 @@ async def test_members_that_subscribe_differently_are_reported_once(
     assert caplog.text.count("this member subscribes to TAG A of T, another member to TAG B") == 1
 
 
-async def test_a_topic_without_a_route_is_told_once_and_not_at_once(
+async def test_a_topic_without_a_route_is_reported_once_and_not_immediately(
     use_network: Use, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rebalance_module, "ROUND_SECONDS_MIN", 0.0)
@@ -904,7 +904,7 @@ async def test_a_strategy_that_fails_leaves_the_queues_as_they_are(use_network: 
         await until(lambda: got)
 
 
-async def test_who_was_cut_off_goes_on_where_others_are_and_takes_nothing_back(
+async def test_a_disconnected_member_continues_where_others_are_and_moves_no_offset_back(
     use_network: Use,
 ) -> None:
     network, broker = setup(use_network)
@@ -934,7 +934,7 @@ async def test_who_was_cut_off_goes_on_where_others_are_and_takes_nothing_back(
     assert min(told) >= 8
 
 
-async def test_a_broker_that_forgot_offsets_is_told_them_again(use_network: Use) -> None:
+async def test_a_broker_that_forgot_offsets_gets_them_again(use_network: Use) -> None:
     network, broker = setup(use_network)
     for n in range(3):
         broker.put(b"%d" % n)

@@ -424,7 +424,7 @@ async def test_the_request_for_a_lock_is_java_s(
     ],
 )
 @pytest.mark.parametrize("model", MessageModel)
-async def test_a_new_group_starts_where_it_is_told(
+async def test_a_new_group_starts_at_the_configured_place(
     network: FakeNetwork,
     broker: LockingBroker,
     tmp_path: Path,

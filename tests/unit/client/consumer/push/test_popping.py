@@ -166,7 +166,7 @@ async def test_a_message_that_failed_too_often_becomes_a_dead_letter_before_its_
     assert sent.fields["j"] == "3"
 
 
-async def test_a_dead_letter_that_is_not_stored_comes_again(broker: PopBroker) -> None:
+async def test_a_dead_letter_that_is_not_stored_is_redelivered(broker: PopBroker) -> None:
     async def handle(message: ReceivedMessage) -> None:
         raise Retry(-1)
 
