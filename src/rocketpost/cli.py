@@ -10,6 +10,7 @@ import click
 
 from rocketpost import VERSION
 from rocketpost.kernel import FORM
+from rocketpost.server.fleet import BROKERS_MAX
 
 VERSION_TEXT = f"%(prog)s, version %(version)s, kernel {FORM.word}"
 
@@ -78,6 +79,14 @@ def rocketpost() -> None:
     is_flag=True,
     help="Start although files of the log are missing; their messages are lost.",
 )
+@click.option(
+    "--brokers",
+    "count",
+    type=click.IntRange(1, BROKERS_MAX),
+    default=1,
+    show_default=True,
+    help="Number of brokers; several run in processes of their own, to use more cores.",
+)
 def up(
     data: Path,
     host: str,
@@ -87,8 +96,9 @@ def up(
     config: Path | None,
     segment_size: str | None,
     accept_missing: bool,
+    count: int,
 ) -> None:
-    """Run a name server and a broker in this process until Ctrl-C."""
+    """Run a name server and a broker, or several, until Ctrl-C."""
     from rocketpost.server.up import run_up
 
     sys.exit(
@@ -101,6 +111,7 @@ def up(
             config=config,
             segment_size=segment_size,
             accept_missing=accept_missing,
+            count=count,
         )
     )
 

@@ -10,7 +10,6 @@ import asyncio
 import ipaddress
 import logging
 import os
-import re
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -18,7 +17,6 @@ from typing import Final
 
 from rocketpost.errors import ConfigError, StoreError
 from rocketpost.kernel import FORM
-from rocketpost.model.names import topic_problem
 from rocketpost.server.clock import BrokerClock
 from rocketpost.server.context import BrokerContext
 from rocketpost.server.name_servers.address_server import AddressServer
@@ -27,7 +25,12 @@ from rocketpost.server.name_servers.registration import (
 )
 from rocketpost.server.routes.dispatch import Dispatcher
 from rocketpost.server.routes.follower_refusals import refusing_routes
-from rocketpost.server.settings.broker import BrokerConfig, broker_settings, with_new_spellings
+from rocketpost.server.settings.broker import (
+    BrokerConfig,
+    broker_settings,
+    name_of,
+    with_new_spellings,
+)
 from rocketpost.server.settings.live_config import (
     OVERRIDES_FILE,
     LiveConfig,
@@ -65,6 +68,7 @@ class BrokerServer:
     Args:
         values: Properties by RocketMQ's keys, as a ``broker.conf`` holds them.
         accept_missing: Whether to start although files of the commit log are missing.
+        sharers: Number of brokers that share the memory of this machine.
         clock: The clock, if not the machine's clock.
 
     Raises:
@@ -76,6 +80,7 @@ class BrokerServer:
         values: Mapping[str, str],
         *,
         accept_missing: bool = False,
+        sharers: int = 1,
         clock: BrokerClock | None = None,
     ) -> None:
         self._accept_missing = accept_missing
@@ -84,7 +89,9 @@ class BrokerServer:
         self._broker, self._store_config = broker_settings(self._values)
         self._clock = clock or BrokerClock()
         self._dispatcher = Dispatcher()
-        room = room_of_process(unwritten_bytes_max=self._broker.unwritten_bytes_max)
+        room = room_of_process(
+            unwritten_bytes_max=self._broker.unwritten_bytes_max, sharers=sharers
+        )
         self._turns = room.turns
         self._listener, self._vip = (
             Listener(
@@ -106,7 +113,7 @@ class BrokerServer:
     @property
     def name(self) -> str:
         """The broker's name."""
-        return self._broker.broker_name or _host_name()
+        return name_of(self._broker)
 
     @property
     def address(self) -> str:
@@ -392,11 +399,6 @@ class BrokerServer:
     def _configure(self) -> None:
         apply_settings(self._context)
         self._term.features.configure(self._broker, self._store_config)
-
-
-def _host_name() -> str:
-    name = re.sub(r"[^a-zA-Z0-9_-]", "-", socket.gethostname())
-    return name if name and topic_problem(name) is None else "broker"
 
 
 def _public_ip(configured: str) -> str:

@@ -16,10 +16,15 @@ import click
 
 from rocketpost import VERSION
 from rocketpost.errors import ConfigError
+from rocketpost.server.fleet import BROKERS_MAX
+from rocketpost.server.fleet.plan import (
+    idle_stores_blocking,
+    idle_warning,
+    plan_brokers,
+)
 from rocketpost.server.namesrv.process import NameServer, NamesrvConfig
 from rocketpost.server.process import run
 from rocketpost.server.settings.broker import (
-    BrokerConfig,
     broker_settings,
     read_properties,
     setting_notes,
@@ -78,6 +83,14 @@ def mqnamesrv(file: Path | None, show: bool, ignored: str | None) -> None:
     is_flag=True,
     help="Start although files of the commit log are missing; their messages are lost.",
 )
+@click.option(
+    "--brokers",
+    "count",
+    type=click.IntRange(1, BROKERS_MAX),
+    default=1,
+    show_default=True,
+    help="Number of brokers to run, one process each, to use more cores.",
+)
 @click.version_option(VERSION, "-V", "--version", prog_name="mqbroker of Rocketpost")
 def mqbroker(
     file: Path | None,
@@ -85,26 +98,45 @@ def mqbroker(
     show: bool,
     important: bool,
     accept_missing: bool,
+    count: int,
 ) -> None:
-    """Run a broker."""
-    from rocketpost.server.broker import BrokerServer
-
+    """Run a broker, or several."""
     try:
         values = without_blanks(read_properties(file)) if file else {}
         if name_servers is not None:
             values["namesrvAddr"] = name_servers
-        broker, store = broker_settings(values)
+        broker, _ = broker_settings(values)
+        plans = plan_brokers(values, count)
     except ConfigError as error:
         _stop(error)
     for note in setting_notes(values):
         print(f"note: {note}", file=sys.stderr)
     if show or important:
-        listed = _list_settings((broker, store), important=important) | _in_force(values, broker)
-        click.echo(format_properties(listed), nl=False)
+        for plan in plans:
+            if count > 1:
+                click.echo(f"# {plan.name}")
+            click.echo(format_properties(_in_force(plan.values, important=important)), nl=False)
         return
+    warn_of_fleet(values, count)
     if not (broker.name_servers or os.environ.get("NAMESRV_ADDR") or broker.ask_address_server):
         print(_NO_NAME_SERVERS, file=sys.stderr)
+    if count > 1:
+        from rocketpost.server.fleet.fleet import fleet_ready, make_fleet
+
+        sys.exit(run(lambda: make_fleet(plans, accept_missing=accept_missing), ready=fleet_ready))
+    from rocketpost.server.broker import BrokerServer
+
     sys.exit(run(lambda: BrokerServer(values, accept_missing=accept_missing), ready=broker_ready))
+
+
+def warn_of_fleet(values: Mapping[str, str], count: int) -> None:
+    """Print what a user should know about running so many brokers here."""
+    if directories := idle_stores_blocking(values, count):
+        print(idle_warning(directories), file=sys.stderr)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    if cores is not None and count > cores:
+        text = f"note: {count} brokers on {cores} cores: more than one for each core gains nothing"
+        print(text, file=sys.stderr)
 
 
 def namesrv_ready(server: NameServer) -> str:
@@ -123,12 +155,13 @@ def broker_ready(server: BrokerServer) -> str:
     return line
 
 
-def _in_force(values: Mapping[str, str], broker: BrokerConfig) -> dict[str, str]:
-    """Return the values that a broker uses for settings that its file may omit."""
+def _in_force(values: Mapping[str, str], *, important: bool) -> dict[str, str]:
+    """Return the settings of a broker, with the values that it uses for those it was not given."""
     from rocketpost.server.broker import BrokerServer
 
+    settings = broker, _ = broker_settings(values)
     server = BrokerServer(values)
-    return {
+    return _list_settings(settings, important=important) | {
         "brokerName": server.name,
         "brokerIP1": broker.public_ip or local_ip(),
         "namesrvAddr": server.name_servers,

@@ -19,6 +19,7 @@ logger = logging.getLogger(__name__)
 
 _EXIT_CONFIG = 2
 _EXIT_FAILED = 1
+_LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 _MESSAGE_LENGTH_MAX = 4096
 _TRACEBACK_LENGTH_MAX = 16_384
 
@@ -42,13 +43,28 @@ class Server(Protocol):
 S = TypeVar("S", bound=Server)
 
 
-def run(make: Callable[[], S], *, ready: Callable[[S], str]) -> int:
-    """Run a server until a signal or a failure; return the exit code."""
+def run(
+    make: Callable[[], S],
+    *,
+    ready: Callable[[S], str],
+    label: str = "",
+    parent_fd: int | None = None,
+) -> int:
+    """Run a server until a signal or a failure; return the exit code.
+
+    Args:
+        make: Makes the server.
+        ready: Returns the line to print when it serves requests.
+        label: The name at the beginning of each line of the log; none if empty.
+        parent_fd: A pipe from the process that started this one. The server also stops when it
+            closes.
+    """
+    prefix = f"[{label}] " if label else ""
     if not __debug__:
         print("refusing to run under python -O: the checks would be gone", file=sys.stderr)
         return _EXIT_CONFIG
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(OneLineFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    handler.setFormatter(OneLineFormatter(_LOG_FORMAT, prefix=prefix))
     limit = LimitRepetition(handler)
     handler.addFilter(limit)
     logging.basicConfig(level=logging.INFO, handlers=[handler])
@@ -58,12 +74,12 @@ def run(make: Callable[[], S], *, ready: Callable[[S], str]) -> int:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             flushing = runner.get_loop().create_task(_flush_often(limit))
             try:
-                return runner.run(_run(make, ready))
+                return runner.run(_run(make, ready, parent_fd))
             finally:
                 flushing.cancel()
                 limit.flush()
     except RocketpostError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"{prefix}error: {error}", file=sys.stderr)
         return _EXIT_CONFIG
 
 
@@ -71,7 +87,19 @@ class OneLineFormatter(logging.Formatter):
     """Keeps each record in one line, so that no name or remark of a peer can fake another.
 
     Control characters are escaped, long messages cut, and the lines of a traceback indented.
+
+    Args:
+        text: The format of a record.
+        prefix: The beginning of every line.
     """
+
+    def __init__(self, text: str, *, prefix: str = "") -> None:
+        super().__init__(text)
+        self._prefix = prefix
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the record, with its traceback in lines of their own."""
+        return self._prefix + super().format(record).replace("\n", "\n" + self._prefix)
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
         """Return the message in one line."""
@@ -109,11 +137,16 @@ def _open_many_files() -> None:
         logger.info("limit of open files not raised: reason=%s", error)
 
 
-async def _run(make: Callable[[], S], ready: Callable[[S], str]) -> int:
+async def _run(
+    make: Callable[[], S], ready: Callable[[S], str], parent_fd: int | None = None
+) -> int:
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopping.set)
+    if parent_fd is not None:
+        # The parent writes nothing more: the pipe becomes readable when it closes.
+        loop.add_reader(parent_fd, _on_parent_gone, parent_fd, stopping)
     server = make()
     await server.start()
     reason = None
@@ -128,6 +161,11 @@ async def _run(make: Callable[[], S], ready: Callable[[S], str]) -> int:
         return _EXIT_FAILED
     logger.info("stopped: clean=true")
     return 0
+
+
+def _on_parent_gone(parent_fd: int, stopping: asyncio.Event) -> None:
+    asyncio.get_running_loop().remove_reader(parent_fd)
+    stopping.set()
 
 
 async def _serve(server: S, ready: Callable[[S], str], stopping: asyncio.Event) -> str | None:

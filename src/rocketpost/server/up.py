@@ -1,15 +1,22 @@
-"""``rocketpost up``: a name server and a broker in one process, for a laptop or a test."""
+"""``rocketpost up``: a name server and a broker in one process, for a laptop or a test.
+
+With several brokers, each has a process of its own, and this one has the name server.
+"""
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from rocketpost.errors import ConfigError, StoreError
 from rocketpost.server.broker import BrokerServer
-from rocketpost.server.main import broker_ready, namesrv_ready
+from rocketpost.server.fleet.fleet import Fleet, fleet_ready, make_fleet
+from rocketpost.server.fleet.plan import plan_brokers
+from rocketpost.server.main import broker_ready, namesrv_ready, warn_of_fleet
 from rocketpost.server.namesrv.process import NameServer, NamesrvConfig
 from rocketpost.server.process import run
 from rocketpost.server.settings.broker import (
@@ -28,8 +35,8 @@ from rocketpost.server.settings.up import (
 from rocketpost.transport.host import local_ip
 
 
-class SingleNode:
-    """A name server and a broker that share an event loop.
+class Node(abc.ABC):
+    """A name server, and the settings of the brokers that register with it.
 
     Args:
         data: The directory of messages and settings.
@@ -68,23 +75,25 @@ class SingleNode:
                 kv_config_path=str(self._data / "namesrv" / "kvConfig.json"),
             )
         )
-        self.broker: BrokerServer | None = None
 
     @property
     def address(self) -> str:
         """The name server's address, as clients use it."""
         return f"{self._public}:{self.name_server.port}"
 
+    @property
+    def directory(self) -> str:
+        """The directory of the store."""
+        return str(self._data / "store")
+
     async def start(self) -> None:
-        """Return when both serve requests."""
+        """Return when the servers serve requests."""
         try:
             await self.name_server.start()
         except ConfigError as error:
             raise _with_option(error, "--namesrv-port") from error
         try:
-            values = await asyncio.to_thread(self._values_blocking)
-            self.broker = BrokerServer(values, accept_missing=self._accept_missing)
-            await self.broker.start()
+            await self.start_brokers()
         except ConfigError as error:
             await self.name_server.stop()
             raise _with_option(error, "--broker-port") from error
@@ -95,24 +104,39 @@ class SingleNode:
             await self.name_server.stop()
             raise
 
-    def _values_blocking(self) -> dict[str, str]:
-        """Return the broker's properties."""
-        root = str(self._data / "store")
+    @abc.abstractmethod
+    async def start_brokers(self) -> None:
+        """Return when the brokers serve requests."""
+
+    def values(self) -> dict[str, str]:
+        """Return the broker's properties, without sizes that neither file nor options give."""
         values = (
-            sizes_blocking(root, self._settings)
-            | {"brokerName": "broker-a"}
+            {"brokerName": "broker-a"}
             | self._settings
             | {
                 "listenPort": str(self._broker_port),
                 "bindAddress": self._host,
                 "brokerIP1": self._public,
                 "namesrvAddr": self.address,
-                "storePathRootDir": root,
+                "storePathRootDir": self.directory,
             }
         )
         if self._sync_flush is not None:
             values["flushDiskType"] = "SYNC_FLUSH" if self._sync_flush else "ASYNC_FLUSH"
         return values
+
+
+class SingleNode(Node):
+    """A name server and a broker that share an event loop. Arguments are those of ``Node``."""
+
+    broker: BrokerServer | None = None
+
+    async def start_brokers(self) -> None:
+        """Return when the broker serves requests."""
+        values = self.values()
+        values |= await asyncio.to_thread(sizes_blocking, self.directory, values)
+        self.broker = BrokerServer(values, accept_missing=self._accept_missing)
+        await self.broker.start()
 
     async def stop(self) -> None:
         """Return when both are closed and saved."""
@@ -126,6 +150,42 @@ class SingleNode:
         return await self.broker.wait_failed()
 
 
+class FleetNode(Node):
+    """A name server, and several brokers in processes of their own.
+
+    Args:
+        data: As in ``Node``, which has the other arguments too.
+        count: Number of brokers.
+    """
+
+    def __init__(self, data: Path, *, count: int, **options: Any) -> None:
+        super().__init__(data, **options)
+        self._count = count
+        self.fleet: Fleet | None = None
+
+    async def start_brokers(self) -> None:
+        """Return when all brokers serve requests."""
+        plans = plan_brokers(self.values(), self._count)
+        for plan in plans:
+            root = plan.values["storePathRootDir"]
+            plan.values.update(await asyncio.to_thread(sizes_blocking, root, plan.values))
+        self.fleet = make_fleet(plans, accept_missing=self._accept_missing)
+        await self.fleet.start()
+
+    async def stop(self) -> None:
+        """Return when all servers are closed and saved."""
+        try:
+            if self.fleet is not None:
+                await self.fleet.stop()
+        finally:
+            await self.name_server.stop()
+
+    async def wait_failed(self) -> str:
+        """Wait until brokers can no longer be kept running, and return the reason."""
+        assert self.fleet is not None
+        return await self.fleet.wait_failed()
+
+
 def run_up(
     *,
     data: Path,
@@ -136,26 +196,28 @@ def run_up(
     config: Path | None = None,
     segment_size: str | None = None,
     accept_missing: bool = False,
+    count: int = 1,
 ) -> int:
     """Run until Ctrl-C; return the exit code."""
+    options: dict[str, Any] = {
+        "host": host,
+        "namesrv_port": namesrv_port,
+        "broker_port": broker_port,
+        "sync_flush": sync_flush,
+        "accept_missing": accept_missing,
+    }
     try:
-        settings = settings_of(config, segment_size)
+        options["settings"] = settings = settings_of(config, segment_size)
+        root = {"storePathRootDir": str(data.absolute() / "store")}
+        plan_brokers({**settings, **root, "listenPort": str(broker_port)}, count)
     except ConfigError as error:
+        error = _with_option(error, "--broker-port")
         print(f"error: {error}", file=sys.stderr)
         return 2
-
-    def make() -> SingleNode:
-        return SingleNode(
-            data,
-            host=host,
-            namesrv_port=namesrv_port,
-            broker_port=broker_port,
-            sync_flush=sync_flush,
-            settings=settings,
-            accept_missing=accept_missing,
-        )
-
-    return run(make, ready=_ready)
+    warn_of_fleet({**settings, **root}, count)
+    if count > 1:
+        return run(lambda: FleetNode(data, count=count, **options), ready=_fleet_ready)
+    return run(lambda: SingleNode(data, **options), ready=_ready)
 
 
 def settings_of(config: Path | None, segment_size: str | None) -> dict[str, str]:
@@ -181,6 +243,15 @@ def _ready(node: SingleNode) -> str:
     )
 
 
+def _fleet_ready(node: FleetNode) -> str:
+    assert node.fleet is not None
+    return (
+        f"{namesrv_ready(node.name_server)}\n{fleet_ready(node.fleet)}\n"
+        f"Clients connect to {node.address}. Data is in {node.directory}. Ctrl-C stops."
+    )
+
+
 def _with_option(error: ConfigError, option: str) -> ConfigError:
     """Name the option of ``rocketpost up`` where a server's error names its file's key."""
-    return ConfigError(str(error).replace("Set listenPort to", f"Set {option} to"))
+    text = str(error).replace("Set listenPort to", f"Set {option} to")
+    return ConfigError(text.replace("listenPort=", f"{option} "))

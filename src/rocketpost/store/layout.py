@@ -16,10 +16,11 @@
     scrub.json                            progress of the scrub through the commit log
     extent                                least contents that log and queues must have
     truncating                            position at which the log is being cut
+    brokers/{number}/                     stores of further brokers of the same command
 
 ``allocating``, ``dropped``, ``config/known``, ``config/droppedTopics.json``,
-``config/producerState.json``, ``damage.json``, ``scrub.json``, ``extent``, ``truncating`` and the
-journals are ours; the rest is RocketMQ's. ``store.origin`` relies on that.
+``config/producerState.json``, ``damage.json``, ``scrub.json``, ``extent``, ``truncating``,
+``brokers`` and the journals are ours; the rest is RocketMQ's. ``store.origin`` relies on that.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ NAME_DIGITS: Final = 20
 NAME_BYTES_MAX: Final = 255
 KNOWN_NAME: Final = "known"
 """Directory of empty files, one for each table that was saved before."""
+FURTHER_BROKERS_NAME: Final = "brokers"
 LOG_LOCK_NAME: Final = "lock"
 """Name of the lock file, in ``allocating`` because Java reads all files beside segments as such."""
 
@@ -58,6 +60,7 @@ class Layout:
         self.extent = posixpath.join(root, "extent")
         self.truncating = posixpath.join(root, "truncating")
         self.cut_tails = posixpath.join(root, "cut-tails")
+        self.further_brokers = posixpath.join(root, FURTHER_BROKERS_NAME)
         self.timer_wheel = posixpath.join(root, "timerwheel")
         self.timer_log = posixpath.join(root, "timerlog")
         self.timer_checkpoint = posixpath.join(self.config, "timercheck")

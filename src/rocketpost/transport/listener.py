@@ -156,7 +156,7 @@ class Listener:
         self._schedule_scan()
 
 
-def room_of_process(*, unwritten_bytes_max: int = 0) -> Room:
+def room_of_process(*, unwritten_bytes_max: int = 0, sharers: int = 1) -> Room:
     """Return the limits of connections, derived from those of this process and its machine.
 
     Connections may use at most seven eighths of the open files allowed, or less under a low limit,
@@ -164,9 +164,10 @@ def room_of_process(*, unwritten_bytes_max: int = 0) -> Room:
 
     Args:
         unwritten_bytes_max: Bytes that may wait for all peers; 0 for an eighth of the memory.
+        sharers: Number of servers among which that eighth is divided.
     """
     files_max, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    bytes_max = max(memory_bytes() // 8, BYTES_MIN)
+    bytes_max = max(memory_bytes() // 8 // sharers, BYTES_MIN)
     return Room(
         connections_max=_connections_max(files_max) if files_max > 0 else 1_000_000,
         partial_bytes_max=bytes_max,

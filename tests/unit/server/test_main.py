@@ -8,7 +8,7 @@ from typing import ClassVar
 import pytest
 from click.testing import CliRunner
 
-from rocketpost import VERSION
+from rocketpost import VERSION, cli
 from rocketpost.errors import ConfigError
 from rocketpost.server import main, up
 from rocketpost.server.broker import BrokerServer
@@ -80,6 +80,57 @@ def test_a_broker_that_nobody_will_find_warns_once(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(main, "run", lambda *_, **__: 0)
     assert CliRunner().invoke(mqbroker, []).output.count("no name server is set") == 1
     assert "warning" not in CliRunner().invoke(mqbroker, ["-n", "127.0.0.1:9876"]).output
+
+
+@pytest.mark.parametrize("count", ["0", "-1", "65", "two"])
+def test_a_wrong_number_of_brokers_is_refused(count: str) -> None:
+    for command in (mqbroker, cli.up):
+        done = CliRunner().invoke(command, ["--brokers", count])
+        assert done.exit_code == 2
+        assert "'--brokers'" in done.output
+
+
+def test_the_settings_of_several_brokers_are_printed(tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text(f"brokerName=broker-a\nstorePathRootDir={tmp_path}\n")
+    done = CliRunner().invoke(mqbroker, ["-m", "--brokers", "2", "-c", str(file)])
+    first, second = done.stdout.split("# broker-a-1\n")
+    assert parse_properties(first)["listenPort"] == "10911"
+    assert parse_properties(second)["listenPort"] == "10921"
+    assert parse_properties(second)["storePathRootDir"] == str(tmp_path / "brokers/1")
+
+
+def test_a_store_without_its_broker_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(main, "run", lambda *_, **__: 0)
+    monkeypatch.setattr(up, "run", lambda *_, **__: 0)
+    log = tmp_path / "store/brokers/1/commitlog"
+    log.mkdir(parents=True)
+    (log / ("0" * 20)).write_bytes(b"\0\0\1\0")
+    file = tmp_path / "broker.conf"
+    file.write_text(f"storePathRootDir={tmp_path / 'store'}\n")
+    for command, options in (
+        (mqbroker, ["-c", str(file)]),
+        (cli.up, ["--data", str(tmp_path)]),
+    ):
+        done = CliRunner().invoke(command, options)
+        assert "starts no broker for them" in done.stderr
+        assert str(log.parent) in done.stderr
+        assert "start with --brokers 2" in done.stderr
+        done = CliRunner().invoke(command, [*options, "--brokers", "2"])
+        assert "starts no broker" not in done.stderr
+
+
+def test_more_brokers_than_cores_are_noted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(up, "run", lambda *_, **__: 0)
+    monkeypatch.setattr(main.os, "sched_getaffinity", lambda _: {0, 1})
+    options = ["--data", str(tmp_path), "--brokers"]
+    assert "3 brokers on 2 cores" in CliRunner().invoke(cli.up, [*options, "3"]).stderr
+    assert CliRunner().invoke(cli.up, [*options, "2"]).stderr == ""
+    done = CliRunner().invoke(cli.up, [*options, "64", "--broker-port", "65000"])
+    assert done.exit_code == 2
+    assert "--broker-port 65000 is too high for 64 brokers" in done.stderr
 
 
 def test_a_server_of_all_addresses_tells_clients_one_that_they_reach(

@@ -84,3 +84,30 @@ def test_a_server_that_cannot_say_that_it_is_ready_is_stopped() -> None:
     with pytest.raises(BrokenPipeError):
         asyncio.run(process._run(lambda: server, broken_pipe))
     assert server.calls == ["start", "stop"]
+
+
+def test_a_server_stops_when_its_parent_is_gone(caplog: pytest.LogCaptureFixture) -> None:
+    server = Fake()
+    reader, writer = os.pipe()
+
+    def ready(_: Fake) -> str:
+        os.close(writer)
+        return "ready"
+
+    with caplog.at_level(logging.INFO, logger=process.__name__):
+        assert asyncio.run(process._run(lambda: server, ready, reader)) == 0
+    os.close(reader)
+    assert server.calls == ["start", "stop"]
+
+
+def test_every_line_of_a_labelled_log_has_the_label() -> None:
+    formatter = process.OneLineFormatter("%(levelname)s %(message)s", prefix="[broker-a] ")
+    try:
+        raise ValueError("bad")
+    except ValueError as error:
+        caught = (ValueError, error, error.__traceback__)
+    record = logging.LogRecord("a", logging.ERROR, "a.py", 1, "it failed", None, caught)
+    lines = formatter.format(record).splitlines()
+    assert len(lines) > 2
+    assert lines[0] == "[broker-a] ERROR it failed"
+    assert all(line.startswith("[broker-a] ") for line in lines)

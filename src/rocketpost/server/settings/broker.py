@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import enum
 import os
+import re
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -268,6 +270,14 @@ def broker_settings(values: Mapping[str, str]) -> tuple[BrokerConfig, StoreConfi
     paths = {key: os.path.expanduser(values[key].strip()) for key in _PATHS if key in values}
     values = {**values, **paths}
     return build(BrokerConfig, values), build(StoreConfig, values)
+
+
+def name_of(config: BrokerConfig) -> str:
+    """Return the broker's name: the one in its settings, or this host's."""
+    if config.broker_name:
+        return config.broker_name
+    name = re.sub(r"[^a-zA-Z0-9_-]", "-", socket.gethostname())
+    return name if name and topic_problem(name) is None else "broker"
 
 
 def _check_paths(values: Mapping[str, str]) -> None:
