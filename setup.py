@@ -14,6 +14,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import platform
+import re
 import shlex
 import subprocess
 import sys
@@ -96,7 +97,7 @@ class BuildKernel(build_ext):
         path.unlink(missing_ok=True)  # until all is done, the compiled modules are not used
         try:
             super().run()
-        except (BaseError, CCompilerError, CompileError, subprocess.CalledProcessError) as error:
+        except (BaseError, CCompilerError, CompileError) as error:
             if WISH == "compiled":
                 raise
             write(path, {"failure": first_line(str(error))})
@@ -115,14 +116,21 @@ class BuildKernel(build_ext):
         translated = Path(self.build_temp, "kernel", f"{name}.c")
         translated.parent.mkdir(parents=True, exist_ok=True)
         options = (*DIRECTIVES, f"boundscheck={bool(self.checked)}")
-        subprocess.run(
+        done = subprocess.run(
             [
                 *(sys.executable, "-m", "cython", "-o", str(translated)),
                 *(word for option in options for word in ("-X", option)),
                 str(KERNEL / f"{name}.py"),
             ],
-            check=True,
+            capture_output=True,
+            text=True,
+            check=False,
         )
+        if done.returncode or self.distribution.verbose:  # warnings are for those who change it
+            print(done.stderr, file=sys.stderr, end="", flush=True)
+        if done.returncode:
+            said = re.search(r"^\S+:\d+:\d+: .*", done.stderr, re.MULTILINE)
+            raise CompileError(said[0] if said else f"Cython failed on {name}.py")
         ext.sources = [str(translated)]
         # Not linked with the libraries of the checks: those are loaded before Python.
         ext.extra_compile_args = self._flags()

@@ -108,7 +108,10 @@ def test_a_module_that_does_not_compile_is_reported_and_skipped(checkout: Path) 
     (checkout / KERNEL / "small.pxd").write_text("cpdef nonsense add(long long a, long long b)\n")
     done = build(checkout, "build_ext", "--inplace")
     assert done.returncode == 0
-    assert "kernel: uncompiled: compiling it failed" in done.stdout
+    reason = "small.pxd:1:6: 'nonsense' is not a type identifier"
+    assert "kernel: uncompiled: compiling it failed: " in done.stdout
+    assert reason in done.stdout
+    assert reason in choose_form(str(checkout / KERNEL), "").reason
     assert choose_form(str(checkout / KERNEL), "").state == "failed"
     assert build(checkout, "build_ext", "--inplace", env={SWITCH: "compiled"}).returncode != 0
 
