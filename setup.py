@@ -21,6 +21,7 @@ import sys
 import sysconfig
 import tempfile
 import time
+from collections.abc import Collection
 from pathlib import Path
 from types import ModuleType
 from typing import ClassVar
@@ -100,10 +101,11 @@ class BuildKernel(build_ext):
         except (BaseError, CCompilerError, CompileError) as error:
             if WISH == "compiled":
                 raise
+            remove_compiled(folder)
             write(path, {"failure": first_line(str(error))})
             say(f"uncompiled: compiling it failed: {first_line(str(error))}")
             return
-        remove_others(folder)
+        remove_compiled(folder, but=FORM.module_names(str(KERNEL)))
         seconds = time.monotonic() - started
         write(path, {**values, "seconds": f"{seconds:.1f}"})
         names = "module" if len(self.extensions) == 1 else "modules"
@@ -249,12 +251,11 @@ def ask_compiler(option: str) -> str:
     return done.stdout.strip()
 
 
-def remove_others(folder: Path) -> None:
-    """Remove compiled modules whose sources are gone."""
+def remove_compiled(folder: Path, *, but: Collection[str] = ()) -> None:
+    """Remove compiled modules, such as those whose sources are gone."""
     suffix = FORM.EXTENSION_SUFFIXES[0]
-    present = {name + suffix for name in FORM.module_names(str(KERNEL))}
     for path in folder.glob(f"*{suffix}"):
-        if path.name not in present:
+        if path.name.removesuffix(suffix) not in but:
             path.unlink()
 
 
