@@ -56,6 +56,9 @@ BROKER: Final = {
     "traceTopicEnable": f"{_SERVING}topics_of_the_broker_itself",
     "msgTraceTopicName": f"{_SERVING}topics_of_the_broker_itself",
     "traceOn": f"{_SERVING}traceOn",
+    "sendLaneEnable": (
+        "tests/simulation/lane/test_lane_rules.py::test_the_lane_is_off_where_it_must_be"
+    ),
     "storeReplyMessageEnable": (
         "tests/unit/server/features/test_reply.py::test_a_reply_is_stored_if_replies_are"
     ),

@@ -179,18 +179,21 @@ class SendService:
         checks_types: bool = True,
     ) -> None:
         """Apply settings that may change while the broker runs."""
-        self._checks_types = checks_types
+        self.checks_types = checks_types
+        """Whether messages must have the type of their topic."""
         self._broker_writable = broker_writable
-        self._is_closed = bool(accept_from_ms) or not broker_writable
-        self._message_bytes_max = message_bytes_max
-        self._properties_bytes_max = properties_bytes_max
+        self.is_closed = bool(accept_from_ms) or not broker_writable
+        """Whether sends may be refused, whatever they contain."""
+        self.message_bytes_max = message_bytes_max
+        self.properties_bytes_max = properties_bytes_max
         self._accept_from_ms = accept_from_ms
         self._added = {
             names.MSG_REGION: self._region,
             names.TRACE_ON: "true" if trace_on else "false",
             names.CLUSTER: self._cluster_name,
         }
-        self._added_bytes = encode_properties(self._added)
+        self.added_properties = encode_properties(self._added)
+        """The properties that every message gets, encoded."""
 
     def draft(
         self, header: SendHeader, body: bytes, *, born_host: bytes, client_version: int
@@ -203,7 +206,7 @@ class SendService:
         """
         topic = header.topic
         config = self._find(topic)
-        if config is None or self._is_closed or topic in self._no_sends:
+        if config is None or self.is_closed or topic in self._no_sends:
             config = self._topic_for(header, born_host)
         queue_id = header.queue_id
         if not 0 <= queue_id < config.write_queue_nums:
@@ -212,11 +215,11 @@ class SendService:
             config, queue_id = self._retry_or_dlq(config, queue_id, header, client_version)
             topic = config.topic_name
         encoded, tags_code, keys, is_special = self._properties(header.properties)
-        is_short = len(encoded) <= self._properties_bytes_max
-        if not 0 < len(body) <= self._message_bytes_max or not is_short:
+        is_short = len(encoded) <= self.properties_bytes_max
+        if not 0 < len(body) <= self.message_bytes_max or not is_short:
             self._check_size(len(body), len(encoded))
         if config.attributes:
-            if self._checks_types and is_typed(config):
+            if self.checks_types and is_typed(config):
                 check_type(config, decode_properties(encoded))
             if has_levels(config):
                 queue_id = LOWEST  # unless its properties say otherwise, see below
@@ -266,13 +269,13 @@ class SendService:
         if has_levels(config):  # they are stored together, at the level of the first one
             level = queue_of(shared | decode_properties(items[0].properties), config)
             queue_id = queue_id if level is None else level
-        typed = self._checks_types and is_typed(config)
+        typed = self.checks_types and is_typed(config)
         drafts = []
         for at, item in enumerate(items):
             encoded, tags_code, keys = self._batch_properties(item.properties, shared, at)
             if typed:
                 check_type(config, decode_properties(encoded))
-            if not item.body or len(encoded) > self._properties_bytes_max:
+            if not item.body or len(encoded) > self.properties_bytes_max:
                 self._check_entry(at, len(item.body), len(encoded))
             drafts.append(
                 Draft(
@@ -398,7 +401,7 @@ class SendService:
                     tags_code = self._plain_rests.get(rest)
                 if tags_code is not None:
                     keys = _keys(text[value:end], words) if words else (text[value:end],)
-                    return text.encode() + self._added_bytes, tags_code, keys, False
+                    return text.encode() + self.added_properties, tags_code, keys, False
                 self._cache_plain(rest, has_keys=bool(words))
         return self._parse_properties(text)
 
@@ -432,15 +435,15 @@ class SendService:
     def _check_size(self, body_bytes: int, properties_bytes: int) -> None:
         if not body_bytes:
             raise MessageIllegal("the message has no body")
-        if body_bytes > self._message_bytes_max:
+        if body_bytes > self.message_bytes_max:
             raise MessageIllegal(
                 f"the message body has {body_bytes} bytes; "
-                f"at most {self._message_bytes_max} (maxMessageSize) are allowed"
+                f"at most {self.message_bytes_max} (maxMessageSize) are allowed"
             )
-        if properties_bytes > self._properties_bytes_max:
+        if properties_bytes > self.properties_bytes_max:
             raise MessageIllegal(
                 f"the message properties take {properties_bytes} bytes; "
-                f"at most {self._properties_bytes_max} are allowed"
+                f"at most {self.properties_bytes_max} are allowed"
             )
 
     def _sys_flag(self, sys_flag: int, config: TopicConfig, born_host: bytes) -> int:

@@ -84,6 +84,26 @@ class FrameDecoder:
             self._held = available - start
         return frames
 
+    def complete(self, data: bytes) -> tuple[bytes, int]:
+        """Complete the frame that is held with the first bytes of ``data``.
+
+        Returns:
+            The frame, uncut, and the number of bytes used. No frame if bytes are still missing;
+            perhaps several if not even the length of the first was known. Nothing is held then.
+        """
+        assert self._held
+        if self._held < _PREFIX_BYTES:
+            used = len(data)
+        else:
+            used = self._wanted - self._held
+            if used > len(data):
+                self._keep(data)
+                return b"", len(data)
+        frame = b"".join([*self._parts, data[:used]])
+        self._parts.clear()
+        self._held = 0
+        return frame, used
+
     @property
     def held(self) -> int:
         """Bytes of a frame that is not complete yet."""
@@ -106,6 +126,14 @@ class FrameDecoder:
             parts[-1] += data
         else:
             parts.append(bytearray(data))
+
+
+def frame_end(data: bytes, at: int) -> int:
+    """Return the end of the frame that starts at ``at``; -1 if that cannot be said yet."""
+    if len(data) - at < _PREFIX_BYTES:
+        return -1
+    length: int = _unpack_prefix(data, at)[0]
+    return at + 4 + length
 
 
 def encode_frame(encoding: int, header: bytes, body_bytes: int) -> bytes:

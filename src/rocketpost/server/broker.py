@@ -99,6 +99,7 @@ class BrokerServer:
                 on_lost=self._on_connection_lost,
                 idle_seconds=self._broker.idle_seconds,
                 room=room,
+                express=self._dispatcher.take,
             )
             for _ in range(2)
         )
@@ -240,7 +241,7 @@ class BrokerServer:
                 raise
             for connection in between.lost:
                 self._term.connection_lost(connection)
-            self._dispatcher.use(self._term.routes())
+            self._dispatcher.use(self._term.routes(), self._term.express)
             self._begin_term(self._term)
             await self._term.register()
 
@@ -344,7 +345,7 @@ class BrokerServer:
         live.watch(BrokerConfig, self._on_broker_change)
         live.watch(StoreConfig, self._on_store_change)
         live.guard(StoreConfig, self._check_store)
-        self._dispatcher.use(self._term.routes())
+        self._dispatcher.use(self._term.routes(), self._term.express)
 
     async def _listen_vip(self) -> None:
         port = self._listener.port - VIP_STEP

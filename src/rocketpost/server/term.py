@@ -40,6 +40,7 @@ from rocketpost.server.routes.follower_refusals import follower_routes
 from rocketpost.server.routes.route import Route
 from rocketpost.server.writer.log_writer import CommitThenDelete
 from rocketpost.transport.connection import Connection
+from rocketpost.transport.express import Express
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +65,11 @@ class Term:
     def routes(self) -> list[Route]:
         """Return the routes of all requests."""
         return self.features.routes()
+
+    @property
+    def express(self) -> Express[Connection] | None:
+        """Takes requests before they are decoded, if something does."""
+        return None
 
     def begin(self) -> asyncio.Task[None]:
         """Start the background work; it ends early only if a feature fails."""
@@ -265,8 +271,14 @@ class LeaderTerm(_OfficeTerm):
         await asyncio.sleep(0)
         self._sends.writer.end_term(reason)
 
+    @property
+    def express(self) -> Express[Connection]:
+        """Takes plain sends."""
+        return self._sends.express
+
     def _topic_changed(self, topic: str) -> None:
         super()._topic_changed(topic)
+        self._sends.topic_changed()
         config = self.context.tables.topics.find(topic)
         self._keys.watch(topic, config)
         if config is None:

@@ -1,20 +1,18 @@
 """One connection, at either end.
 
-A connection splits bytes into frames, pairs responses with requests, and gathers everything that is
-sent during one turn of the event loop into one write. It does not know what commands mean: it
-passes the peer's requests to ``on_request``.
+A connection splits bytes into frames, pairs responses with requests, and gathers what is sent in
+one turn of the event loop into one write. It passes the peer's requests to ``on_request``.
 
 Back-pressure: while the socket is not writable, or more than ``pending_max`` requests of the peer
 are unanswered, the connection stops reading. One read may bring thousands of small requests for
 large answers or much work. Once ``WRITE_BYTES_HIGH`` are queued, or the time budget of a turn is
 spent, the remaining requests wait, undecoded and in order, until the answers are written or the
-next turn comes (``transport.turns``). A long request is served in steps, and the requests behind it
-wait for it. A peer that does not read its answers is disconnected once ``write_bytes_max`` wait for
-it, or too much waits for all peers (``transport.room``).
+next turn comes (``transport.turns``). Requests behind a long one, served in steps, wait for it. A
+peer that does not read is disconnected once ``write_bytes_max`` bytes wait for it, or too many for
+all peers (``transport.room``).
 
 Oneway requests are served even if their peer is gone by then: a server's lost connection calls
-``on_lost`` only when the requests that it had received are served. A connection that is closed at
-this end serves nothing more.
+``on_lost`` when the requests it received are served. One closed at this end serves nothing more.
 """
 
 from __future__ import annotations
@@ -31,15 +29,10 @@ from rocketpost.codec.command import ONEWAY, RESPONSE, Command, decode_commands
 from rocketpost.codec.frames import FrameDecoder
 from rocketpost.codec.record import pack_host
 from rocketpost.errors import NotConnected, RemoteProtocolError
+from rocketpost.transport.express import Express, offer
 from rocketpost.transport.host import parse_address
 from rocketpost.transport.leftover import read_leftover
-from rocketpost.transport.requesting import (
-    Buffer,
-    ReadAnswers,
-    ReceiveEither,
-    Requesting,
-    Sign,
-)
+from rocketpost.transport.requesting import Buffer, ReadAnswers, ReceiveEither, Requesting, Sign
 from rocketpost.transport.room import UNWRITTEN_BYTES_FREE, Room
 from rocketpost.transport.turns import BUDGET_SECONDS, Steps, advance
 
@@ -70,6 +63,7 @@ class Connection(Requesting):
             that was read is served at once.
         sign: Returns the header fields of a request with a signature, given fields and body.
         read_answers: Reads plain answers to requests that their sender encoded.
+        express: Takes requests before they are decoded (``transport.express``).
     """
 
     def __init__(
@@ -83,8 +77,10 @@ class Connection(Requesting):
         room: Room | None = None,
         sign: Sign | None = None,
         read_answers: ReadAnswers | None = None,
+        express: Express[Connection] | None = None,
     ) -> None:
         super().__init__(sign, read_answers)
+        self._express = express
         self._on_request = on_request
         self._on_lost = on_lost
         self._on_made = on_made
@@ -104,8 +100,7 @@ class Connection(Requesting):
         self._postponed: Iterator[Command] | None = None
         self._steps: Steps | None = None
         self._flush_scheduled = False
-        self._is_given_up = False
-        """Whether this end closed the connection."""
+        self._is_given_up = False  # closed by this end
         self._is_lost = False
         """Whether the connection is lost, although some of its requests are still to be served."""
         self._unanswered = 0
@@ -126,12 +121,12 @@ class Connection(Requesting):
         """Whether the connection can still send."""
         return self._transport is not None and not self._transport.is_closing()
 
-    # Called by the event loop.
-
     @property
     def is_writable(self) -> bool:
         """Whether the peer reads fast enough."""
         return self._writable
+
+    # Called by the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport and both addresses."""
@@ -149,6 +144,26 @@ class Connection(Requesting):
     def data_received(self, data: bytes) -> None:
         """Split bytes into frames and serve them; bytes that are not frames end the connection."""
         self.last_active = self.heard_at = self._loop.time()
+        deadline = _NEVER if self._room is None else monotonic() + BUDGET_SECONDS
+        if self._express is None:
+            self.receive(data, deadline)
+        else:
+            offer(self, self._express, self._decoder, data, deadline)
+            if self._unanswered > self._pending_max:
+                self._regulate()
+        if self._decoder.held > PARTIAL_BYTES_FREE or self._partial_bytes:
+            self._count_partial()
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether requests that arrive now must wait, or are not served at all."""
+        is_full = self._out_bytes > WRITE_BYTES_HIGH
+        return self._postponed is not None or is_full or self._is_given_up
+
+    def receive(self, data: bytes, deadline: float) -> None:
+        """Decode bytes of the peer and serve its requests until ``deadline``."""
+        if self._is_given_up:
+            return
         try:
             if self._reads_answers and self._encoded and self._postponed is None:
                 if 0 < self._decoder.held <= _ANSWER_BYTES_MAX:
@@ -160,12 +175,10 @@ class Connection(Requesting):
             logger.warning("connection dropped: peer=%s reason=%s", self.peer_text, error)
             self.abort()
             return
-        if self._decoder.held > PARTIAL_BYTES_FREE or self._partial_bytes:
-            self._count_partial()
         self._unanswered += len(frames)  # oneway requests are subtracted again
         commands = decode_commands(frames)
         if self._postponed is None:
-            self._pass_on(commands)
+            self._pass_on(commands, deadline)
         else:
             self._postponed = itertools.chain(self._postponed, commands)
 
@@ -196,9 +209,8 @@ class Connection(Requesting):
         """Serve no more in this turn, so that work begun by this request can proceed first."""
         self._steps = _END_OF_TURN
 
-    def _pass_on(self, commands: Iterator[Command]) -> None:
+    def _pass_on(self, commands: Iterator[Command], deadline: float) -> None:
         on_request = self._on_request
-        deadline = _NEVER if self._room is None else monotonic() + BUDGET_SECONDS
         try:
             if self._steps is not None and not self._advance(deadline):
                 self._postpone(commands)
@@ -357,15 +369,17 @@ class Connection(Requesting):
         if self._paused:
             self._regulate()
 
-    def answer_all(self, responses: list[bytes]) -> None:
-        """Send complete responses to as many requests of the peer."""
-        self._unanswered -= len(responses)
-        joined = b"".join(responses)
-        self._out.append(joined)
-        self._out_bytes += len(joined)
+    def expect_answers(self, count: int) -> None:
+        """Count requests that were taken undecoded and will be answered."""
+        self._unanswered += count
+
+    def answer_at_once(self, responses: bytes, count: int) -> None:
+        """Write complete responses to ``count`` requests of the peer, after what is queued."""
+        self._unanswered -= count
+        self._out.append(responses)
+        self._out_bytes += len(responses)
         if not self._flush_scheduled:
-            self._flush_scheduled = True
-            self._loop.call_soon(self._flush)
+            self._flush()
         if self._paused:
             self._regulate()
 
@@ -461,7 +475,7 @@ class Connection(Requesting):
             return
         if self._writable and self._out_bytes <= WRITE_BYTES_HIGH:
             self._postponed = None
-            self._pass_on(commands)
+            self._pass_on(commands, _NEVER if self._room is None else monotonic() + BUDGET_SECONDS)
             if self._is_lost and self._postponed is None:
                 self._end()
             self._regulate()

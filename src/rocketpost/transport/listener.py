@@ -13,6 +13,7 @@ from typing import Final
 from rocketpost.codec.command import Command
 from rocketpost.errors import ConfigError
 from rocketpost.transport.connection import Connection
+from rocketpost.transport.express import Express
 from rocketpost.transport.host import memory_bytes
 from rocketpost.transport.room import Room
 
@@ -35,6 +36,7 @@ class Listener:
         idle_seconds: A connection without traffic for this long is closed.
         room: Limits of all connections together, shared with other listeners of the process; own
             limits by default.
+        express: Takes requests of any connection before they are decoded.
     """
 
     def __init__(
@@ -44,7 +46,9 @@ class Listener:
         on_lost: Callable[[Connection], None] | None = None,
         idle_seconds: float = IDLE_SECONDS,
         room: Room | None = None,
+        express: Express[Connection] | None = None,
     ) -> None:
+        self._express = express
         self._on_request = on_request
         self._on_lost = on_lost
         self._idle_seconds = idle_seconds
@@ -121,6 +125,7 @@ class Listener:
             on_lost=self._lost,
             on_made=self._made,
             room=self._room,
+            express=self._express,
         )
 
     def _made(self, connection: Connection) -> None:

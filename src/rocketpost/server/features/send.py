@@ -5,6 +5,7 @@ It assembles the checks of ``broker.send``, the log writer and the request handl
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Sequence
 
@@ -27,8 +28,11 @@ from rocketpost.server.routes.route import Route
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.server.writer.acknowledgement_rules import rules_for
 from rocketpost.server.writer.log_writer import LogWriter
+from rocketpost.server.writer.send_lane import SendLane
 from rocketpost.store.config import StoreConfig
 from rocketpost.transport.unique_id import unique_id
+
+logger = logging.getLogger(__name__)
 
 
 class SendFeature(Feature):
@@ -88,6 +92,19 @@ class SendFeature(Feature):
             broker_name=identity.name,
             announcing=announcing,
         )
+        self._lane = SendLane.of(
+            writer=self.writer,
+            store=context.store,
+            service=self._service,
+            keys=dedup.keys,
+            topics=tables.topics,
+            announcing=announcing,
+            stats=context.stats,
+            store_host=context.store_host,
+            region=broker.region,
+        )
+        self.express = self._lane.take
+        """Takes plain sends before they are decoded."""
         self.context = LeaderContext.extend(
             context,
             writer=self.writer,
@@ -102,6 +119,11 @@ class SendFeature(Feature):
     async def open(self) -> None:
         """Begin the writer's term: accept messages, and show confirmed ones to consumers."""
         self.writer.begin_term(self._term)
+        self._handler.lane = self._lane
+
+    def topic_changed(self) -> None:
+        """Look at every topic anew before the lane takes its messages."""
+        self._lane.forget_topics()
 
     def routes(self) -> Sequence[Route]:
         """Return the routes of all kinds of send."""
@@ -119,10 +141,26 @@ class SendFeature(Feature):
             broker_writable=bool(broker.permission & PERM_WRITE),
             checks_types=broker.topic_type_check,
         )
+        was_off = self._lane.why_off
+        self._lane.configure(
+            is_wanted=broker.send_lane,
+            trace_on=broker.trace_on,
+            append_checksum=store.append_checksum,
+        )
+        if was_off != self._lane.why_off:
+            logger.info("send lane: %s", self._lane_state)
 
     def runtime_values(self) -> dict[str, str]:
-        """Return the number of sends that wait for the disk."""
-        return {"sendsAwaitingFlush": str(self.writer.waiting_count)}
+        """Return the number of sends that wait for the disk, and whether the lane is on."""
+        return {
+            "sendsAwaitingFlush": str(self.writer.waiting_count),
+            "sendLane": self._lane_state,
+        }
+
+    @property
+    def _lane_state(self) -> str:
+        why_off = self._lane.why_off
+        return "on" if why_off is None else f"off, {why_off}"
 
     def close(self) -> None:
         """Close the writer: nothing is stored after this."""

@@ -31,6 +31,7 @@ from rocketpost.server.routes.dispatch import answer
 from rocketpost.server.routes.route import Reply, Route, plain
 from rocketpost.server.writer.log_writer import LogWriter
 from rocketpost.server.writer.pending_sends import PendingSend
+from rocketpost.server.writer.send_lane import SendLane
 from rocketpost.store.draft import Appended, Draft
 from rocketpost.store.message_store import MessageStore
 from rocketpost.transport.connection import Connection
@@ -78,6 +79,8 @@ class SendHandler:
         self._region = region
         self._broker_name = broker_name
         self.trace_on = True
+        self.lane: SendLane | None = None
+        """The lane that may take the next messages of a queue."""
         # The answer to a stored message, by far the most common response of a broker.
         region_json = msgspec.json.encode(region).replace(b"%", b"%%")
         before = (
@@ -138,6 +141,8 @@ class SendHandler:
             handle,
         )
         writer.submit(send)
+        if self.lane is not None:
+            self.lane.learn(header.topic, stored[0].queue)
 
     def _send_once(self, connection: Connection, command: Command, header: SendHeader) -> None:
         """Store the new messages of a send; answer the duplicates like their originals."""
@@ -259,11 +264,11 @@ class SendHandler:
             connection = send.connection
             if connection is not answering:
                 if answering is not None:
-                    answering.answer_all(frames)
+                    answering.answer_at_once(b"".join(frames), len(frames))
                 frames, answering = [], connection
             frames.append(encode_json_frame(header))
         if answering is not None:
-            answering.answer_all(frames)
+            answering.answer_at_once(b"".join(frames), len(frames))
 
     def _answer(self, send: ClientSend, reply: Reply) -> None:
         answer(send.connection, send.command, reply)

@@ -1,7 +1,8 @@
 """The dispatcher: finds a request's route, decodes its header, calls the handler, answers.
 
 Every request of every connection passes through :meth:`Dispatcher.handle`. Code that
-concerns all requests belongs there.
+concerns all requests belongs there. The exception are those that :meth:`Dispatcher.take` hands to
+the express way: plain sends, as long as nothing has to be decided about them.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from rocketpost.server.routes.route import (
     WaitingHandler,
 )
 from rocketpost.transport.connection import Buffer, Connection
+from rocketpost.transport.express import Express
 
 logger = logging.getLogger(__name__)
 
@@ -51,11 +53,17 @@ class Dispatcher:
         self.pools = {kind: Pool(kind, bounds) for kind, bounds in BOUNDS.items()}
         self.use(routes)
 
-    def use(self, routes: Iterable[Route]) -> None:
+    def use(self, routes: Iterable[Route], express: Express[Connection] | None = None) -> None:
         """Serve these routes from now on, and no others.
 
         A request that an earlier route began to serve is finished by that route's handler.
+
+        Args:
+            routes: The routes.
+            express: Takes requests before they are decoded. It answers for what :meth:`handle` does
+                for all requests, access checks included.
         """
+        self._express = express
         table: dict[int, Route] = {}
         for route in routes:
             assert route.code not in table, f"two routes for {route.code!r}"
@@ -75,6 +83,10 @@ class Dispatcher:
     def is_idle(self) -> bool:
         """Whether no request is being served in a task."""
         return not any(pool.tasks for pool in self.pools.values())
+
+    def take(self, connection: Connection, data: bytes, at: int) -> int:
+        """Offer bytes to the express way (``transport.express``)."""
+        return at if self._express is None else self._express(connection, data, at)
 
     def handle(self, connection: Connection, command: Command) -> None:
         """Serve one request; every request that wants a response gets exactly one.

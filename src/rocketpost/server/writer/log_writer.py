@@ -201,7 +201,8 @@ class LogWriter:
         try:
             end = self._write(sends)
         except StoreError as error:
-            logger.error("messages refused: count=%s reason=%s", len(sends), error)
+            count = sum(send.count for send in sends)
+            logger.error("messages refused: count=%s reason=%s", count, error)
             self._ledger.undo()
             for submitter, run in _by_submitter(sends):
                 submitter.refuse_unwritten(run, error)

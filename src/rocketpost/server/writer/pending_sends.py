@@ -45,6 +45,11 @@ class PendingSend(msgspec.Struct, gc=False):
         stored = self.stored
         return stored[0].end if len(stored) == 1 else max([each.end for each in stored])
 
+    @property
+    def count(self) -> int:
+        """Number of requests that it stands for."""
+        return 1
+
 
 class Submitter(Protocol):
     """A party that submits sends to the log writer and answers their senders.
@@ -98,7 +103,8 @@ class WaitingSends:
     @property
     def client_count(self) -> int:
         """Number of waiting sends of clients."""
-        return sum(send.times_out for group in self._groups for send in group.sends)
+        waiting = (send for group in self._groups for send in group.sends)
+        return sum(send.count for send in waiting if send.times_out)
 
     def add(self, sends: list[PendingSend], end: Position) -> None:
         """Add sends; ``end`` is the largest of their ends."""
@@ -149,5 +155,6 @@ class WaitingSends:
             group.end = max([send.end for send in group.sends], default=group.end)
         self._groups = deque([group for group in self._groups if group.sends])
         if late:
-            logger.warning("disk flush is slow: answered_with_timeout=%s", len(late))
+            count = sum(send.count for send in late)
+            logger.warning("disk flush is slow: answered_with_timeout=%s", count)
             self._on_timeout(late)

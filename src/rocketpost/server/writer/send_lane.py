@@ -1,0 +1,286 @@
+"""The send lane: plain sends from a connection to the log writer, without an object for each.
+
+A connection offers what it has read before it decodes it (``transport.express``). The lane
+(``kernel.send_lane``, which says what it takes and what it leaves) turns whole frames into records,
+rows, keys and replies. The store takes them as a wave (``store.wave``). The log writer gets one
+pending send for each call, with all its replies, and treats it like any other:
+
+    read      a connection offers bytes; frames that are plain become part of the wave
+    commit    the wave is written together with everything else of this iteration
+    confirm   its messages become visible
+    answer    its replies are written, one write for each connection
+
+**Invariants:**
+
+- Order: frames are taken in the order of the connection, positions in the order of the log.
+- Safety: replies leave only when the log writer says so. If the write fails, the store takes the
+  wave back, and each request is refused.
+- Timing: only the bytes of requests that are plain *now* are taken. The lane is off while the store
+  refuses messages, while no term is open, while a topic has a deduplication window, while the
+  broker accepts no sends, and where records get checksums; a topic is out while it is announced.
+- Back-pressure: every request that will be answered is counted when it is taken.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from rocketpost.broker.dedup.unique_keys import KeyWindow
+from rocketpost.broker.plain_topics import SPECIAL_NAMES, PlainTopics, pack_names
+from rocketpost.broker.send import SendService
+from rocketpost.broker.stats import BrokerStats
+from rocketpost.broker.topic import TopicTable
+from rocketpost.codec.codes import ResponseCode
+from rocketpost.codec.command import Command, decode_commands, encode_response
+from rocketpost.codec.frames import FrameDecoder
+from rocketpost.codec.send_replies import binary_pieces, json_pieces
+from rocketpost.errors import StoreError
+from rocketpost.kernel import FORM
+from rocketpost.kernel.send_lane import FULL, Lane
+from rocketpost.model.ids import Position
+from rocketpost.server.name_servers.announcing import Announcing
+from rocketpost.server.writer.log_writer import NO_TERM, LogWriter
+from rocketpost.server.writer.pending_sends import PendingSend
+from rocketpost.store.message_store import MessageStore
+from rocketpost.store.queue.consume_queue import ConsumeQueue
+from rocketpost.transport.connection import Connection
+
+logger = logging.getLogger(__name__)
+
+_NOTHING: Final = []  # type: ignore[var-annotated]
+
+
+class LaneSends(PendingSend, gc=False):
+    """Sends of one connection that were taken in one call, with their replies."""
+
+    connection: Connection
+    end_position: Position
+    """End of the last record."""
+    replies: bytes
+    """Complete responses, one after the other."""
+    requests: int
+    """Number of requests."""
+    answers: int
+    """Number of responses; oneway requests have none."""
+
+    @property
+    def end(self) -> Position:
+        """The position up to which every rule must be met before they are acknowledged."""
+        return self.end_position
+
+    @property
+    def count(self) -> int:
+        """Number of requests."""
+        return self.requests
+
+
+class SendLane:
+    """Takes plain sends from connections, and answers them. Owned by the loop.
+
+    Args:
+        writer: The log writer; it commits what is taken.
+        store: The store that takes the waves.
+        service: Knows the limits of messages and the properties that the broker adds.
+        keys: The deduplication windows of topics.
+        topics: Decides which topics are plain.
+        stats: Counts failures.
+        store_host: The broker's address in the form of a record.
+        region: The region in every reply.
+    """
+
+    def __init__(
+        self,
+        *,
+        lane: Lane,
+        writer: LogWriter,
+        store: MessageStore,
+        service: SendService,
+        keys: KeyWindow,
+        topics: PlainTopics,
+        stats: BrokerStats,
+        store_host: bytes,
+        region: str,
+    ) -> None:
+        self._writer = writer
+        self._wave = store.wave
+        self._service = service
+        self._keys = keys
+        self._stats = stats
+        self._store_host = store_host
+        self._region = region
+        self._lane = lane
+        self._topics = topics
+        self._is_on = False
+        self.why_off: str | None = "the broker is starting"
+        """The reason why nothing is taken, as far as settings decide; None if sends are taken."""
+        self._wave.watch_slots(self.forget_topics)
+        self.forget_topics()
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        writer: LogWriter,
+        store: MessageStore,
+        service: SendService,
+        keys: KeyWindow,
+        topics: TopicTable,
+        announcing: Announcing,
+        stats: BrokerStats,
+        store_host: bytes,
+        region: str,
+    ) -> SendLane:
+        """Return the lane of a store."""
+        wave = store.wave
+        lane = Lane(wave.records, wave.rows, wave.keys)
+        return cls(
+            lane=lane,
+            writer=writer,
+            store=store,
+            service=service,
+            keys=keys,
+            topics=PlainTopics(
+                topics=topics,
+                table=lane.topics,
+                unannounced=announcing.topics,
+                unused=topics.auto.unused,
+            ),
+            stats=stats,
+            store_host=store_host,
+            region=region,
+        )
+
+    def configure(self, *, is_wanted: bool, trace_on: bool, append_checksum: bool) -> None:
+        """Apply settings, after they were applied to the service."""
+        service = self._service
+        self._topics.checks_types = service.checks_types
+        self._lane.configure(
+            special=pack_names(SPECIAL_NAMES),
+            added=service.added_properties,
+            body_max=service.message_bytes_max,
+            properties_max=service.properties_bytes_max,
+            store_host=self._store_host,
+            prefix=self._store_host.hex().upper().encode(),
+            json_pieces=json_pieces(self._region, trace_on=trace_on),
+            binary_pieces=binary_pieces(self._region, trace_on=trace_on),
+        )
+        self.forget_topics()
+        self.why_off = self._reason(is_wanted, append_checksum)
+        self._is_on = self.why_off is None
+
+    def _reason(self, is_wanted: bool, append_checksum: bool) -> str | None:
+        if not is_wanted:
+            return "sendLaneEnable=false"
+        if not FORM.is_compiled:
+            return f"the kernel is not compiled: {FORM.reason}"
+        if append_checksum:
+            return "records get checksums"
+        return "the broker accepts no sends" if self._service.is_closed else None
+
+    def forget_topics(self) -> None:
+        """Know no topic any more, because a topic or a setting has changed."""
+        self._topics.clear(self._wave.next_offsets)
+
+    def learn(self, topic: str, queue: ConsumeQueue | None) -> None:
+        """Let the next messages of a queue be taken, if it is plain.
+
+        Args:
+            topic: The topic that was sent to.
+            queue: The queue that the message was stored in, perhaps that of another topic.
+        """
+        if self._is_on and queue is not None and queue.topic == topic:
+            self._topics.add(topic, queue.queue_id, queue.slot)
+
+    def take(self, connection: Connection, data: bytes, at: int) -> int:
+        """Take plain sends from the front of ``data``; returns the index of the first left.
+
+        See ``transport.express``.
+        """
+        lane = self._lane
+        if not self._is_on or not lane.is_offered(data, at) or self._keys.is_on:
+            return at
+        writer, wave = self._writer, self._wave
+        while writer.term != NO_TERM:
+            start = wave.begin()
+            if start is None:
+                break
+            replies = lane.take(
+                data,
+                at,
+                connection.peer_host,
+                *start,
+                wave.record_end,
+                wave.row_end,
+                wave.key_end,
+            )
+            if lane.frames:
+                at = lane.at
+                wave.take(lane.record_bytes, lane.row_count, lane.key_count)
+                connection.encoding = lane.encoding
+                connection.expect_answers(lane.answers)
+                end = Position(start.position + lane.record_bytes)
+                writer.submit(
+                    LaneSends(
+                        self,
+                        _NOTHING,
+                        writer.term,
+                        not lane.answers,
+                        connection,
+                        end,
+                        replies,
+                        lane.frames,
+                        lane.answers,
+                    )
+                )
+            if lane.verdict != FULL or not wave.row_end:
+                break
+            writer.commit()  # the buffers are full; then they are empty
+        return at
+
+    # Called by the log writer.
+
+    def acknowledge(self, sends: list[LaneSends]) -> None:
+        """Write the replies, those of one connection together."""
+        if len(sends) == 1:
+            send = sends[0]
+            if send.answers:
+                send.connection.answer_at_once(send.replies, send.answers)
+            return
+        replies: dict[Connection, list[bytes]] = {}
+        counts: dict[Connection, int] = {}
+        for send in sends:
+            if send.answers:
+                connection = send.connection
+                replies.setdefault(connection, []).append(send.replies)
+                counts[connection] = counts.get(connection, 0) + send.answers
+        for connection, parts in replies.items():
+            connection.answer_at_once(b"".join(parts), counts[connection])
+
+    def answer_late(self, sends: list[LaneSends]) -> None:
+        """Answer written sends with a flush timeout, because the disk is slow."""
+        for send in sends:
+            for reply in _replies_of(send):
+                late = encode_response(reply, ResponseCode.FLUSH_DISK_TIMEOUT, fields=reply.fields)
+                send.connection.answer(late)
+
+    def refuse(self, sends: list[LaneSends], error: StoreError) -> None:
+        """Refuse sends whose messages may be lost in a crash."""
+        for send in sends:
+            for reply in _replies_of(send):
+                refusal = encode_response(
+                    reply, ResponseCode.SERVICE_NOT_AVAILABLE, remark=str(error)
+                )
+                send.connection.answer(refusal)
+
+    def refuse_unwritten(self, sends: list[LaneSends], error: StoreError) -> None:
+        """Refuse sends that could not be written."""
+        for send in sends:
+            for _ in range(send.requests):
+                self._stats.count_failed_put()
+        self.refuse(sends, error)
+
+
+def _replies_of(send: LaneSends) -> list[Command]:
+    """Return the replies that will not be sent; they tell whom to answer otherwise."""
+    return list(decode_commands(FrameDecoder().feed(send.replies)))

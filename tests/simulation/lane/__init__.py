@@ -1,0 +1,1 @@
+"""Sends of a broker with and without the send lane."""
