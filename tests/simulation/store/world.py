@@ -18,6 +18,7 @@ from rocketpost.store.message_store import MessageStore
 from rocketpost.store.queue.files import FILLER_SIZE
 
 from .disk import SimulatedDisk
+from .packing import pack
 
 ROOT = "/store"
 NOW = 1_700_000_000_000
@@ -125,9 +126,7 @@ class World:
         try:
             for _ in range(count):
                 message, draft = self.draft(rng)
-                appended = self.running.append(draft)
-                message.position, message.end = appended.position, appended.end
-                message.queue_offset = appended.queue_offset
+                self._append(message, draft)
                 self.sent.append(message)
         finally:
             # What an append refused does not touch what was appended before it.
@@ -141,6 +140,19 @@ class World:
             if self.config.flush_mode is FlushMode.ASYNC_FLUSH:
                 self.running.confirm(end)
             self._look()
+
+    def _append(self, message: Sent, draft: Draft) -> None:
+        """Append a message; every second one as a wave, if the store takes it so."""
+        store = self.running
+        queue = store.queue(draft.topic, draft.queue_id)
+        if self.count % 2 and queue is not None and pack(store, draft, queue):
+            message.end = store.end_position
+            message.queue_offset = queue.next_offset - 1
+            message.position = message.end - store.wave.rows[store.wave.row_end * 5 - 4]
+        else:
+            appended = store.append(draft)
+            message.position, message.end = appended.position, appended.end
+            message.queue_offset = appended.queue_offset
 
     def draft(self, rng: random.Random) -> tuple[Sent, Draft]:
         self.count += 1

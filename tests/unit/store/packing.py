@@ -1,4 +1,4 @@
-"""Packs messages into the waves of a store as compiled code does, one after another."""
+"""Packs messages into the waves of a store, as compiled code does but in plain Python."""
 
 from __future__ import annotations
 
