@@ -40,6 +40,7 @@ RECORD_BYTES: Final = 4 * 1024 * 1024
 ROW_COUNT: Final = 16_384
 KEY_COUNT: Final = 2 * ROW_COUNT
 _NOWHERE: Final = -1
+_new = tuple.__new__
 
 
 class WaveStart(NamedTuple):
@@ -73,6 +74,7 @@ class Wave:
     ) -> None:
         self._log = log
         self._dispatcher = dispatcher
+        self._pending = dispatcher.pending
         self._slots = slots
         self._clock = clock
         self._refusals = refusals
@@ -91,6 +93,7 @@ class Wave:
         self.key_end = 0
         """Number of keys of ``keys`` that the store has."""
         self._spans: list[RowSpan] = []
+        self._span: RowSpan | None = None  # the last of them
         self._position = _NOWHERE
         self._store_ms = 0
 
@@ -118,7 +121,8 @@ class Wave:
         log, clock = self._log, self._clock
         self._position = log.end
         self._store_ms = clock.batch_ms or clock.read()
-        return WaveStart(log.end, log.room_end, self._store_ms)
+        start: WaveStart = _new(WaveStart, (log.end, log.room_end, self._store_ms))
+        return start
 
     def take(self, record_bytes: int, row_count: int, key_count: int) -> None:
         """Append what was packed since :meth:`begin` or the last :meth:`take`."""
@@ -128,24 +132,25 @@ class Wave:
             return
         log, clock, store_ms = self._log, self._clock, self._store_ms
         rows, first_row, first_key = self.rows, self.row_end, self.key_end
-        assert log.end == self._position == rows[first_row * ROW]
-        self.row_end = row_end = first_row + row_count
-        self.key_end = key_end = first_key + key_count
-        last = (row_end - 1) * ROW
+        row_end = first_row + row_count
+        last = row_end * ROW - ROW
+        assert rows[first_row * ROW] == log.end == self._position
         assert rows[last] + rows[last + SIZE] == log.end + record_bytes
-        clock.batch_ms = clock.newest_ms = store_ms
-        self.record_end += record_bytes
-        log.append_packed(self._view, self.record_end - record_bytes, self.record_end)
+        self.row_end = row_end
+        self.key_end = key_end = first_key + key_count
+        record_begin = self.record_end
+        self.record_end = record_end = record_begin + record_bytes
+        log.append_packed(self._view, record_begin, record_end)
         self._position = log.end
-        pending = self._dispatcher.pending
-        span = self._spans[-1] if self._spans else None
-        if span is not None and pending[-1] is span and span.store_ms == store_ms:
+        clock.batch_ms = clock.newest_ms = store_ms
+        span = self._span
+        if span is not None and self._pending[-1] is span and span.store_ms == store_ms:
             span.row_end = row_end
             span.key_end = key_end
-        else:
-            span = RowSpan(rows, first_row, row_end, self.keys, first_key, key_end, store_ms)
-            self._spans.append(span)
-            self._dispatcher.add_rows(span)
+            return
+        self._span = RowSpan(rows, first_row, row_end, self.keys, first_key, key_end, store_ms)
+        self._spans.append(self._span)
+        self._dispatcher.add_rows(self._span)
 
     def end_batch(self) -> None:
         """Empty the buffers: what was taken is written, or was taken back."""
@@ -155,4 +160,5 @@ class Wave:
         for span in self._spans:
             span.rows, span.keys = rows, keys
         self._spans.clear()
+        self._span = None
         self.record_end = self.row_end = self.key_end = 0

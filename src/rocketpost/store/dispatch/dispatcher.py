@@ -148,6 +148,12 @@ class Dispatcher:
             taken = pending[:]
             pending.clear()
             return [taken]  # type: ignore[list-item]
+        if self._span_count == len(pending) and pending[-1].end <= position:
+            taken = pending[:]
+            pending.clear()
+            self._span_count = 0
+            self._queues.slots.reuse()
+            return taken  # type: ignore[return-value]
         count = bisect.bisect_left(pending, position, key=_position_of)
         taken = pending[:count]
         del pending[:count]

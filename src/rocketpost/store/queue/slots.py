@@ -55,8 +55,9 @@ class QueueSlots:
 
     def reuse(self) -> None:
         """Let new queues have the slots of removed ones: no row names them any more."""
-        self._free += self._removed
-        self._removed.clear()
+        if self._removed:
+            self._free += self._removed
+            self._removed.clear()
 
     def _grow(self) -> None:
         self.next_offsets = self.next_offsets + array("q", bytes(8 * len(self.next_offsets)))
