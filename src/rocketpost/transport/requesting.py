@@ -84,13 +84,11 @@ class Requesting(asyncio.Protocol):
             LocalProtocolError: The request does not fit a frame.
         """
         future = self.start_request(code, fields=fields, body=body, encoding=encoding)
+        timer = self._loop.call_later(timeout, self._time_out, future, code, timeout)
         try:
-            async with asyncio.timeout(timeout):
-                return await future
-        except TimeoutError:
-            raise RequestTimeout(
-                f"no response from {self.peer_text} to request {code} in {timeout:g} s"
-            ) from None
+            return await future
+        finally:
+            timer.cancel()
 
     def start_request(
         self,
@@ -186,6 +184,11 @@ class Requesting(asyncio.Protocol):
         )
         self.send(head, *buffers)
         return opaque
+
+    def _time_out(self, future: asyncio.Future[Command], code: int, seconds: float) -> None:
+        if not future.done():
+            what = f"no response from {self.peer_text} to request {code} in {seconds:g} s"
+            future.set_exception(RequestTimeout(what))
 
     def _response_received(self, command: Command) -> None:
         receive = self._encoded.pop(command.opaque, None) or self._waiting.pop(command.opaque, None)

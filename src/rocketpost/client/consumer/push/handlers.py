@@ -10,7 +10,13 @@ from typing import NamedTuple, Protocol
 
 from rocketpost.client.checks import check_function, is_coroutine_function
 from rocketpost.client.consumer.owned_queue import OwnedQueue
-from rocketpost.client.consumer.push.workers import AsyncWorkers, Report, ThreadWorkers, Workers
+from rocketpost.client.consumer.push.workers import (
+    AsyncWorkers,
+    Job,
+    Report,
+    ThreadWorkers,
+    Workers,
+)
 from rocketpost.client.message import ReceivedMessage
 from rocketpost.client.tally import Tally
 from rocketpost.errors import ConfigError
@@ -158,8 +164,15 @@ class Handlers:
         if self.tracer is not None:
             report = self._trace(self.tracer, call, report)
         workers = self._async if call.listener.is_async else self._threads
-        rank = -(call.messages[0].priority or 0) if self._by_priority else 0
-        workers.submit(call, report, rank)
+        workers.submit(call, report, self.rank_of(call.messages))
+
+    def start_job(self, job: Job, report: Report, rank: int) -> None:
+        """Run a job that calls async handlers itself when a worker is free."""
+        self._async.submit(job, report, rank)
+
+    def rank_of(self, messages: Sequence[ReceivedMessage]) -> int:
+        """Return the rank of messages among those that wait for a worker."""
+        return -(messages[0].priority or 0) if self._by_priority else 0
 
     def _trace(self, tracer: Traces, call: Call, report: Report) -> Report:
         handling = tracer.trace_handling(call.messages)

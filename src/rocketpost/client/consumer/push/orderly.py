@@ -14,14 +14,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
 
 from rocketpost.client.config import PushConsumerConfig
 from rocketpost.client.consumer.owned_queue import OwnedQueue
-from rocketpost.client.consumer.push.handlers import Call, Consumed, Handlers, holding_text
+from rocketpost.client.consumer.push.handlers import (
+    Call,
+    Consumed,
+    Handlers,
+    holding_text,
+)
 from rocketpost.client.consumer.push.retry import DEAD_LETTER, Retry, SendBack, why_of
 from rocketpost.client.message import ReceivedMessage
 from rocketpost.client.tasks import BackgroundTasks
@@ -30,6 +36,8 @@ logger = logging.getLogger(__name__)
 
 SUSPEND_SECONDS_MIN: Final = 0.01
 SUSPEND_SECONDS_MAX: Final = 30.0
+_PARTS_MAX: Final = 64
+"""Calls of a handler in one job of a worker."""
 
 
 class Suspend(Exception):  # noqa: N818 - raised by handlers to ask for it
@@ -164,26 +172,63 @@ class OrderlyConsumption:
         return part
 
     async def _handle(self, line: _Line, part: list[ReceivedMessage]) -> None:
-        owned = line.owned
         listener = self._handlers.find(part[0].topic)
         if listener is None:
             await self._handle_failure(line, part, LookupError(f"no handler for {part[0].topic}"))
             return
         line.outcome = asyncio.get_running_loop().create_future()
-        call = line.call = Call(owned, listener, part)
-        self._handlers.start(call, line.outcome.set_result)
+        call = line.call = Call(line.owned, listener, part)
+        if listener.is_async and self._handlers.tracer is None:
+            job = partial(self._run, line, call)
+            self._handlers.start_job(job, line.outcome.set_result, self._handlers.rank_of(part))
+        else:
+            self._handlers.start(call, line.outcome.set_result)
         error = await line.outcome
+        call = line.call
         if not call.skipped:
-            self._handlers.count(
-                owned.queue.topic, len(part), call.seconds, failed=error is not None
-            )
-            if error is None:
-                self._done(line, part, commit=listener.auto_commit or _commits(call))
-            elif isinstance(error, Rollback) and not listener.auto_commit:
-                await self._roll_back(line, part, error)
-            else:
-                await self._handle_failure(line, part, error)
+            await self._account(line, call, error)
         line.call = None
+
+    async def _account(self, line: _Line, call: Call, error: BaseException | None) -> None:
+        """Handle the outcome of a call."""
+        part, listener = list(call.messages), call.listener
+        self._handlers.count(
+            line.owned.queue.topic, len(part), call.seconds, failed=error is not None
+        )
+        if error is None:
+            self._done(line, part, commit=listener.auto_commit or _commits(call))
+        elif isinstance(error, Rollback) and not listener.auto_commit:
+            await self._roll_back(line, part, error)
+        else:
+            await self._handle_failure(line, part, error)
+
+    async def _run(self, line: _Line, call: Call) -> None:
+        """Call an async handler with one part of a line after the other, in one job of a worker.
+
+        Ends after the part whose outcome is left to :meth:`_handle`: its handler failed, it is the
+        last that may be handled now, or other lines are to have their turn.
+        """
+        listener, pending = call.listener, line.pending
+        for left in reversed(range(_PARTS_MAX)):
+            if not left:
+                await asyncio.sleep(0)  # handlers that never wait must not starve the loop
+            result = call()
+            if call.skipped:
+                return
+            if isinstance(result, Awaitable):
+                await result
+            count = len(call.messages)
+            if (
+                not left
+                or len(pending) == count
+                or self._stopped
+                or not line.owned.may_handle
+                or self._handlers.find(pending[count].topic) is not listener
+            ):
+                return
+            self._handlers.count(line.owned.queue.topic, count, call.seconds, failed=False)
+            self._done(line, call.messages, commit=listener.auto_commit or _commits(call))
+            call = line.call = Call(line.owned, listener, self._next_part(line))
 
     def _done(self, line: _Line, part: Sequence[ReceivedMessage], *, commit: bool) -> None:
         for _ in part:

@@ -119,6 +119,30 @@ async def test_a_queue_is_handled_one_by_one_in_order(
     assert not broker.locked
 
 
+async def test_a_failure_among_many_quick_messages_repeats_only_itself(
+    network: FakeNetwork, broker: LockingBroker
+) -> None:
+    for n in range(200):
+        broker.put(b"%d" % n)
+    got: list[int] = []
+    at_failure: list[int | None] = []
+    reader = consumer()
+
+    async def handle(message: ReceivedMessage) -> None:
+        got.append(int(message.body))
+        if got.count(77) == 1 and got[-1] == 77:
+            (owned,) = [each for each in reader._assigned_queues.owned if each.queue == QUEUE]
+            at_failure.append(owned.committable)
+            raise Suspend(0.01)
+
+    reader.subscribe("T", handle, orderly=True)
+    async with reader:
+        await until(lambda: len(got) == 201)
+    assert got == [*range(78), *range(77, 200)]
+    assert at_failure == [77]  # everything before it was finished when it failed
+    assert broker.offsets[("T", 0)] == 200
+
+
 async def test_plain_functions_are_called_in_order_too(
     network: FakeNetwork, broker: LockingBroker
 ) -> None:

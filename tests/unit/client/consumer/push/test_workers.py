@@ -49,3 +49,101 @@ async def test_plain_jobs_begin_in_order(ranked: bool, expected: list[int]) -> N
         await done.wait()
     await workers.stop(1)
     assert begun == expected
+
+
+async def test_as_many_jobs_wait_at_the_same_time_as_there_are_workers() -> None:
+    workers, gate, done = AsyncWorkers(4), asyncio.Event(), asyncio.Event()
+    begun: list[int] = []
+    outcomes: list[BaseException | None] = []
+
+    def job(number: int) -> Callable[[], Awaitable[None]]:
+        async def run() -> None:
+            begun.append(number)
+            await gate.wait()
+
+        return run
+
+    def report(error: BaseException | None) -> None:
+        outcomes.append(error)
+        if len(outcomes) == 10:
+            done.set()
+
+    for number in range(10):
+        workers.submit(job(number), report)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert begun == [0, 1, 2, 3]
+    gate.set()
+    async with asyncio.timeout(5):
+        await done.wait()
+    assert begun == list(range(10))
+    assert outcomes == [None] * 10
+    await workers.stop(1)
+
+
+async def test_jobs_that_never_wait_are_done_by_one_worker() -> None:
+    workers, done = AsyncWorkers(20), asyncio.Event()
+    tasks: set[object] = set()
+
+    async def run() -> None:
+        tasks.add(asyncio.current_task())
+
+    left = 500
+
+    def report(error: BaseException | None) -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            done.set()
+
+    for _ in range(500):
+        workers.submit(run, report)
+    async with asyncio.timeout(5):
+        await done.wait()
+    assert len(tasks) == 1
+    await workers.stop(1)
+
+
+async def test_a_worker_survives_jobs_and_reports_that_raise(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    workers, errors = AsyncWorkers(1), list[BaseException | None]()
+
+    async def fail() -> None:
+        raise ValueError("job")
+
+    async def give_up() -> None:
+        raise asyncio.CancelledError
+
+    def refuse(error: BaseException | None) -> None:
+        raise RuntimeError("report")
+
+    async def work() -> None:
+        return
+
+    workers.submit(work, refuse)
+    for job in (fail, give_up, work):
+        workers.submit(job, errors.append)
+    async with asyncio.timeout(5):
+        while len(errors) < 3:
+            await asyncio.sleep(0)
+    assert [type(error) for error in errors] == [ValueError, asyncio.CancelledError, type(None)]
+    assert "not noted" in caplog.text
+    await workers.stop(1)
+
+
+async def test_a_stop_abandons_what_waits_and_cancels_what_does_not_finish() -> None:
+    workers, ended = AsyncWorkers(1), list[str]()
+
+    async def wait() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("cancelled")
+
+    workers.submit(wait, lambda error: ended.append("reported"))
+    workers.submit(wait, lambda error: ended.append("reported"))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    await workers.stop(0.001)
+    assert ended == ["cancelled"]
