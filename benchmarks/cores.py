@@ -1,12 +1,16 @@
 """What a second broker gives: one broker and one loader against two of each, in alternate rounds.
 
-    python benchmarks/cores.py --build main=. --rows send,64x1,batch --rounds 9
+    python benchmarks/cores.py --build main=. --rows send,64x1,batch --rounds 9 --pin
 
-Each broker is a process with its own store, and each loader is a process that loads one broker. On
-a machine with two cores, four processes share them in every second round. So there are two ratios:
-messages per second of wall time, which the loaders lower, and the CPU per message of the brokers,
-which says whether brokers hinder each other. A ratio of 1.0 there means that brokers on cores of
-their own scale with their number.
+Each broker is a process with its own store, and each loader is a process that loads one broker.
+There are two ratios: messages per second of wall time, and the CPU per message of the brokers,
+which says whether brokers hinder each other.
+
+Without --pin, two processes may use all cores in one round and four in the next. On a machine that
+does other work, four processes also get more of it than two, so that messages per second flatter
+the second broker. With --pin, each broker shares one core with its loader: a round with one broker
+uses one core, a round with two brokers two. Other work then moves to the core that is left free in
+the rounds with one broker, so that messages per second flatter the first broker.
 """
 
 from __future__ import annotations
@@ -14,15 +18,17 @@ from __future__ import annotations
 import argparse
 import contextlib
 import multiprocessing
+import os
 import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NamedTuple
 
-from builds import FOLDER, make_build
+from builds import make_build
 from servers import Target, cpu_seconds, our_broker
 from workloads import Workload, choose, prepare
 
@@ -58,18 +64,29 @@ def main() -> int:
     parser.add_argument("--rows", default="send,64x1,batch,pull")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--scale", type=float, default=1.0, help="part of the usual requests")
+    parser.add_argument("--pin", action="store_true", help="one core for a broker and its loader")
     chosen = parser.parse_args()
-    build = make_build(chosen.build, FOLDER)
     rows = choose(chosen.rows)
+    cores = sorted(os.sched_getaffinity(0))
+    if chosen.pin and len(cores) < 2:
+        parser.error("--pin needs two cores")
     with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cores-")))
+        scratch = tempfile.TemporaryDirectory(prefix="rocketpost-cores-")
+        folder = Path(stack.enter_context(scratch))
+        build = make_build(chosen.build, folder / "builds")
         brokers = [
             stack.enter_context(our_broker(build, folder / str(number), flush="ASYNC_FLUSH"))
             for number in range(2)
         ]
         for broker in brokers:
-            prepare(broker.port, warm_up=20_000)
-        loaders = [stack.enter_context(loader(broker.port)) for broker in brokers]
+            prepare(broker.port, warm_up=round(20_000 * chosen.scale))
+        loaders = []
+        for number, broker in enumerate(brokers):
+            link, loader_pid = stack.enter_context(loader(broker.port))
+            loaders.append(link)
+            if chosen.pin:
+                pin(broker.pid, cores[number])
+                pin(loader_pid, cores[number])
         for row in rows:
             report(row, measure(row, brokers, loaders, chosen.rounds, chosen.scale))
     return 0
@@ -105,15 +122,22 @@ def run_round(
     return Round(sum(count for count, _ in done), wall, spent, sum(cpu for _, cpu in done))
 
 
+def pin(pid: int, core: int) -> None:
+    """Keep all threads of a process on one core, those that it will start as well."""
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        os.sched_setaffinity(int(task.name), {core})
+
+
 @contextlib.contextmanager
-def loader(port: int) -> contextlib._GeneratorContextManager[Connection]:
-    """Run a process that loads the broker at ``port`` whenever it is asked to."""
+def loader(port: int) -> Iterator[tuple[Connection, int]]:
+    """Run a process that loads the broker at ``port`` whenever it is asked to; yields its pid."""
     ours, theirs = multiprocessing.Pipe()
     process = multiprocessing.get_context("spawn").Process(target=serve_loads, args=(theirs, port))
     process.start()
     theirs.close()
     try:
-        yield ours
+        assert process.pid is not None
+        yield ours, process.pid
     finally:
         ours.close()
         process.join()

@@ -28,6 +28,15 @@ def test_a_comparison_of_builds_measures_every_row() -> None:
         assert f"│ {row} " in done.stdout
 
 
+@pytest.mark.slow
+def test_two_brokers_are_compared_with_one() -> None:
+    command = [sys.executable, "benchmarks/cores.py", "--build", "base=.:plain", "--rows", "send"]
+    command += ["--scale", "0.01", "--rounds", "1"]
+    done = subprocess.run(command, cwd=BENCHMARKS.parent, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "ratio of two to one" in done.stdout
+
+
 @pytest.mark.parametrize("encoding", [0, 1])
 def test_a_refused_request_ends_the_run(encoding: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
