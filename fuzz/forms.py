@@ -38,3 +38,27 @@ def load_forms(name: str) -> Forms:
         importlib.import_module(f"{_SOURCES}.{name}"),
         importlib.import_module(f"rocketpost.kernel.{name}"),
     )
+
+
+def load_linked(name: str) -> Forms:
+    """Import a kernel module that calls others in both forms: uncompiled, it calls those so too."""
+    prefix = "rocketpost.kernel."
+    kept = {each: module for each, module in sys.modules.items() if each.startswith(prefix)}
+    imported = importlib.import_module(prefix + name)
+    kept |= {each: module for each, module in sys.modules.items() if each.startswith(prefix)}
+    for each in kept:
+        del sys.modules[each]
+    folder = str(Path(rocketpost.kernel.__file__).parent)
+    finder = sys.path_importer_cache.get(folder)
+    hide_compiled(folder)
+    try:
+        return Forms(importlib.import_module(prefix + name), imported)
+    finally:
+        sys.path_importer_cache.pop(folder, None)
+        if finder is not None:
+            sys.path_importer_cache[folder] = finder
+        for each in [each for each in sys.modules if each.startswith(prefix)]:
+            del sys.modules[each]
+        sys.modules.update(kept)
+        for each, module in kept.items():
+            setattr(rocketpost.kernel, each.removeprefix(prefix), module)

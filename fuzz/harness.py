@@ -10,6 +10,7 @@ from fuzz.finding import Find, Watch
 from rocketpost.codec.command import Command, decode_command
 from rocketpost.codec.frames import FrameDecoder
 from rocketpost.transport.connection import Connection
+from rocketpost.transport.express import Express
 
 PEER = ("192.0.2.7", 4711)
 _TURNS_MAX = 5000
@@ -69,10 +70,11 @@ class Exchange:
         on_request: Callable[[Connection, Command], None],
         on_lost: Callable[[Connection], None],
         watch: Watch,
+        express: Express[Connection] | None = None,
     ) -> None:
         self._watch = watch
         self._pipe = Pipe()
-        self.connection = Connection(on_request=on_request, on_lost=on_lost)
+        self.connection = Connection(on_request=on_request, on_lost=on_lost, express=express)
         self._pipe.protocol = self.connection
         self.connection.connection_made(self._pipe)
         self._decoder = FrameDecoder()

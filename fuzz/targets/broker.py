@@ -151,6 +151,7 @@ class Target:
             on_request=self._broker._dispatcher.handle,
             on_lost=self._broker._on_connection_lost,
             watch=self._watch,
+            express=self._broker._dispatcher.take,
         )
 
     def _loop_error(self, _: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
