@@ -24,12 +24,13 @@ from builds import make_build
 from rich.console import Console
 from rich.table import Table
 from rounds import Measurement, measure
-from servers import echo_server, our_broker
+from servers import echo_server, end_in_order, our_broker
 from workloads import ROW_NAMES, Workload, choose, prepare
 
 
 def main() -> int:
     arguments = parse_arguments()
+    end_in_order()
     chosen = choose(arguments.rows)
     found = Measurement()
     with tempfile.TemporaryDirectory(prefix="rocketpost-compare-") as scratch:

@@ -40,6 +40,7 @@ from brokers import add_options, run_brokers
 from load import pipeline, pull_frame, send_frame, send_frames
 from published import NEWEST, verdict
 from rich.table import Table
+from servers import end_in_order
 from timers import timers
 
 from rocketpost.client.admin import AdminClient
@@ -251,6 +252,7 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=HERE / "results" / "latest.json")
     add_options(parser)
     arguments = parser.parse_args()
+    end_in_order()
     bench = Bench(arguments.scale, arguments.rounds or 5)
     are_goals_met = True
     if arguments.only in (None, "brokers"):
