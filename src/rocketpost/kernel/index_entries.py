@@ -20,8 +20,9 @@ _SLOT_BYTES = 4
 _ENTRY_BYTES = 20
 _HASH_MAX = 0x7FFF_FFFF
 
-_SLOT = Struct(">i")
-_ENTRY = Struct(">iqii")
+_read_slot = Struct(">i").unpack_from
+_write_slot = Struct(">i").pack_into
+_write_entry = Struct(">iqii").pack_into
 
 
 def put_pairs(
@@ -61,18 +62,17 @@ def put_pairs(
     if cython.compiled:
         file = cython.address(data[0])
         return _put_in_place(file, pairs, first, count, slot_count, number, seconds)
-    read_slot, write_slot, write_entry = _SLOT.unpack_from, _SLOT.pack_into, _ENTRY.pack_into
     entry_at = entries_at + number * _ENTRY_BYTES
     used = 0
     for at in range(2 * first, 2 * (first + count), 2):
         key_hash = pairs[at] & _HASH_MAX
         slot_at = _HEADER_BYTES + key_hash % slot_count * _SLOT_BYTES
-        (newest,) = read_slot(data, slot_at)
+        (newest,) = _read_slot(data, slot_at)
         if not 0 < newest < number:
             used += newest == 0
             newest = 0
-        write_entry(data, entry_at, key_hash, pairs[at + 1], seconds, newest)
-        write_slot(data, slot_at, number)
+        _write_entry(data, entry_at, key_hash, pairs[at + 1], seconds, newest)
+        _write_slot(data, slot_at, number)
         number += 1
         entry_at += _ENTRY_BYTES
     return used

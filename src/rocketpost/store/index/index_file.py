@@ -135,15 +135,17 @@ class IndexFile:
         if not count:
             return
         number = self.next_entry
-        begin_ms = self.begin_ms if number > 1 else store_ms
-        seconds = min(max(store_ms - begin_ms, 0) // 1000, _SECONDS_MAX)
+        seconds = (store_ms - self.begin_ms) // 1000 if number > 1 else 0
+        if not 0 <= seconds <= _SECONDS_MAX:
+            seconds = 0 if seconds < 0 else _SECONDS_MAX
         used = put_pairs(self._map, pairs, first, count, self._slot_count, number, seconds)
         assert used >= 0
         if number == 1:
             self.begin_ms = self.end_ms = store_ms
             self.begin_position = pairs[2 * first + 1]
         self._used_slots += used
-        self.end_ms = max(self.end_ms, store_ms)
+        if store_ms > self.end_ms:
+            self.end_ms = store_ms
         self.end_position = pairs[2 * (first + count) - 1]
         self.next_entry = number + count
         self._store_header()
