@@ -114,6 +114,7 @@ async def test_a_flipped_bit_and_lost_queues_cost_one_message(broker: Broker) ->
     assert await broker.next_offsets() == [COUNT // QUEUES] * QUEUES
 
 
+@pytest.mark.parametrize("flush", ["SYNC_FLUSH"])  # only durable files must exist
 async def test_a_missing_segment_prevents_the_start_with_advice(broker: Broker) -> None:
     await broker.send()
     broker.process.kill()

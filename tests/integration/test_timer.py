@@ -95,13 +95,13 @@ async def broker(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 
 async def test_messages_are_delivered_at_the_due_millisecond(broker: Broker) -> None:
     link = await BrokerLink.connect(broker.address)
+    await broker.send(link, ["past"], TIMER_DELIVER_MS="1")
     handles = await broker.send(link, [f"S{n}" for n in range(50)], TIMER_DELAY_SEC="2")
     assert all(handles)
     await broker.send(link, [f"M{n}" for n in range(50)], TIMER_DELAY_MS="750")
     start = now_ms()
     for n in range(50):
         await broker.send(link, [f"A{n}"], TIMER_DELIVER_MS=str(start + 1000 + 7 * n))
-    await broker.send(link, ["past"], TIMER_DELIVER_MS="1")
     link.close()
     records = await broker.all_delivered(151)
     assert len(records) == 151
