@@ -5,7 +5,8 @@ promise is written to ``fuzz/finds/TARGET/``, printed, and makes the exit code 1
 move the file to ``fuzz/corpus/TARGET/``, where a unit test replays it.
 
 ``--checked DIR`` runs the package in ``DIR``, whose kernel is compiled with checks of bounds and
-memory (``make checked-kernel``). A wrong access to memory then ends the process: a find too.
+memory (``make checked-kernel``). A wrong access to memory then ends the process: a find too. The
+unit tests of the kernel run first, unless targets are named.
 """
 
 from __future__ import annotations
@@ -70,6 +71,13 @@ def _library_beside_atheris() -> Path | None:
         return None
     library = Path(found.origin).parents[1] / "asan_with_fuzzer.so"
     return library if library.exists() else None
+
+
+def run_kernel_tests() -> bool:
+    """Run the unit tests of the kernel's compiled form; return whether they pass."""
+    tests = ("tests/unit/kernel", "--ignore=tests/unit/kernel/test_form.py", "-k", "compiled")
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *tests]
+    return subprocess.run(command, cwd=ROOT, check=False).returncode == 0
 
 
 class Outcome(NamedTuple):
@@ -143,7 +151,7 @@ def main() -> int:
     print(
         f"kernel {FORM.word} {FORM.reason}; checks: {os.environ.get(CHECKED) or 'none'}", flush=True
     )
-    found = False
+    found = bool(os.environ.get(CHECKED)) and not given.targets and not run_kernel_tests()
     for name in given.targets or NAMES:
         (CORPUS / name).mkdir(parents=True, exist_ok=True)
         problem = replay(name)
