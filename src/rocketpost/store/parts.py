@@ -225,6 +225,7 @@ class StoreParts:
     def release_blocking(self, *, clean: bool = False) -> None:
         """Close every file; with ``clean``, mark that there is nothing to recover."""
         self.integrity.scrub.close_blocking()
+        self.wave.release()
         self.allocator.close_blocking()
         self.queue_files.close()
         if self.index is not None:

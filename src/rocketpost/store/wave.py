@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Final, NamedTuple
 
 from rocketpost.store.dispatch.dispatcher import Dispatcher
@@ -79,13 +80,6 @@ class Wave:
         self._clock = clock
         self._refusals = refusals
         self._is_usable = is_usable
-        self.records = bytearray(RECORD_BYTES)
-        """The packed records of this batch. Never resized."""
-        self.rows = array("q", bytes(8 * ROW * ROW_COUNT))
-        """The rows of this batch. Never resized."""
-        self.keys = array("q", bytes(8 * PAIR * KEY_COUNT))
-        """The keys of this batch. Never resized."""
-        self._view = memoryview(self.records)
         self.record_end = 0
         """Number of bytes of ``records`` that the store has; the packer continues there."""
         self.row_end = 0
@@ -96,6 +90,27 @@ class Wave:
         self._span: RowSpan | None = None  # the last of them
         self._position = _NOWHERE
         self._store_ms = 0
+
+    # The buffers are made when they are first used: not every store gets waves.
+
+    @cached_property
+    def records(self) -> bytearray:
+        """The packed records of this batch. Never resized."""
+        return bytearray(RECORD_BYTES)
+
+    @cached_property
+    def rows(self) -> array[int]:
+        """The rows of this batch. Never resized."""
+        return array("q", bytes(8 * ROW * ROW_COUNT))
+
+    @cached_property
+    def keys(self) -> array[int]:
+        """The keys of this batch. Never resized."""
+        return array("q", bytes(8 * PAIR * KEY_COUNT))
+
+    @cached_property
+    def _view(self) -> memoryview:
+        return memoryview(self.records)
 
     @property
     def next_offsets(self) -> array[int]:
@@ -162,3 +177,8 @@ class Wave:
         self._spans.clear()
         self._span = None
         self.record_end = self.row_end = self.key_end = 0
+
+    def release(self) -> None:
+        """Free the buffers: the store is closed."""
+        for name in ("records", "rows", "keys", "_view"):
+            self.__dict__.pop(name, None)
