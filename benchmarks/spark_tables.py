@@ -4,10 +4,15 @@ Messages of 1 KB with bodies that differ are stored by a real broker; the same r
 from its files, from Parquet files without compression, and from the broker by Spark and by the SDK.
 A source that hands out one ready batch over and over shows what the way from Python to Spark costs
 by itself: no Python source can be faster.
+
+Rates are of the wall clock. On a busy machine they say little: a scan of the log has four processes
+and threads at work, and gets a larger share of the cores than one of Parquet files, which has two.
+So ratios of CPU time, of the JVM and all its Python workers together, are shown beside them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import resource
@@ -16,6 +21,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 from bench import BODY, LARGE_FILES, Bench, create_topic, port_of
@@ -47,11 +53,23 @@ TOPIC = "Tables"
 QUEUES = 4
 TASKS = 2
 NARROW = "topic string, queueId int, queueOffset bigint"
+FEW = "topic string, keys string, body binary"
 AS_TEXT = ", properties as text"
 PLAIN = ("Parquet", "log")
+FEW_COLUMNS = ", three columns"
+NEWER = ", newer half"
+GOAL = 1.0
 UNWEIGHED = 2**31 - 1
 BY_TCP = ", by TCP"
 _NOISE = os.urandom(len(BODY) - 8)
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Spent(NamedTuple):
+    """Seconds of one run: by the wall clock, and of CPU in all processes of Spark."""
+
+    wall: float
+    cpu: float
 
 
 class ReadyBatches(DataSource):
@@ -155,12 +173,14 @@ def tables(
 ) -> None:
     """The log against Parquet, with properties as they are stored, and as the maps of the default.
 
-    Each is compared with files that have the properties in the same form. Spark talks to its Python
-    workers by Unix sockets, as in all sessions of ours on one machine; what TCP costs is shown.
+    Each is compared with files that have the properties in the same form, and with the same columns
+    and rows of them. Spark talks to its Python workers by Unix sockets, as in all sessions of ours
+    on one machine; what TCP costs is shown.
     """
 
-    def log(**more: str) -> DataFrame:
-        return session.read.format("rocketmq-log").options(**more).load(store)
+    def log(schema: str = "", **more: str) -> DataFrame:
+        reader = session.read.format("rocketmq-log").options(**more)
+        return (reader.schema(schema) if schema else reader).load(store)
 
     def ready(shown: str) -> DataFrame:
         reader = session.read.format("bench-ready").option("propertiesFormat", shown)
@@ -173,13 +193,19 @@ def tables(
         return session.read.parquet(f"{parquet}/{name}")
 
     every, as_text = log(), log(propertiesFormat="string")
-    narrow = session.read.format("rocketmq-log").schema(NARROW).load(store)
+    parquet_every = stored(every, "map")
+    median = "percentile_approx(unix_millis(storeTimestamp), 0.5)"
+    middle = parquet_every.selectExpr(median).collect()[0][0]
     ways = {
-        "Parquet": stored(every, "map"),
+        "Parquet": parquet_every,
         "log": every,
         "log, every record": log(view="log"),
-        "log, without bodies": narrow,
+        "log, without bodies": log(NARROW),
         "ready batches": ready("map"),
+        f"Parquet{FEW_COLUMNS}": parquet_every.select("topic", "keys", "body"),
+        f"log{FEW_COLUMNS}": log(FEW),
+        f"Parquet{NEWER}": parquet_every.where(f"storeTimestamp >= timestamp_millis({middle})"),
+        f"log{NEWER}": log(startingTimestamp=str(middle)),
         f"Parquet{AS_TEXT}": stored(as_text, "text"),
         f"log{AS_TEXT}": as_text,
         f"ready batches{AS_TEXT}": ready("string"),
@@ -187,19 +213,21 @@ def tables(
     if sockets:
         ways = {name: way for name, way in ways.items() if name.removesuffix(AS_TEXT) in PLAIN}
     assert ways["Parquet"].count() == ways["log"].count() == count
-    seconds = timed(bench, ways)
+    spents = timed(bench, session, ways)
     kernel = f"({'compiled' if COMPILED else 'plain'} kernel)"
-    for name, spent in seconds.items():
-        rate = count / statistics.median(spent) / 1000
+    for name, spent in spents.items():
+        rows = count / 2 if name.endswith(NEWER) else count
+        rate = rows / statistics.median(each.wall for each in spent) / 1000
         bench.add(f"scan 1 KB, {name}{sockets}", rate, "k rows/s")
-    goals = {"log": 0.8, f"log{AS_TEXT}": 0.8} if COMPILED and not sockets else {}
+    goals = {"log": GOAL, f"log{AS_TEXT}": GOAL} if COMPILED and not sockets else {}
     for name in [name for name in ways if not name.startswith("Parquet")]:
-        theirs = f"Parquet{AS_TEXT}" if name.endswith(AS_TEXT) else "Parquet"
-        ratio = ratio_of(seconds[theirs], seconds[name])
+        theirs = f"Parquet,{name.partition(',')[2]}"
+        compared = spents.get(theirs, spents["Parquet"]), spents[name]
         what = f"scan 1 KB, {name}, to Parquet{sockets}"
-        bench.add(what, ratio, "x", least=goals.get(name), note=kernel)
-    if "log, without bodies" in seconds:
-        ratio = ratio_of(seconds["log"], seconds["log, without bodies"])
+        bench.add(what, ratio_of(*compared), "x", least=goals.get(name), note=kernel)
+        bench.add(f"{what}, CPU", cpu_ratio_of(*compared), "x", note=kernel)
+    if "log, without bodies" in spents:
+        ratio = ratio_of(spents["log"], spents["log, without bodies"])
         bench.add("scan 1 KB, without bodies to with them", ratio, "x", least=1.5)
 
 
@@ -219,10 +247,12 @@ def sinks(bench: Bench, session: SparkSession, store: str) -> None:
         if not weighed:
             session.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(UNWEIGHED))
         how = "" if weighed else ", batches not weighed"
-        seconds = timed(bench, {"rows": frame, "batches": frame}, sink="bench-{}".format)
-        for name, spent in seconds.items():
-            bench.add(f"sink, {name}{how}", rows / statistics.median(spent) / 1000, "k rows/s")
-        ratio = ratio_of(seconds["rows"], seconds["batches"])
+        ways = {"rows": frame, "batches": frame}
+        spents = timed(bench, session, ways, sink="bench-{}".format)
+        for name, spent in spents.items():
+            rate = rows / statistics.median(each.wall for each in spent) / 1000
+            bench.add(f"sink, {name}{how}", rate, "k rows/s")
+        ratio = ratio_of(spents["rows"], spents["batches"])
         bench.add(f"sink, batches to rows{how}", ratio, "x", least=None if weighed else 5)
     session.conf.unset("spark.sql.execution.arrow.maxBytesPerBatch")
 
@@ -241,7 +271,7 @@ async def broker(bench: Bench, session: SparkSession, cluster: Cluster, count: i
         spents["Spark"].append(time.perf_counter() - began)
     for name, spent in spents.items():
         bench.add(f"from the broker, {name}", count / statistics.median(spent) / 1000, "k rows/s")
-    ratio = ratio_of(spents["SDK"], spents["Spark"])
+    ratio = median_ratio(spents["SDK"], spents["Spark"])
     bench.add("from the broker, Spark to SDK", ratio, "x", least=0.7)
 
 
@@ -281,19 +311,63 @@ def _peak_kb() -> int:
 
 
 def timed(
-    bench: Bench, ways: dict[str, DataFrame], sink: Callable[[str], str] = lambda _: "noop"
-) -> dict[str, list[float]]:
-    """Run every way once in each round, so that what disturbs one disturbs all."""
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    bench: Bench,
+    session: SparkSession,
+    ways: dict[str, DataFrame],
+    sink: Callable[[str], str] = lambda _: "noop",
+) -> dict[str, list[Spent]]:
+    """Run every way once in each round, so that what disturbs one disturbs all.
+
+    Each round begins with another way: the JVM collects the garbage of one way during the next.
+    """
+    jvm = jvm_pid(session)
+    spents: dict[str, list[Spent]] = {name: [] for name in ways}
+    names = list(ways)
     for number in range(bench.rounds + 1):
-        for name, frame in ways.items():
-            began = time.perf_counter()
-            frame.write.format(sink(name)).mode("append").save()
+        first = number % len(names)
+        for name in names[first:] + names[:first]:
+            before, began = cpu_of_family(jvm), time.perf_counter()
+            ways[name].write.format(sink(name)).mode("append").save()
+            wall, after = time.perf_counter() - began, cpu_of_family(jvm)
             if number:  # the first one warms the machine up
-                seconds[name].append(time.perf_counter() - began)
-    return seconds
+                cpu = sum(spent - before.get(pid, 0) for pid, spent in after.items())
+                spents[name].append(Spent(wall, cpu))
+    return spents
 
 
-def ratio_of(theirs: list[float], ours: list[float]) -> float:
+def jvm_pid(session: SparkSession) -> int:
+    """Return the process id of a session's JVM."""
+    jvm = session.sparkContext._jvm
+    assert jvm is not None
+    return int(jvm.java.lang.ProcessHandle.current().pid())
+
+
+def cpu_of_family(ancestor: int) -> dict[int, float]:
+    """Return the CPU seconds of a process and of its living descendants, by process id."""
+    spents: dict[int, float] = {}
+    children: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            fields = path.read_text().rpartition(")")[2].split()
+            pid = int(path.parent.name)
+            children.setdefault(int(fields[1]), []).append(pid)
+            spents[pid] = (int(fields[11]) + int(fields[12])) / _TICKS
+    family = [ancestor]
+    for pid in family:
+        family += children.get(pid, [])
+    return {pid: spents[pid] for pid in family}
+
+
+def ratio_of(theirs: list[Spent], ours: list[Spent]) -> float:
     """Return how much faster ours is, by the median of the rounds."""
+    return median_ratio([each.wall for each in theirs], [each.wall for each in ours])
+
+
+def cpu_ratio_of(theirs: list[Spent], ours: list[Spent]) -> float:
+    """Return how much less CPU ours takes, by the median of the rounds."""
+    return median_ratio([each.cpu for each in theirs], [each.cpu for each in ours])
+
+
+def median_ratio(theirs: list[float], ours: list[float]) -> float:
+    """Return the median of the ratios of the rounds."""
     return statistics.median(a / b for a, b in zip(theirs, ours, strict=True))
