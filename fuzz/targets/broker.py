@@ -30,9 +30,11 @@ _REQUESTS_MAX = 6
 _PATIENCE = 400
 _QUEUE_FILE = re.compile(r"consumequeue/[%|a-zA-Z0-9_-]{1,255}/\d{1,5}/\d{20}").fullmatch
 _OTHER_FILE = re.compile(
-    r"(lock|abort|checkpoint|extent|damage\.json(\.tmp)?|commitlog/allocating/lock"
+    r"(lock|abort|checkpoint|extent|(damage|scrub)\.json(\.tmp)?|commitlog/allocating/lock"
     r"|commitlog/(allocating/)?\d{20}|index/\d{17}"
     r"|timerwheel(\.journal[01])?|timerlog/\d{20}|config/timercheck(\.bak|\.tmp)?"
+    r"|truncating|cut-tails/[\w.-]+|config/known/[\w.]+"
+    r"|config/(autoCreatedGroups|autoCreatedTopics|consumerOrderInfo|kvConfig)\.json(\.bak|\.tmp)?"
     r"|config/(topics|subscriptionGroup|consumerOffset|brokerOverrides|droppedTopics|delayOffset"
     r"|messageRequestMode|consumerFilter|namedFilters|transactionMetrics|timermetrics|producerState)"
     r"(\.json)?(\.bak|\.tmp)?|dropped/.*)"
