@@ -12,7 +12,7 @@ PIP    := ROCKETPOST_KERNEL=uncompiled $(BIN)/python -m pip install --quiet --di
 BESIDE      := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 BESIDE_JAVA := -n 4 --dist worksteal
 
-.PHONY: setup kernel checked-kernel run test coverage check fmt lint types layers unit sim integration chaos interop fuzz bench docs clean
+.PHONY: setup kernel checked-kernel run test uncompiled coverage check fmt lint types layers unit sim integration chaos interop fuzz bench docs clean
 
 setup: $(STAMP) kernel
 
@@ -34,6 +34,11 @@ run: setup
 
 test: check kernel
 	@$(BIN)/pytest $(BESIDE)
+
+# The same without Spark's integration tests, on a kernel that runs from its sources.
+uncompiled: setup
+	@ROCKETPOST_KERNEL=uncompiled $(BIN)/pytest tests/integration tests/simulation tests/unit $(BESIDE) \
+		--ignore tests/integration/spark --ignore tests/integration/printed
 
 # Lines and branches that the tests reach, in servers that they start as well; the report is build/coverage/html.
 coverage: $(STAMP)
