@@ -38,6 +38,10 @@ NOT_RUN = {
         "`make test` is the run that this test is part of, and `make run` sets up the virtual "
         "environment and calls `rocketpost tour`, whose parts are run by tests/unit/test_tour.py"
     ),
+    ("more-cores.md", "mqbroker -n 127.0.0.1:9876 -c broker.conf --brokers 4"): (
+        "brokers 1 to 3 listen at ports that are counted from the first one, which other tests may "
+        "use; tests/integration/test_fleet.py runs both commands"
+    ),
     ("spark-sink.md", ".venv/bin/pytest tests/chaos/test_spark.py "): (
         "takes the better part of an hour; `make chaos` runs the same test with fewer messages"
     ),
