@@ -152,11 +152,14 @@ class BrokerLink:
         return PulledRecords(answer.code, next_offset, decode_records(answer.body))
 
     async def read(self, topic: str, queue_id: int, first: int, end: int) -> list[Record]:
-        """Return the readable messages in [``first``, ``end``) of a queue."""
+        """Return the readable messages in [``first``, ``end``) of a queue.
+
+        Offsets whose messages a power cut has taken are passed over, as consumers do.
+        """
         records: list[Record] = []
         while first < end:
             found = await self.pull(topic, queue_id, first)
-            if not found.records or found.next_offset <= first:
+            if found.next_offset <= first:
                 break
             records += found.records
             first = found.next_offset
