@@ -17,6 +17,7 @@ import pytest
 
 from rocketpost.codec.codes import RequestCode as Code
 from rocketpost.codec.codes import ResponseCode
+from rocketpost.codec.record import decode_records
 from rocketpost.errors import StoreError
 from rocketpost.server.broker import BrokerServer
 from rocketpost.server.feature import Feature
@@ -149,6 +150,33 @@ async def test_a_follower_serves_reads_and_refuses_writes_like_a_slave(tmp_path:
         assert [record.body for record in await peer.records("T")] == [b"first", b"second"]
 
 
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+async def test_a_held_pull_at_a_follower_gets_the_masters_next_message(
+    tmp_path: Path, flush: str
+) -> None:
+    async with (
+        drilled_broker(tmp_path / "master") as master,
+        drilled_broker(tmp_path / "slave", flushDiskType=flush) as slave,
+    ):
+        await slave.server.become_follower(1)
+        term = slave.server._term
+        assert isinstance(term, FollowerTerm)
+        reported: list[int] = []
+        term.log.on_advance = reported.append
+        waiting = asyncio.create_task(slave.pull("T", 0, hold_ms=30_000))
+        await until_held(slave.server)
+        await master.send("T", b"copied")
+        store = master.server._context.store
+        log = store.view(0, store.end_position)
+        assert log is not None
+        term.log.append(0, log)
+        assert [record.body for record in decode_records((await waiting).body)] == [b"copied"]
+        assert reported == [store.end_position]
+        await slave.server.become_leader()
+        assert (await slave.send("T", b"own")).code == ResponseCode.SUCCESS
+        assert [record.body for record in await slave.records("T")] == [b"copied", b"own"]
+
+
 async def test_a_follower_knows_every_request_of_a_leader(tmp_path: Path) -> None:
     async with drilled_broker(tmp_path) as peer:
         of_leader = set(peer.server._dispatcher.routes)
@@ -228,6 +256,11 @@ async def test_a_client_that_leaves_between_two_terms_is_forgotten(
         gone.set()
         await change
         assert "P" not in server._context.membership.producers
+
+
+async def until_held(server: BrokerServer) -> None:
+    while not server._term.features.held:
+        await asyncio.sleep(0.001)
 
 
 async def until_lost(server: BrokerServer) -> None:

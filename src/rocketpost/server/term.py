@@ -38,6 +38,7 @@ from rocketpost.server.features.transaction import TransactionFeature
 from rocketpost.server.name_servers.announcing import Announcing
 from rocketpost.server.routes.follower_refusals import follower_routes
 from rocketpost.server.routes.route import Route
+from rocketpost.server.writer.follower_log import FollowerLog
 from rocketpost.server.writer.log_writer import CommitThenDelete
 from rocketpost.transport.connection import Connection
 from rocketpost.transport.express import Express
@@ -311,6 +312,8 @@ class FollowerTerm(_OfficeTerm):
     def __init__(self, context: BrokerContext, *, broker_id: int) -> None:
         assert broker_id > MASTER_ID
         super().__init__(context, broker_id=broker_id)
+        self.log = FollowerLog(store=context.store, flush_mode=context.store_config.flush_mode)
+        """Takes the records of the master."""
         self.features.add(
             StatisticsFeature(context),
             PullFeature(context, corrects_offsets=False),
@@ -336,7 +339,13 @@ class FollowerTerm(_OfficeTerm):
         """
         term = cls(context, broker_id=broker_id)
         await term._open()
+        term.log.arrival_listeners = term.features.arrival_listeners()
+        term.log.begin()
         return term
+
+    async def _settle(self, reason: str) -> None:
+        await super()._settle(reason)
+        self.log.close()
 
     def routes(self) -> list[Route]:
         """Return the routes of all requests: reads are served, others are refused."""
