@@ -350,8 +350,21 @@ GROUP_ATTRIBUTES: Final = {
     ),
 }
 
+UNPROVED: Final = {
+    *("brokerId", "brokerRole", "haListenPort", "brokerIP2", "haMasterAddress"),
+    *("haSendHeartbeatInterval", "haHousekeepingInterval", "haTransferBatchSize"),
+    *("haMaxGapNotInSync", "haFlowControlEnable", "maxHaTransferByteInSecond", "syncFromLastFile"),
+    *("slaveTimeout", "inSyncReplicas", "minInSyncReplicas", "enableAutoInSyncReplicas"),
+    *("totalReplicas", "slaveReadEnable", "offsetCheckInSlave"),
+    *("syncMasterFlushOffsetWhenStartup", "enableSlaveActingMaster", "enableRemoteEscape"),
+    *("skipPreOnline", "compatibleWithOldNameSrv", "syncBrokerMemberGroupPeriod"),
+    *("brokerHeartbeatInterval", "sendHeartbeatTimeoutMillis", "brokerNotActiveTimeoutMillis"),
+    *("lockInStrictMode",),
+}
+"""Settings of replication whose proof is still to be named in ``BROKER``."""
+
 WITHOUT_EFFECT: Final = {
-    "broker": {"brokerId", "brokerRole"},
+    "broker": UNPROVED,
     "topic": {"attributes", "topic_name"},
     "topic attributes": {"queue.type", "cleanup.policy", "reserve.time"},
     "group": {

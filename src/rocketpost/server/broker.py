@@ -338,7 +338,10 @@ class BrokerServer:
                 name_servers=lambda: self._name_servers,
             )
             apply_settings(context)
-            self._term = await self._open_leader(is_first=True, is_foreign=is_foreign)
+            if self._broker.is_slave:
+                self._term = await FollowerTerm.open(context, broker_id=self._broker.broker_id)
+            else:
+                self._term = await self._open_leader(is_first=True, is_foreign=is_foreign)
         except BaseException:
             await asyncio.to_thread(store.close_blocking)
             raise

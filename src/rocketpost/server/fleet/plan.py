@@ -4,7 +4,7 @@ Broker 0 has the settings as they are given. So a single broker can become one o
 moving its store, and can be the only one again. Broker ``n`` differs in these:
 
     brokerName                     NAME-n
-    listenPort                     PORT + 10 n; 0, which takes a free port, stays 0
+    listenPort, haListenPort       PORT + 10 n; 0, which takes a free port, stays 0
     storePathRootDir               ROOT/brokers/n
     storePathCommitLog             PATH/brokers/n, if the commit log is outside the root
 
@@ -30,6 +30,7 @@ PORT_STEP: Final = 10
 """Distance of the ports of two brokers; each also serves old Java clients two below its port."""
 
 _PORT_MAX: Final = 65_535
+_HA_PORT: Final = "haListenPort"
 _MEMORY_PERCENT: Final = "accessMessageInMemoryMaxRatio"
 _SIZE_BYTES: Final = 4
 
@@ -71,6 +72,11 @@ def plan_brokers(values: Mapping[str, str], count: int) -> list[BrokerPlan]:
             f"listenPort={port} is too high for {count} brokers: the last one would listen on "
             f"{last_port}; set it to {_PORT_MAX - PORT_STEP * (count - 1)} or less"
         )
+    if count > 1 and broker.ha_master_address:
+        raise ConfigError(
+            f"haMasterAddress={broker.ha_master_address} names one master, but {count} brokers "
+            "have a master each: remove it, and they will ask the name servers"
+        )
     plans = [BrokerPlan(0, name, given)]
     for number in range(1, count):
         own = {key: value for key, value in given.items() if key not in FIXED_PATHS}
@@ -78,6 +84,8 @@ def plan_brokers(values: Mapping[str, str], count: int) -> list[BrokerPlan]:
             "brokerName": f"{name}-{number}",
             "listenPort": str(port and port + PORT_STEP * number),
         }
+        if _HA_PORT in given and broker.ha_listen_port:
+            own[_HA_PORT] = str(broker.ha_listen_port + PORT_STEP * number)
         root, log = _places(given, number)
         own["storePathRootDir"] = root
         own.pop("storePathCommitLog", None)

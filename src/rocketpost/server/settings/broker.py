@@ -28,6 +28,7 @@ from rocketpost.server.settings.foreign_keys import (
     RENAMED,
     refuse,
 )
+from rocketpost.server.settings.replication import ReplicationConfig
 from rocketpost.settings import (
     adjustments,
     apply_clamps,
@@ -56,12 +57,6 @@ _OF_ADDRESS_SERVER: Final = (
 )
 
 
-class BrokerRole(enum.Enum):
-    """Role of a broker among its replicas."""
-
-    ASYNC_MASTER = enum.auto()
-
-
 class RequestModeName(enum.Enum):
     """Way in which a group gets messages."""
 
@@ -70,7 +65,7 @@ class RequestModeName(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig:
+class BrokerConfig(ReplicationConfig):
     """Settings of the broker process. Keys are RocketMQ's, so an existing broker.conf works.
 
     Anyone who can reach the port may change the mutable ones, so each number has an upper limit.
@@ -78,9 +73,6 @@ class BrokerConfig:
 
     cluster_name: str = option("brokerClusterName", "DefaultCluster", important=True)
     broker_name: str = option("brokerName", "", important=True)
-    broker_id: int = option("brokerId", 0, important=True)
-    broker_role: BrokerRole = option("brokerRole", BrokerRole.ASYNC_MASTER, important=True)
-    listen_port: int = option("listenPort", 10911, important=True)
     bind_address: str = option("bindAddress", "0.0.0.0", important=True)
     public_ip: str = option("brokerIP1", "", important=True)
     name_servers: str = option("namesrvAddr", "", important=True)
@@ -173,10 +165,9 @@ class BrokerConfig:
         ):
             if name and (problem := topic_problem(name)):
                 raise ConfigError(f"{key}: it becomes a topic of its own, but {problem}")
-        if self.broker_id != 0:
-            raise ConfigError("brokerId must be 0: this version runs masters only")
         if not 0 <= self.listen_port <= 65535:
             raise ConfigError(f"listenPort={self.listen_port} is not a port")
+        self.check_replication()
         if not 0 <= self.permission <= 7:
             raise ConfigError(f"brokerPermission={self.permission} is not one of 0 to 7")
         if not 1 <= self.memory_ratio <= 100:
@@ -324,7 +315,14 @@ def setting_notes(values: Mapping[str, str]) -> list[str]:
             f"timerRollWindowSlot={store.timer_roll_slots} counts as {slots}, two thirds of "
             "fileReservedTime"
         )
-    return renamed + adjusted + _address_server_notes(values) + ignored
+    notes = [*_address_server_notes(values), *_replication_notes(values, broker)]
+    return renamed + adjusted + notes + ignored
+
+
+def _replication_notes(values: Mapping[str, str], broker: BrokerConfig) -> list[str]:
+    if values.get("haMasterAddress", "").strip() and not broker.is_slave:
+        return [f"haMasterAddress has no effect if brokerRole={broker.broker_role.name}"]
+    return []
 
 
 def _address_server_notes(values: Mapping[str, str]) -> list[str]:

@@ -37,15 +37,6 @@ def _is_on(value: str) -> bool:
     return value.lower() == "true"
 
 
-def _is_above_one(value: str) -> bool:
-    """Return whether a number is above one; text that is no number counts as well."""
-    return not value.isdecimal() or int(value) > 1
-
-
-def _is_one_of(*values: str) -> Callable[[str], bool]:
-    return lambda value: value.lower() in values
-
-
 def _is_other_than(*usual: str) -> Callable[[str], bool]:
     return lambda value: value.lower() not in usual
 
@@ -57,6 +48,7 @@ def _family(reason: str, keys: str) -> dict[str, str]:
 RENAMED: Final[dict[str, str]] = {
     "mapedFileSizeCommitLog": "mappedFileSizeCommitLog",
     "mapedFileSizeConsumeQueue": "mappedFileSizeConsumeQueue",
+    "haSlaveFallbehindMax": "haMaxGapNotInSync",
 }
 """Old spellings in existing files, and the current keys."""
 
@@ -83,22 +75,23 @@ _POOLS: Final = _family(
     """,
 )
 
-_REPLICATION: Final = _family(
-    "this version runs single masters",
-    """
-    brokerIP2 haListenPort haMasterAddress haSendHeartbeatInterval haHousekeepingInterval
-    haTransferBatchSize haMaxGapNotInSync haSlaveFallbehindMax haFlowControlEnable
-    maxHaTransferByteInSecond haMaxTimeSlaveNotCatchup slaveReadEnable slaveTimeout totalReplicas
-    enableAutoInSyncReplicas offsetCheckInSlave lockInStrictMode compatibleWithOldNameSrv
-    skipPreOnline syncBrokerMemberGroupPeriod brokerHeartbeatInterval sendHeartbeatTimeoutMillis
-    brokerNotActiveTimeoutMillis cleanOfflineBrokerInterval forwardTimeout enableRemoteEscape
-    controllerAddr fetchControllerAddrByDnsLookup syncBrokerMetadataPeriod checkSyncStateSetPeriod
-    syncControllerMetadataPeriod controllerHeartBeatTimeoutMills brokerElectionPriority
-    storePathDLedgerCommitLog storePathEpochFile storePathBrokerIdentity dLegerGroup dLegerPeers
-    dLegerSelfId preferredLeaderId enableBatchPush syncMasterFlushOffsetWhenStartup
-    maxChecksumRange maxSlaveResendLength syncFromLastFile asyncLearner
-    """,
-)
+_REPLICATION: Final = {
+    **_family(
+        "controller mode and DLedger are not in this version",
+        """
+        haMaxTimeSlaveNotCatchup controllerAddr fetchControllerAddrByDnsLookup
+        syncBrokerMetadataPeriod checkSyncStateSetPeriod syncControllerMetadataPeriod
+        controllerHeartBeatTimeoutMills brokerElectionPriority storePathDLedgerCommitLog
+        storePathEpochFile storePathBrokerIdentity dLegerGroup dLegerPeers dLegerSelfId
+        preferredLeaderId enableBatchPush asyncLearner
+        """,
+    ),
+    **_family(
+        "no version of RocketMQ reads it now",
+        "maxChecksumRange maxSlaveResendLength cleanOfflineBrokerInterval",
+    ),
+    "forwardTimeout": "requests are not forwarded to other brokers here",
+}
 
 _MEMORY: Final = _family(
     "memory is managed by the page cache, not by the broker",
@@ -328,7 +321,6 @@ IGNORED: Final[dict[str, str]] = {
 """Keys of a ``broker.conf`` that are accepted and have no effect, each with the reason."""
 
 _NO_ACCESS_CONTROL: Final = Refusal(_is_on, "access control is not in this version")
-_NO_REPLICAS: Final = Refusal(_is_above_one, "replication is not in this version")
 _NO_LIGHT_QUEUES: Final = Refusal(_is_on, "light queues are not in this version")
 
 _REFUSED_NETTY: Final = {
@@ -338,10 +330,9 @@ _REFUSED_NETTY: Final = {
 
 REFUSED_WHEN: Final[dict[str, Refusal]] = {
     **_REFUSED_NETTY,
-    "brokerRole": Refusal(_is_one_of("sync_master", "slave"), "replication is not in this version"),
-    "inSyncReplicas": _NO_REPLICAS,
-    "minInSyncReplicas": _NO_REPLICAS,
-    "allAckInSyncStateSet": Refusal(_is_on, "replication is not in this version"),
+    "allAckInSyncStateSet": Refusal(
+        _is_on, "it belongs to controller mode, which is not in this version; set inSyncReplicas"
+    ),
     "enableDLegerCommitLog": Refusal(_is_on, "Raft replication is not in this version"),
     "enableControllerMode": Refusal(_is_on, "controller mode is not in this version"),
     "enableSlaveActingMaster": Refusal(_is_on, "acting masters are not in this version"),

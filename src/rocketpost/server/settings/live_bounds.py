@@ -51,6 +51,12 @@ BOUNDS: Final[Mapping[str, Bound]] = {
     "transactionCheckInterval": Bound(
         1000, _INT_MAX, "pending transactions would be discarded too soon"
     ),
+    "slaveTimeout": Bound(100, 600_000, "sends would be answered too soon, or wait for long"),
+    "haTransferBatchSize": Bound(1024, 4 * 1024**2 - 12, "slaves would follow slowly"),
+    "haMaxGapNotInSync": Bound(
+        1024**2, 2**62, "slaves would count as unavailable although they follow"
+    ),
+    "maxHaTransferByteInSecond": Bound(1024**2, 2**62, "slaves would fall behind"),
     "idempotentProducersMax": Bound(1000, _INT_MAX, "repeated sends would be stored twice"),
     "idempotentProducerIdleSeconds": Bound(3600, _INT_MAX, "repeated sends would be stored twice"),
 }
@@ -69,8 +75,13 @@ def live_problem(key: str, value: str, *, from_file: Mapping[str, str], now_ms: 
     number = _number(value)
     if number is None:
         return None
+    bound: Bound | None
     if key == "startAcceptSendRequestTimeStamp":
-        bound: Bound | None = Bound(0, now_ms + _DAY_MS, "messages would be refused for days")
+        bound = Bound(0, now_ms + _DAY_MS, "messages would be refused for days")
+    elif key == "inSyncReplicas":
+        is_sync = from_file.get("brokerRole", "").strip().upper() == "SYNC_MASTER"
+        fewest = _number(in_file) or (2 if is_sync else 1)
+        bound = Bound(fewest, 64, "messages would be acknowledged before slaves have them")
     else:
         bound = BOUNDS.get(key)
     if bound is None:

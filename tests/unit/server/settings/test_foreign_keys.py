@@ -57,9 +57,6 @@ def test_every_key_of_apaches_name_server_is_understood() -> None:
     [
         "aclEnable=true",
         "authenticationEnabled=TRUE",
-        "brokerRole=SYNC_MASTER",
-        "inSyncReplicas=2",
-        "minInSyncReplicas=3",
         "allAckInSyncStateSet=true",
         "enableControllerMode=true",
         "enableConsumeQueueExt=true",
@@ -78,20 +75,14 @@ def test_keys_that_would_break_a_promise_are_refused_at_start(line: str) -> None
 def test_the_same_keys_may_say_that_nothing_is_asked_for() -> None:
     harmless = {
         "aclEnable": "false",
-        "inSyncReplicas": "1",
-        "minInSyncReplicas": " 1 ",
-        "brokerRole": "async_master",
+        "allAckInSyncStateSet": "false",
+        "enableControllerMode": "false",
         "storeType": "default",
         "messageStorePlugIn": "",
         "socksProxyConfig": "{}",
         "readOnlyCommitLogStorePaths": "",
     }
     broker_settings(harmless)
-
-
-def test_a_mistyped_role_is_not_taken_for_replication() -> None:
-    with pytest.raises(ConfigError, match="it must be ASYNC_MASTER"):
-        broker_settings({"brokerRole": "ASYNC_MASTRE"})
 
 
 def test_a_name_server_refuses_to_be_a_controller() -> None:
@@ -131,6 +122,11 @@ def test_old_spellings_are_taken_as_their_successors() -> None:
     ]
     assert setting_notes(inherited)[2].startswith("checkTransactionMessageEnable has no effect: ")
     assert set(RENAMED.values()) <= set(keys_of(StoreConfig)) | set(keys_of(BrokerConfig))
+
+
+def test_the_gap_of_slaves_has_an_old_spelling() -> None:
+    broker, _ = broker_settings({"haSlaveFallbehindMax": "1048576"})
+    assert broker.ha_gap_bytes_max == 1_048_576
 
 
 @pytest.mark.parametrize("old", RENAMED)

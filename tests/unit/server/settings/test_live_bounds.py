@@ -88,3 +88,14 @@ def test_a_guard_is_asked_before_anything_changes() -> None:
         live.change({"fileReservedTime": "48"})
     assert live.section(StoreConfig).reserved_hours == 72
     live.change({"traceOn": "false"})
+
+
+def test_no_request_can_make_a_master_wait_for_fewer_slaves_than_its_file() -> None:
+    live = make(brokerRole="SYNC_MASTER")
+    live.change({"inSyncReplicas": "3"})
+    live.change({"inSyncReplicas": "2"})
+    with pytest.raises(InvalidParameter, match="acknowledged before slaves have them"):
+        live.change({"inSyncReplicas": "1"})
+    with pytest.raises(InvalidParameter, match="acknowledged before slaves have them"):
+        make(brokerRole="SYNC_MASTER", inSyncReplicas="3").change({"inSyncReplicas": "2"})
+    make(brokerRole="SYNC_MASTER", inSyncReplicas="1").change({"inSyncReplicas": "1"})
