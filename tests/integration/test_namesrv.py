@@ -30,6 +30,7 @@ from rocketpost.server.namesrv.process import NameServer, NamesrvConfig
 from rocketpost.testing.clock import FakeClock
 from rocketpost.transport.connection import Connection
 from rocketpost.transport.connector import Connector
+from rocketpost.transport.listener import Listener
 
 CODE = RequestCode
 
@@ -465,3 +466,65 @@ async def test_no_request_withholds_routes_or_keeps_dead_brokers(setting: str) -
         assert refused.code == ResponseCode.INVALID_PARAMETER
         assert "must be between" in (refused.remark or "")
         assert await knows(server)
+
+
+@asynccontextmanager
+async def a_member(server: NameServer, broker_id: int) -> AsyncIterator[asyncio.Queue[Command]]:
+    """Register a member of a group whose slaves act; yield the notices that reach its port."""
+    told: asyncio.Queue[Command] = asyncio.Queue()
+    listener = Listener(on_request=lambda _, command: told.put_nowait(command))
+    await listener.start("127.0.0.1", 0)
+    fields = {
+        "brokerName": "broker-a",
+        "brokerAddr": f"127.0.0.1:{listener.port}",
+        "clusterName": "C",
+        "brokerId": str(broker_id),
+        "haServerAddr": "127.0.0.1:10912",
+        "enableActingMaster": "true",
+        "heartbeatTimeoutMillis": "10000",
+    }
+    topics = {topic: TopicConfig(topic_name=topic) for topic in ("TBW102", "TopicA")}
+    table = RegisteredTopics(data_version=DataVersion(), topic_config_table=topics)
+    body = encode_registration(RegistrationBody(topic_config_serialize_wrapper=table))
+    try:
+        async with client(server) as connection:
+            answer = await connection.request(
+                CODE.REGISTER_BROKER, fields=fields, body=body, timeout=5
+            )
+            assert answer.code == 0
+            yield told
+    finally:
+        await listener.stop()
+
+
+@pytest.mark.parametrize("notifies", [True, False])
+async def test_a_slave_is_told_that_its_master_is_gone_or_back(notifies: bool) -> None:
+    config = NamesrvConfig(
+        listen_port=0, bind_address="127.0.0.1", kv_config_path=None,
+        acting_master=True, notify_min_broker=notifies,
+    )  # fmt: skip
+    server = NameServer(config)
+    await server.start()
+    try:
+        async with a_member(server, 1) as told:
+            seen = []
+            for _ in range(2):
+                async with a_member(server, 0):
+                    await until(lambda: knows_master(server))
+                    if notifies:
+                        seen.append((await asyncio.wait_for(told.get(), 5)).fields)
+                await until(lambda: not knows_master(server))
+                if notifies:
+                    seen.append((await asyncio.wait_for(told.get(), 5)).fields)
+        ids = [fields["minBrokerId"] for fields in seen]
+        assert ids == (["0", "1", "0", "1"] if notifies else [])
+        if notifies:
+            assert seen[0]["haBrokerAddr"] == "127.0.0.1:10912"
+            assert seen[1]["offlineBrokerAddr"] == seen[0]["minBrokerAddr"]
+        assert told.empty()
+    finally:
+        await server.stop()
+
+
+def knows_master(server: NameServer) -> bool:
+    return 0 in server._table.member_group("C", "broker-a").broker_addrs

@@ -184,6 +184,9 @@ NAMESRV: Final = {
     "orderMessageEnable": f"{_UNIT_NAMESRV}ordered_topics_when_enabled",
     "returnOrderTopicConfigToBroker": f"{_UNIT_NAMESRV}brokers_get_the_ordered_topics",
     "supportActingMaster": f"{_NAMESRV}supportActingMaster",
+    "notifyMinBrokerIdChanged": (
+        "tests/integration/test_namesrv.py::test_a_slave_is_told_that_its_master_is_gone_or_back"
+    ),
     "enableAllTopicList": f"{_UNIT_NAMESRV}lists_can_be_switched_off",
     "enableTopicList": f"{_UNIT_NAMESRV}lists_can_be_switched_off",
     "needWaitForService": f"{_UNIT_NAMESRV}routes_can_be_withheld_after_the_start",

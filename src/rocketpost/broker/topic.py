@@ -427,7 +427,7 @@ def _builtin_topics(cluster: str, broker: str, rules: TopicRules) -> list[TopicC
         topic(names.SCHEDULE_TOPIC, 18),
         topic(names.reply_topic(cluster), 1),
         topic(names.revive_topic(cluster), 8),
-        topic(f"rmq_sys_SYNC_BROKER_MEMBER_{broker}", 1, PERM_INHERIT),
+        topic(f"{names.MEMBER_TOPIC_PREFIX}{broker}", 1, PERM_INHERIT),
         topic(names.HALF_TOPIC, 1),
         topic(names.OP_HALF_TOPIC, 1),
         topic(names.TIMER_TOPIC, 1),

@@ -194,7 +194,6 @@ ANSWER_ONLY: Final = frozenset(
         RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
         RequestCode.GET_NAMESRV_CONFIG,
         RequestCode.GET_BROKER_MEMBER_GROUP,
-        RequestCode.QUERY_DATA_VERSION,
     }
 )
 """Requests whose only effect is their answer; as oneway requests they do nothing."""

@@ -15,6 +15,8 @@ GROUP_LENGTH_MAX: Final = 120
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
 SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
+MEMBER_TOPIC_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
+"""Followed by a broker name: a topic whose route lists the members of the broker's group."""
 REVIVE_TOPIC_PREFIX: Final = "rmq_sys_REVIVE_LOG_"
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 

@@ -25,9 +25,11 @@ from rocketpost.codec.bodies.cluster import ClusterInfo, MemberGroup
 from rocketpost.codec.bodies.route import QueueMapping
 from rocketpost.codec.faults import NoPermission, ServerError, SystemBusy
 from rocketpost.codec.headers.namesrv import RegisterBrokerResponse
+from rocketpost.model.names import MEMBER_TOPIC_PREFIX
 from rocketpost.model.route import MASTER_ID, BrokerData, QueueData, TopicRoute
 from rocketpost.model.topic import PERM_READ, PERM_WRITE, DataVersion
 from rocketpost.namesrv.claims import LiveBroker, check_address_claim, check_id_claim
+from rocketpost.namesrv.min_broker import MinBrokerChange, after_joining, after_leaving
 from rocketpost.namesrv.report import (
     BrokerIdentity,
     BrokerReport,
@@ -85,10 +87,22 @@ class _Broker:
 
 
 class RouteTable:
-    """The tables of one name server. Not thread-safe: belongs to its event loop."""
+    """The tables of one name server. Not thread-safe: belongs to its event loop.
 
-    def __init__(self, limits: RouteLimits | None = None) -> None:
+    Args:
+        limits: Bounds on the tables.
+        on_min_change: Called when the smallest id of a group has changed in which a slave may act
+            for the master.
+    """
+
+    def __init__(
+        self,
+        limits: RouteLimits | None = None,
+        *,
+        on_min_change: Callable[[MinBrokerChange], None] | None = None,
+    ) -> None:
         self._limits = limits or RouteLimits()
+        self._on_min_change = on_min_change
         self._queues = TopicQueues(self._limits.entries_max)
         self._brokers: dict[str, _Broker] = {}
         self._live: dict[str, LiveBroker] = {}
@@ -147,8 +161,8 @@ class RouteTable:
                 f"register broker failed: {identity.name} is not known here yet, "
                 "so its first registration must bring all its topics"
             )
-        others = broker.addresses.items() if broker else ()
-        addresses = {key: address for key, address in others if address != identity.address}
+        before = broker.addresses if broker else {}
+        addresses = {key: value for key, value in before.items() if value != identity.address}
         addresses[identity.id] = identity.address
         leads = identity.id == MASTER_ID or (
             report.acting_master is not None and identity.id == min(addresses)
@@ -168,6 +182,9 @@ class RouteTable:
             read_only = bool(report.acting_master) and identity.id != MASTER_ID
             self._queues.update(identity.name, table, fresh=fresh, read_only=read_only)
         self._set_live(report, owner, source, now_ms)
+        if report.acting_master:
+            change = after_joining(identity.name, before, addresses, ha_address=report.ha_address)
+            self._tell(change)
         return self._master_for(identity, addresses)
 
     def unregister(
@@ -223,8 +240,10 @@ class RouteTable:
 
         Args:
             topic: The topic.
-            acting_master: Whether to show the first slave of a lost master in its place.
+            acting_master: Whether to show the first slave of a lost master in its place. The topic
+                by which brokers learn the members of their group always shows them as they are.
         """
+        acting_master = acting_master and not topic.startswith(MEMBER_TOPIC_PREFIX)
         queues = self._queues.brokers(topic)
         if not queues:
             return None
@@ -404,14 +423,20 @@ class RouteTable:
             name = live.identity.name
             broker = self._brokers[name]
             kept = {key: value for key, value in broker.addresses.items() if value != address}
-            broker.addresses = kept
+            before, broker.addresses = broker.addresses, kept
             self._edition += 1
             if not kept:
                 del self._brokers[name]
                 self._queues.drop_broker(name)
-            elif broker.acting_master and MASTER_ID not in kept:
-                self._queues.change_perms(name, _without_write)
+            elif broker.acting_master:
+                if MASTER_ID not in kept:
+                    self._queues.change_perms(name, _without_write)
+                self._tell(after_leaving(name, before, kept))
         return gone
+
+    def _tell(self, change: MinBrokerChange | None) -> None:
+        if change is not None and self._on_min_change is not None:
+            self._on_min_change(change)
 
     def _master_for(
         self, identity: BrokerIdentity, addresses: dict[int, str]

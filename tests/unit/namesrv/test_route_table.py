@@ -18,6 +18,7 @@ from rocketpost.codec.headers.namesrv import RegisterBrokerResponse
 from rocketpost.model.route import QueueData
 from rocketpost.model.topic import DataVersion
 from rocketpost.namesrv.claims import MEMBER_MS, SILENT_MS, STATE_VERSION_MAX
+from rocketpost.namesrv.min_broker import MinBrokerChange
 from rocketpost.namesrv.report import BrokerReport
 from rocketpost.namesrv.route_table import LIVE_MS_MAX, RouteLimits, RouteTable, restrict_to_zone
 
@@ -161,6 +162,49 @@ def test_losing_an_acting_brokers_master_takes_write_permission_away(table: Rout
     assert perm(table, "TopicA") == 4
     register(table, report(MASTER, acting_master=True), owner="m")
     assert perm(table, "TopicA") == 6
+
+
+def test_the_topic_of_the_members_shows_them_as_they_are() -> None:
+    members = "rmq_sys_SYNC_BROKER_MEMBER_broker-a"
+    table = RouteTable()
+    register(table, report(SLAVE, topics("TopicA", members, perm=1), acting_master=True))
+    found = table.route(members, acting_master=True)
+    assert found is not None
+    assert found.route.broker_datas[0].broker_addrs == {1: SLAVE.address}
+
+
+def test_a_slave_is_told_its_master_only_while_the_master_lives(table: RouteTable) -> None:
+    answer = register(table, report(SLAVE, acting_master=True), owner="s")
+    assert answer == RegisterBrokerResponse(
+        ha_server_addr="10.0.0.1:10912", master_addr=MASTER.address
+    )
+    table.remove_lost("link")
+    assert register(table, report(SLAVE, acting_master=True), owner="s") == RegisterBrokerResponse()
+
+
+def test_members_are_told_when_another_one_has_the_smallest_id() -> None:
+    told: list[MinBrokerChange] = []
+    table = RouteTable(on_min_change=told.append)
+    for who, owner in ((SLAVE_2, "s2"), (SLAVE, "s1"), (MASTER, "m"), (MASTER, "m")):
+        sent = report(who, ha_address=who.address.replace("10911", "10912"), acting_master=True)
+        register(table, sent, owner=owner)
+    table.remove_lost("s2")
+    table.remove_lost("m")
+    table.remove_lost("s1")
+    first, master, gone = told
+    assert first == ("broker-a", (SLAVE_2.address,), 1, SLAVE.address, None, "10.0.0.2:10912")
+    assert master.recipients == (SLAVE.address, SLAVE_2.address)
+    assert (master.id, master.address, master.offline_address) == (0, MASTER.address, None)
+    assert gone == ("broker-a", (SLAVE.address,), 1, SLAVE.address, MASTER.address, None)
+
+
+def test_nobody_is_told_of_groups_in_which_no_slave_acts() -> None:
+    told: list[MinBrokerChange] = []
+    table = RouteTable(on_min_change=told.append)
+    for who in (SLAVE, MASTER):
+        register(table, report(who, acting_master=False), owner=who.address)
+    table.remove_lost(MASTER.address)
+    assert not told
 
 
 def test_losing_a_plain_master_leaves_permissions(table: RouteTable) -> None:

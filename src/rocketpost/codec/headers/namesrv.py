@@ -137,6 +137,16 @@ class GetMemberGroup(msgspec.Struct, rename="camel", kw_only=True):
     broker_name: str
 
 
+class NotifyMinBrokerIdChange(msgspec.Struct, rename="camel", kw_only=True):
+    """NOTIFY_MIN_BROKER_ID_CHANGE (905), which a name server sends to brokers."""
+
+    min_broker_id: Int64
+    broker_name: str | None = None
+    min_broker_addr: str | None = None
+    offline_broker_addr: str | None = None
+    ha_broker_addr: str | None = None
+
+
 class BrokerHeartbeat(msgspec.Struct, rename="camel", kw_only=True):
     """BROKER_HEARTBEAT (904); only the fields that a name server uses."""
 

@@ -257,8 +257,8 @@ class NamesrvHandlers:
         check_identity(_identity(header))
         theirs = decode_data_version(command.body)
         ours = self._table.data_version(header.cluster_name, header.broker_addr)
-        if ours == theirs:
-            self._touch(connection, header.cluster_name, header.broker_addr)
+        # Acting masters use this request as a heartbeat, without waiting for its answer.
+        self._touch(connection, header.cluster_name, header.broker_addr)
         fields = to_fields(headers.QueryDataVersionResponse(changed=ours != theirs))
         return Reply(fields=fields, body=encode_data_version(ours) if ours is not None else b"")
 

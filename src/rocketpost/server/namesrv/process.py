@@ -11,10 +11,12 @@ import logging
 import time
 
 from rocketpost.model.clock import Clock
+from rocketpost.namesrv.min_broker import MinBrokerChange
 from rocketpost.namesrv.report import BrokerIdentity
 from rocketpost.namesrv.route_table import RouteLimits, RouteTable
 from rocketpost.server.namesrv.handlers import NamesrvHandlers
 from rocketpost.server.namesrv.kv_file import KvFile
+from rocketpost.server.namesrv.min_broker_notices import MinBrokerNotices
 from rocketpost.server.routes.dispatch import Dispatcher
 from rocketpost.server.settings.namesrv import NamesrvConfig
 from rocketpost.transport.connection import Connection
@@ -49,7 +51,8 @@ class NameServer:
             brokers_a_host_max=config.brokers_a_host_max,
             entries_max=config.route_entries_max,
         )
-        self._table = RouteTable(limits)
+        self._table = RouteTable(limits, on_min_change=self._tell_min_change)
+        self._notices: MinBrokerNotices | None = None
         self._kv = KvFile(config.kv_config_path)
         self._handlers = NamesrvHandlers(
             config=config,
@@ -94,6 +97,7 @@ class NameServer:
         await asyncio.to_thread(self._kv.load_blocking)
         self._handlers.note_start()
         self._stopping.clear()
+        self._notices = MinBrokerNotices()
         await self._listener.start(self.config.bind_address, self.config.listen_port)
         self._schedule_scan()
         logger.info("name server started: address=%s", self.address)
@@ -105,6 +109,8 @@ class NameServer:
             self._next_scan.cancel()
             self._next_scan = None
         await self._listener.stop()
+        if self._notices is not None:
+            await self._notices.close()
         await self._kv.settle()
         await self._dispatcher.stop()
 
@@ -148,6 +154,11 @@ class NameServer:
     def _scan_and_go_on(self) -> None:
         self._schedule_scan()
         self.scan()
+
+    def _tell_min_change(self, change: MinBrokerChange) -> None:
+        if self.config.notify_min_broker and not self._stopping.is_set():
+            assert self._notices is not None, "brokers register after the start"
+            self._notices.tell(change)
 
     def _connection_lost(self, connection: Connection) -> None:
         lost = self._table.remove_lost(connection, count_max=1)

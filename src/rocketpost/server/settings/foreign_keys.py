@@ -369,7 +369,6 @@ NAMESRV_IGNORED: Final[dict[str, str]] = {
         """,
     ),
     "productEnvName": "it matters with clusterTest only, which is not in this version",
-    "notifyMinBrokerIdChanged": "brokers without replicas have nothing to do about it",
     "configBlackList": "what may change at run time is an allow-list here",
 }
 """Keys of a ``namesrv.conf`` that are accepted and have no effect, each with the reason."""

@@ -29,6 +29,7 @@ class NamesrvConfig:
     order_messages: bool = option("orderMessageEnable", False, mutable=True)
     order_topics_to_broker: bool = option("returnOrderTopicConfigToBroker", True, mutable=True)
     acting_master: bool = option("supportActingMaster", False, mutable=True)
+    notify_min_broker: bool = option("notifyMinBrokerIdChanged", False)
     all_topic_list: bool = option("enableAllTopicList", True, mutable=True)
     topic_list: bool = option("enableTopicList", True, mutable=True)
     wait_for_service: bool = option("needWaitForService", False, mutable=True)

@@ -16,7 +16,7 @@ from rocketpost.codec.bodies.registration import (
     encode_registration,
 )
 from rocketpost.codec.codes import RequestCode, ResponseCode
-from rocketpost.codec.command import Command, decode_command
+from rocketpost.codec.command import ONEWAY, Command, decode_command
 from rocketpost.codec.frames import FrameDecoder
 from rocketpost.model.topic import DataVersion, TopicConfig
 from rocketpost.namesrv.report import BrokerIdentity
@@ -99,6 +99,13 @@ class Server:
         self.dispatcher.handle(connection, command)  # type: ignore[arg-type]
         (frame,) = FrameDecoder().feed(connection.sent)
         return decode_command(frame)
+
+    def tell(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> bytes:
+        """Send a oneway request; return the bytes that are answered all the same."""
+        connection = FakeConnection()
+        command = Command(code, opaque=5, flag=ONEWAY, text_fields=dict(fields), body=body)
+        self.dispatcher.handle(connection, command)  # type: ignore[arg-type]
+        return connection.sent
 
     async def ask_slowly(self, code: int, fields: Mapping[str, str]) -> Command:
         """Return an answer that waits for the disk."""
@@ -225,10 +232,19 @@ def test_data_versions(server: Server) -> None:
     assert server.table.expire(server.clock.now_ms()) == []
     other = server.ask(CODE.QUERY_DATA_VERSION, BROKER, VERSION_BODY.replace(b"1", b"2"))
     assert other.fields == {"changed": "true"}
+    server.clock.advance(100_000)
+    assert server.table.expire(server.clock.now_ms()) == []
     stranger = {**BROKER, "brokerAddr": "10.0.0.9:1"}
     unknown = server.ask(CODE.QUERY_DATA_VERSION, stranger, VERSION_BODY)
     assert (unknown.fields, unknown.body) == ({"changed": "true"}, b"")
     assert server.ask(CODE.QUERY_DATA_VERSION, BROKER, b"?").code == 1
+
+
+def test_data_versions_are_heartbeats_of_brokers_that_want_no_answer(server: Server) -> None:
+    server.clock.advance(120_000)
+    assert server.tell(CODE.QUERY_DATA_VERSION, BROKER, VERSION_BODY) == b""
+    server.clock.advance(120_000)
+    assert server.table.expire(server.clock.now_ms()) == []
 
 
 def test_heartbeats_keep_a_broker_alive(server: Server) -> None:
