@@ -6,6 +6,7 @@ RocketpostError
 ├── ProtocolError
 │   ├── RemoteProtocolError   the peer sent bytes that cannot be understood
 │   └── LocalProtocolError    one of our values does not fit the protocol; nothing was sent
+├── ReplicationError          the stream between master and slave cannot go on; close it, try again
 ├── StoreError                the store cannot do this; nothing was changed
 │   ├── CorruptRecord         bytes on disk are not a sound record
 │   ├── StoreFull             no space to allocate a file; reads continue
@@ -61,6 +62,7 @@ __all__ = [
     "PullRetryImmediately",
     "QueryNotFound",
     "RemoteProtocolError",
+    "ReplicationError",
     "RequestCodeNotSupported",
     "RequestTimeout",
     "RocketpostError",
@@ -117,6 +119,10 @@ class RemoteProtocolError(ProtocolError):
 
 class LocalProtocolError(ProtocolError):
     """One of our values does not fit the protocol; nothing was sent."""
+
+
+class ReplicationError(RocketpostError):
+    """The stream between a master and a slave cannot go on; close it and try again."""
 
 
 class StoreError(RocketpostError):
