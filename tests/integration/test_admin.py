@@ -784,6 +784,14 @@ def test_replication_is_shown(admin: Admin) -> None:
     assert admin.json("haStatus", "-b", admin.brokers[0])[admin.brokers[0]]["master"] is True
 
 
+def test_commands_for_slaves_and_controllers_say_why_they_fail(admin: Admin) -> None:
+    line = admin.fails("resetMasterFlushOffset", "-b", admin.brokers[0], "-o", "7")
+    assert "is a master" in line
+    line = admin.fails("getBrokerEpoch", "-c", CLUSTER)
+    assert "this request only for controllerMode" in line
+    assert "broker-x" in admin.fails("getBrokerEpoch", "-b", "broker-x")
+
+
 # Name servers.
 
 

@@ -30,6 +30,7 @@ from rocketpost.admin.commands import (
     offset,
     producers,
     reading,
+    replication,
     sending,
     stats,
     topic,
@@ -46,8 +47,8 @@ ABSENT: Final[Mapping[str, str]] = {
         # Static topics, compaction, round trips.
         "updateStaticTopic remappingStaticTopic",
         "dumpCompactionLog clusterRT",
-        # Controllers, epochs, broker containers.
-        "resetMasterFlushOffset getBrokerEpoch getSyncStateSet getControllerMetaData",
+        # Controllers, broker containers.
+        "getSyncStateSet getControllerMetaData",
         "getControllerConfig updateControllerConfig electMaster cleanBrokerMetadata",
         "addBroker removeBroker",
         # Cold data, exports, RocksDB.
@@ -188,6 +189,7 @@ for _module in (
     transaction,
     cluster,
     broker,
+    replication,
     cleaning,
     producers,
     namesrv,

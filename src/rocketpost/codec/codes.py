@@ -114,6 +114,8 @@ class RequestCode(IntEnum):
     NOTIFY_MIN_BROKER_ID_CHANGE = 905
     EXCHANGE_BROKER_HA_INFO = 906
     GET_BROKER_HA_STATUS = 907
+    RESET_MASTER_FLUSH_OFFSET = 908
+    GET_BROKER_EPOCH_CACHE = 1007
     PUT_NAMED_FILTER = 29001
     """Our own, like the next three; RocketMQ has no such requests."""
     GET_NAMED_FILTERS = 29002
@@ -162,6 +164,7 @@ ANSWER_ONLY: Final = frozenset(
         RequestCode.GET_BROKER_RUNTIME_INFO,
         RequestCode.GET_BROKER_CONSUME_STATS,
         RequestCode.GET_BROKER_HA_STATUS,
+        RequestCode.GET_BROKER_EPOCH_CACHE,
         RequestCode.VIEW_BROKER_STATS_DATA,
         RequestCode.CHECK_CLIENT_CONFIG,
         RequestCode.GET_CONSUMER_LIST_BY_GROUP,

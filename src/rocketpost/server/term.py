@@ -36,6 +36,7 @@ from rocketpost.server.features.statistics import StatisticsFeature
 from rocketpost.server.features.timer import TimerFeature
 from rocketpost.server.features.transaction import TransactionFeature
 from rocketpost.server.name_servers.announcing import Announcing
+from rocketpost.server.replication.status import MasterStatus, SlaveStatus
 from rocketpost.server.routes.follower_refusals import follower_routes
 from rocketpost.server.routes.route import Route
 from rocketpost.server.writer.follower_log import FollowerLog
@@ -215,6 +216,7 @@ class LeaderTerm(_OfficeTerm):
                 deleter=CommitThenDelete(self._sends.writer, context.store),
                 clean=cleaning.clean_now,
                 wait_registered=self.registration.wait_registered,
+                replication=MasterStatus,
             ),
             StandstillFeature.of(context),
             FilterFeature(context),
@@ -325,6 +327,7 @@ class FollowerTerm(_OfficeTerm):
                 deleter=context.store,
                 clean=_clean_nothing,
                 wait_registered=self.registration.wait_registered,
+                replication=SlaveStatus,
             ),
             FilterFeature(context),
             AssignmentFeature(context),

@@ -78,6 +78,8 @@ class Checkpointer:
         self._stopping = False
         self.saved_position = -1
         """Every record before this is durable in queues and index too. Any thread may read it."""
+        self.master_flushed = 0
+        """RocketMQ's field for slaves: position up to which their master had flushed its log."""
         self._saved: tuple[Times, Progress] | None = None
         self._saved_at = time.monotonic()
         self._short_since: float | None = None
@@ -151,7 +153,7 @@ class Checkpointer:
         if self._index is not None:
             self._index.flush_blocking()
             index_ms = self._index.completed_ms
-        times = Times(mark.store_ms, mark.store_ms, index_ms, 0, 0)
+        times = Times(mark.store_ms, mark.store_ms, index_ms, self.master_flushed, 0)
         progress = Progress(
             mark.position,
             mark.index_position,

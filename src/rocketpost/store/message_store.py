@@ -19,6 +19,7 @@ from rocketpost.model.delay_levels import parse_delay_levels
 from rocketpost.model.ids import Position, QueueOffset
 from rocketpost.model.names import SCHEDULE_TOPIC
 from rocketpost.store.apply import NOT_IN_QUEUE, indexed_keys, schedule_code
+from rocketpost.store.checkpointer import Checkpointer
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.dispatch.arrival import Arrival
 from rocketpost.store.draft import Appended, Draft
@@ -436,6 +437,11 @@ class MessageStore:
             StoreBroken: The log cannot be made durable.
         """
         self._flusher.flush_blocking()
+
+    @property
+    def checkpoint(self) -> Checkpointer:
+        """Saves how far queues and index have come, and what a slave knows of its master."""
+        return self._checkpointer
 
     def save_blocking(self) -> None:
         """Make queues, index and checkpoint durable now. Any thread."""

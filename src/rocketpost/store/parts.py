@@ -247,8 +247,10 @@ class StoreParts:
                 extent = extent._replace(durable=min(extent.durable, self._cut))
         self.deleted_topics.load_blocking()
         self.damage.load_blocking()
+        checkpoint = load_checkpoint_blocking(self._files, self.layout.checkpoint)
+        self.checkpointer.master_flushed = max(0, checkpoint.times.master_durable)
         found = RecoveryInput(
-            checkpoint=load_checkpoint_blocking(self._files, self.layout.checkpoint),
+            checkpoint=checkpoint,
             extent=extent,
             clean=clean,
             accept_missing=accept_missing,

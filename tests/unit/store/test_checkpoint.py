@@ -17,6 +17,8 @@ from rocketpost.store.checkpoint import (
 )
 from rocketpost.store.files import RealFiles
 
+from .conftest import Opener
+
 int64 = st.integers(0, 2**63 - 1)
 TIMES = Times(1700000000000, 1700000000000, 5, 0, 0)
 PROGRESS = Progress(123456, 123456, 123000, 3, 17)
@@ -79,3 +81,13 @@ def test_times_beside_a_damaged_part_of_ours_are_not_believed(at: int) -> None:
     data = bytearray(encode_checkpoint(Times(9, 9, 9, 0, 0), Progress(1, 2, 3, 4, 5)))
     data[at] ^= 4
     assert decode_checkpoint(bytes(data)) == (Times(), None)
+
+
+def test_the_flushed_position_of_a_master_survives_a_crash(opener: Opener) -> None:
+    store = opener()
+    assert store.checkpoint.master_flushed == 0
+    store.checkpoint.master_flushed = 4096
+    store.save_blocking()
+    opener.crash(store)
+    assert (opener.root / "checkpoint").read_bytes()[24:32] == (4096).to_bytes(8, "big")
+    assert opener().checkpoint.master_flushed == 4096

@@ -1,4 +1,4 @@
-"""Commands about brokers: runtime values, replication, settings."""
+"""Commands about brokers: runtime values, settings."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from typing import Final
 
 import click
 
-from rocketpost.admin.broker_processes import interval_option, list_processes, repeat
+from rocketpost.admin.broker_processes import list_processes
 from rocketpost.admin.command import (
-    Failure,
     admin_command,
     broker_or_cluster,
     errors_from,
@@ -22,14 +21,11 @@ from rocketpost.admin.command import (
 from rocketpost.admin.confirm import confirm, yes_option
 from rocketpost.admin.losses import can_cause_losses, setting_losses
 from rocketpost.admin.render import (
-    Column,
-    Table,
     plain_value,
     settings_text,
 )
 from rocketpost.admin.report import Report
 from rocketpost.client.admin import AdminClient
-from rocketpost.codec.bodies.stats import ReplicationState
 from rocketpost.model.route import MASTER_ID
 
 
@@ -62,74 +58,6 @@ async def broker_status(
         start = "" if broker else f"{address:<24} "
         for key in sorted(values):
             say(f"{start}{key:<32}: {values[key]}")
-
-
-_REPLICAS: Final = Table(
-    "%-32s  %-16s %16s %16s %16s %16s",
-    [
-        Column("#SlaveAddr", "address"),
-        Column("#SlaveAckOffset", "ackOffset"),
-        Column("#Diff", "diff"),
-        Column("#TransferSpeed(KB/s)", "bytesPerSecond", lambda speed: f"{speed / 1024:.2f}"),
-        Column("#Status", "inSync", lambda ok: "OK" if ok else "Fall Behind"),
-        Column("#TransferFromWhere", "transferFromWhere"),
-    ],
-)
-
-
-@admin_command("haStatus")
-@broker_or_cluster
-@interval_option
-@json_option
-async def ha_status(
-    admin: AdminClient,
-    *,
-    broker: str | None,
-    cluster: str | None,
-    every: float | None,
-    as_json: bool,
-) -> None:
-    """Show the replication state of masters."""
-
-    async def show() -> None:
-        states: dict[str, ReplicationState] = {}
-        for address in await find_masters(admin, broker, cluster):
-            with errors_from(address):
-                states[address] = await admin.brokers.replication(address)
-            if not states[address].master:
-                raise Failure(f"{address} is a slave; use the address of its master")
-        if as_json:
-            say_json(states)
-            return
-        for address, state in states.items():
-            say(replication_text(address, state))
-
-    await repeat(every, show)
-
-
-def replication_text(address: str, state: ReplicationState) -> str:
-    """Return the replication state of a master as text."""
-    rows = [
-        (
-            each.addr,
-            each.slave_ack_offset,
-            each.diff,
-            each.transferred_byte_in_second,
-            each.in_sync,
-            each.transfer_from_where,
-        )
-        for each in state.ha_connection_info
-    ]
-    return "\n".join(
-        [
-            "",
-            f"#MasterAddr\t{address}",
-            f"#MasterCommitLogMaxOffset\t{state.master_commit_log_max_offset}",
-            f"#SlaveNum\t{len(rows)}",
-            f"#InSyncSlaveNum\t{state.in_sync_slave_nums}",
-            _REPLICAS.text(rows),
-        ]
-    )
 
 
 # Settings.
@@ -205,4 +133,4 @@ async def update_broker_config(
             report.step(text, broker=address, key=key, value=value)
 
 
-COMMANDS: Final = [broker_status, ha_status, get_broker_config, update_broker_config]
+COMMANDS: Final = [broker_status, get_broker_config, update_broker_config]

@@ -10,13 +10,19 @@ from rocketpost.codec.bodies.leniency import decode_body
 from rocketpost.codec.bodies.offset import BrokerConsumeState, decode_broker_consume_state
 from rocketpost.codec.bodies.producers import ProducerStates, decode_producer_states
 from rocketpost.codec.bodies.stats import (
+    EpochList,
     QueueEntries,
     ReplicationState,
     StatsBody,
     decode_key_values,
 )
 from rocketpost.codec.codes import RequestCode
-from rocketpost.codec.headers.admin import GetDamage, QueryQueue, StatsRequest
+from rocketpost.codec.headers.admin import (
+    GetDamage,
+    QueryQueue,
+    ResetMasterFlushed,
+    StatsRequest,
+)
 from rocketpost.codec.headers.client import GetProducerStates
 from rocketpost.codec.headers.offset import BrokerConsumeStats
 from rocketpost.settings import format_properties, parse_properties
@@ -65,6 +71,20 @@ class BrokerAdmin:
         """Return the state of a broker's replicas."""
         response = await self._session.call(address, RequestCode.GET_BROKER_HA_STATUS)
         return decode_body(response.body, ReplicationState)
+
+    async def reset_master_flushed(self, address: str, position: int) -> None:
+        """Set the master's flushed position that a slave keeps; a master ignores it."""
+        header = ResetMasterFlushed(master_flush_offset=position)
+        await self._session.call(address, RequestCode.RESET_MASTER_FLUSH_OFFSET, header)
+
+    async def epochs(self, address: str) -> EpochList:
+        """Return the epochs of a broker's log.
+
+        Raises:
+            ServerError: The broker is not under a controller.
+        """
+        response = await self._session.call(address, RequestCode.GET_BROKER_EPOCH_CACHE)
+        return decode_body(response.body, EpochList)
 
     async def producer_states(
         self, address: str, *, producer_id: str | None = None, count_max: int = 100

@@ -57,6 +57,21 @@ class QueueEntries(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=T
     subscription_data: Subscription | None = None
 
 
+class UpstreamInfo(msgspec.Struct, rename="camel", kw_only=True):
+    """The state of a slave's connection to its master; zeros on a master."""
+
+    last_read_timestamp: int = 0
+    last_write_timestamp: int = 0
+    master_addr: str | msgspec.UnsetType = msgspec.UNSET
+    """Address of the master's log stream; absent on a master, and if it is not known."""
+    master_flush_offset: int = 0
+    max_offset: int = 0
+    """End of the slave's own log."""
+    transferred_byte_in_second: int = 0
+    problem: str | msgspec.UnsetType = msgspec.UNSET
+    """Our own: reason why the slave cannot follow its master."""
+
+
 class ReplicaInfo(msgspec.Struct, rename="camel", kw_only=True):
     """One connected slave, as ``haStatus`` shows it."""
 
@@ -66,15 +81,38 @@ class ReplicaInfo(msgspec.Struct, rename="camel", kw_only=True):
     slave_ack_offset: int = 0
     transfer_from_where: int = 0
     transferred_byte_in_second: int = 0
+    broker_id: int | msgspec.UnsetType = msgspec.UNSET
+    """Our own, like the next; absent if the slave has not told its id."""
+    problem: str | msgspec.UnsetType = msgspec.UNSET
+    """Reason why the slave can never follow its master."""
 
 
 class ReplicationState(msgspec.Struct, rename="camel", kw_only=True):
-    """Answer to GET_BROKER_HA_STATUS by a master."""
+    """Answer to GET_BROKER_HA_STATUS: by a master about its slaves, or by a slave about itself."""
 
+    ha_client_runtime_info: UpstreamInfo = msgspec.field(default_factory=UpstreamInfo)
     ha_connection_info: list[ReplicaInfo] = []
     in_sync_slave_nums: int = 0
     master: bool = True
     master_commit_log_max_offset: int = 0
+
+
+class Epoch(msgspec.Struct, rename="camel", kw_only=True):
+    """A part of the log that one master has written."""
+
+    end_offset: int = 0
+    epoch: int = 0
+    start_offset: int = 0
+
+
+class EpochList(msgspec.Struct, rename="camel", kw_only=True):
+    """Answer to GET_BROKER_EPOCH_CACHE; only brokers under a controller have epochs."""
+
+    broker_id: int = 0
+    broker_name: str = ""
+    cluster_name: str = ""
+    epoch_list: list[Epoch] = []
+    max_offset: int = 0
 
 
 def encode_key_values(table: Mapping[str, str]) -> bytes:

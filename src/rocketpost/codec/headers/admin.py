@@ -30,6 +30,12 @@ class QueryQueue(msgspec.Struct, rename="camel", kw_only=True):
     consumer_group: str = ""
 
 
+class ResetMasterFlushed(msgspec.Struct, rename="camel", kw_only=True):
+    """RESET_MASTER_FLUSH_OFFSET (908)."""
+
+    master_flush_offset: Int64
+
+
 class ConfigResponse(msgspec.Struct, rename="camel", kw_only=True):
     """Answer to GET_BROKER_CONFIG (26); the version is JSON text."""
 

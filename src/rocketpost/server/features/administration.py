@@ -13,6 +13,7 @@ from rocketpost.server.features.standstill import standstill_of
 from rocketpost.server.handlers.admin import AdminHandlers, CleaningHandlers, SettingsHandlers
 from rocketpost.server.handlers.damage import DamageHandlers
 from rocketpost.server.handlers.group import GroupHandlers
+from rocketpost.server.handlers.ha_status import HaStatusHandlers
 from rocketpost.server.handlers.offset import (
     OffsetHandlers,
     ProgressHandlers,
@@ -21,6 +22,7 @@ from rocketpost.server.handlers.offset import (
 from rocketpost.server.handlers.query import QueryHandlers, QueryLimits
 from rocketpost.server.handlers.reset import ResetHandlers
 from rocketpost.server.handlers.topic import TopicHandlers
+from rocketpost.server.replication.status import ReplicationStatus
 from rocketpost.server.routes.route import Route
 from rocketpost.server.settings.limits import pull_limits
 from rocketpost.store.message_store import MessageStore
@@ -48,6 +50,7 @@ class AdministrationFeature(Feature):
         deleter: Deletes the queues of topics.
         clean: Deletes expired files now.
         wait_registered: Returns once the name servers know the topics.
+        replication: Returns the state of replication.
     """
 
     def __init__(
@@ -58,12 +61,14 @@ class AdministrationFeature(Feature):
         deleter: QueueDeleter,
         clean: Callable[[], Awaitable[object]],
         wait_registered: Callable[[], Awaitable[None]],
+        replication: Callable[[], ReplicationStatus],
     ) -> None:
         self._context = context
         self._features = features
         self._deleter = deleter
         self._clean = clean
         self._wait_registered = wait_registered
+        self._replication = replication
         self._damage = DamageHandlers(context.store)
 
     def routes(self) -> Sequence[Route]:
@@ -86,6 +91,11 @@ class AdministrationFeature(Feature):
             commit_log_path=context.store.layout.commit_log,
             extra=self._features.runtime_values,
         )
+        ha_status = HaStatusHandlers(
+            end_position=lambda: context.store.end_position,
+            checkpoint=context.store.checkpoint,
+            status=self._replication,
+        )
         settings = SettingsHandlers(config=context.settings, save=context.persistence.save_urgent)
         cleaning = CleaningHandlers(
             topics=context.tables.topics,
@@ -98,6 +108,7 @@ class AdministrationFeature(Feature):
             *self._damage.routes(),
             *messages.routes(),
             *admin.routes(),
+            *ha_status.routes(),
             *settings.routes(),
             *cleaning.routes(),
         ]

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from rocketpost import VERSION as OUR_VERSION
 from rocketpost.broker.stats import BrokerStats, DayTotals
 from rocketpost.broker.topic import TopicTable
-from rocketpost.codec.bodies.stats import ReplicationState, encode_key_values
+from rocketpost.codec.bodies.stats import encode_key_values
 from rocketpost.codec.codes import VERSION, RequestCode
 from rocketpost.codec.command import Command, to_fields
 from rocketpost.codec.faults import InvalidParameter, ServerError
@@ -127,7 +127,6 @@ class AdminHandlers:
             plain(
                 RequestCode.VIEW_BROKER_STATS_DATA, StatsRequest, of_cluster(GET), self.stats_item
             ),
-            plain(RequestCode.GET_BROKER_HA_STATUS, NO_HEADER, of_cluster(GET), self.replication),
         ]
 
     async def runtime_info(self, connection: Connection, command: Command, header: None) -> Reply:
@@ -142,10 +141,6 @@ class AdminHandlers:
         if body is None:
             raise ServerError(f"nothing was counted as {header.stats_name} of {header.stats_key}")
         return json_reply(body)
-
-    def replication(self, connection: Connection, command: Command, header: None) -> Reply:
-        """Describe this broker as a master without slaves."""
-        return json_reply(ReplicationState(master_commit_log_max_offset=self._store.end_position))
 
     def _counters(self) -> dict[str, str]:
         stats = self._stats

@@ -5,10 +5,8 @@ import json
 import pytest
 
 from rocketpost.admin.broker_processes import BrokerProcess, repeat
-from rocketpost.admin.commands.broker import replication_text
 from rocketpost.admin.commands.cluster import _CLUSTERS, _TOTALS, cluster_row, total_row
 from rocketpost.admin.render import json_text
-from rocketpost.codec.bodies.stats import ReplicaInfo, ReplicationState
 
 PROCESS = BrokerProcess("DefaultCluster", "broker-a", 0, "127.0.0.1:34141")
 VALUES = {
@@ -86,31 +84,6 @@ def test_totals_are_differences() -> None:
     ]
     assert total_row(PROCESS, {}, now_ms=NOW_MS)[2:] == (None,) * 4
     assert _TOTALS.cells(total_row(PROCESS, {}, now_ms=NOW_MS))[2:] == ["N/A"] * 4
-
-
-def test_a_master_and_its_slaves() -> None:
-    state = ReplicationState(
-        ha_connection_info=[
-            ReplicaInfo(addr="10.0.0.2:1", in_sync=True, slave_ack_offset=786),
-            ReplicaInfo(addr="10.0.0.3:1", diff=9, transferred_byte_in_second=2048),
-        ],
-        in_sync_slave_nums=1,
-        master_commit_log_max_offset=786,
-    )
-    lines = replication_text("127.0.0.1:34141", state).splitlines()
-    assert lines[:5] == [
-        "",
-        "#MasterAddr\t127.0.0.1:34141",
-        "#MasterCommitLogMaxOffset\t786",
-        "#SlaveNum\t2",
-        "#InSyncSlaveNum\t1",
-    ]
-    assert lines[5] == (
-        "#SlaveAddr                        #SlaveAckOffset             #Diff "
-        "#TransferSpeed(KB/s)          #Status #TransferFromWhere"
-    )
-    assert lines[6].split() == ["10.0.0.2:1", "786", "0", "0.00", "OK", "0"]
-    assert lines[7].split() == ["10.0.0.3:1", "0", "9", "2.00", "Fall", "Behind", "0"]
 
 
 async def test_a_listing_is_repeated_until_it_fails() -> None:

@@ -7,6 +7,7 @@ from rocketpost.codec.bodies.stats import (
     QueueEntry,
     ReplicationState,
     StatsBody,
+    UpstreamInfo,
     decode_key_values,
     encode_key_values,
 )
@@ -33,7 +34,17 @@ def test_queue_entries_leave_out_what_is_not_there() -> None:
     )
 
 
-def test_a_master_without_slaves() -> None:
+def test_the_state_of_a_master_and_of_a_slave_are_javas_text() -> None:
     assert msgspec.json.encode(ReplicationState(master_commit_log_max_offset=7)) == (
-        b'{"haConnectionInfo":[],"inSyncSlaveNums":0,"master":true,"masterCommitLogMaxOffset":7}'
+        b'{"haClientRuntimeInfo":{"lastReadTimestamp":0,"lastWriteTimestamp":0,'
+        b'"masterFlushOffset":0,"maxOffset":0,"transferredByteInSecond":0},"haConnectionInfo":[],'
+        b'"inSyncSlaveNums":0,"master":true,"masterCommitLogMaxOffset":7}'
+    )
+    upstream = UpstreamInfo(
+        last_read_timestamp=1, last_write_timestamp=2, master_addr="h:1", max_offset=3
+    )
+    assert msgspec.json.encode(ReplicationState(ha_client_runtime_info=upstream, master=False)) == (
+        b'{"haClientRuntimeInfo":{"lastReadTimestamp":1,"lastWriteTimestamp":2,"masterAddr":"h:1",'
+        b'"masterFlushOffset":0,"maxOffset":3,"transferredByteInSecond":0},"haConnectionInfo":[],'
+        b'"inSyncSlaveNums":0,"master":false,"masterCommitLogMaxOffset":0}'
     )

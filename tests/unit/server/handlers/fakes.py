@@ -200,6 +200,18 @@ class FakeStore:
         return FakeDeletion(self.deleted, topic)
 
 
+class FakeCheckpoint:
+    def __init__(self) -> None:
+        self.master_flushed = 0
+        self.saved: list[int] = []
+        self.error: Exception | None = None
+
+    def save_blocking(self) -> None:
+        if self.error is not None:
+            raise self.error
+        self.saved.append(self.master_flushed)
+
+
 class Saves:
     """Stands for the tables on disk: counts how often somebody waited for them."""
 

@@ -101,16 +101,6 @@ async def test_statistics_by_name(world: World) -> None:
     assert unknown.code == ResponseCode.SYSTEM_ERROR
 
 
-async def test_a_master_without_slaves(world: World) -> None:
-    body = json_of(await world.call(Code.GET_BROKER_HA_STATUS))
-    assert body == {
-        "haConnectionInfo": [],
-        "inSyncSlaveNums": 0,
-        "master": True,
-        "masterCommitLogMaxOffset": 5000,
-    }
-
-
 async def test_cleaning_is_done_now(world: World) -> None:
     assert (await world.call(Code.CLEAN_EXPIRED_CONSUMEQUEUE)).code == 0
     assert (await world.call(Code.DELETE_EXPIRED_COMMITLOG)).code == 0

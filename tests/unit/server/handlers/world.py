@@ -20,6 +20,7 @@ from rocketpost.model.topic import TopicConfig
 from rocketpost.server.handlers.admin import AdminHandlers, CleaningHandlers, SettingsHandlers
 from rocketpost.server.handlers.client import ClientHandlers, LockHandlers
 from rocketpost.server.handlers.group import GroupHandlers
+from rocketpost.server.handlers.ha_status import HaStatusHandlers
 from rocketpost.server.handlers.offset import (
     OffsetHandlers,
     ProgressHandlers,
@@ -30,12 +31,13 @@ from rocketpost.server.handlers.relay import RelayHandlers
 from rocketpost.server.handlers.reset import ResetHandlers
 from rocketpost.server.handlers.topic import TopicHandlers
 from rocketpost.server.notices import Notices
+from rocketpost.server.replication.status import MasterStatus, ReplicationStatus
 from rocketpost.server.settings.live_config import LiveConfig
 from rocketpost.settings import option
 from rocketpost.testing.clock import FakeClock
 
 from ..contexts import some_tables
-from .fakes import Caller, FakeStore, Saves
+from .fakes import Caller, FakeCheckpoint, FakeStore, Saves
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +62,8 @@ class World:
         self.store = FakeStore()
         self.saves = Saves()
         self.cleaned = 0
+        self.checkpoint = FakeCheckpoint()
+        self.replication: ReplicationStatus = MasterStatus()
         self.notifies = True
         self.server_side_reset = True
         self.topics = TopicTable(clock=clock, cluster_name="DefaultCluster", broker_name="broker-a")
@@ -97,7 +101,8 @@ class World:
         self.call = Caller(
             self.clients, LockHandlers(locks=self.locks, topics=self.topics), self._relays(),
             self._topics(), self._groups(), self._offsets(), QueueOffsetHandlers(self.store),
-            self._progress(), self._resets(), self._rest(), self._admin(), self._cleaning(),
+            self._progress(), self._resets(), self._rest(), self._admin(), self._ha_status(),
+            self._cleaning(),
             SettingsHandlers(config=self.config, save=self.saves),
         )  # fmt: skip
 
@@ -182,6 +187,13 @@ class World:
     def _progress(self) -> ProgressHandlers:
         return ProgressHandlers(
             tables=self.tables, queries=self.queries, broker_address="10.0.0.1:10911"
+        )
+
+    def _ha_status(self) -> HaStatusHandlers:
+        return HaStatusHandlers(
+            end_position=lambda: self.store.end_position,
+            checkpoint=self.checkpoint,
+            status=lambda: self.replication,
         )
 
     def _admin(self) -> AdminHandlers:
