@@ -36,6 +36,7 @@ from rocketpost.server.features.statistics import StatisticsFeature
 from rocketpost.server.features.timer import TimerFeature
 from rocketpost.server.features.transaction import TransactionFeature
 from rocketpost.server.name_servers.announcing import Announcing
+from rocketpost.server.replication.master_address import MasterAddress
 from rocketpost.server.replication.status import MasterStatus, SlaveStatus
 from rocketpost.server.routes.follower_refusals import follower_routes
 from rocketpost.server.routes.route import Route
@@ -125,7 +126,9 @@ class _OfficeTerm(Term):
     def __init__(self, context: BrokerContext, *, broker_id: int) -> None:
         super().__init__()
         self.context = context
-        self.registration = RegistrationFeature(context, broker_id=broker_id)
+        self.registration = RegistrationFeature(
+            context, broker_id=broker_id, ha_address=self._ha_address, on_master=self._take_master
+        )
         self.clients = ClientFeature(context)
 
     @property
@@ -165,6 +168,13 @@ class _OfficeTerm(Term):
         except BaseException:
             self._forget_topics()
             raise
+
+    def _ha_address(self) -> str:
+        """Return the address for slaves; empty if there is none."""
+        return ""
+
+    def _take_master(self, remoting: str, ha: str) -> None:
+        """Take the addresses of the master that a name server tells a slave."""
 
     def _topic_changed(self, topic: str) -> None:
         self.context.persistence.note_change()
@@ -314,6 +324,8 @@ class FollowerTerm(_OfficeTerm):
     def __init__(self, context: BrokerContext, *, broker_id: int) -> None:
         assert broker_id > MASTER_ID
         super().__init__(context, broker_id=broker_id)
+        self.master = MasterAddress(fixed_ha=context.broker_config.ha_master_address)
+        """Where the master is."""
         self.log = FollowerLog(store=context.store, flush_mode=context.store_config.flush_mode)
         """Takes the records of the master."""
         self.features.add(
@@ -353,6 +365,10 @@ class FollowerTerm(_OfficeTerm):
     def routes(self) -> list[Route]:
         """Return the routes of all requests: reads are served, others are refused."""
         return follower_routes(self.features.routes())
+
+    def _take_master(self, remoting: str, ha: str) -> None:
+        if remoting != self.context.identity.address:  # ours, until the name server forgets it
+            self.master.learn(remoting=remoting, ha=ha)
 
 
 async def _clean_nothing() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from rocketpost.server.context import BrokerContext
 from rocketpost.server.feature import Feature
@@ -15,11 +15,22 @@ class RegistrationFeature(Feature):
     Args:
         context: The state of the broker.
         broker_id: The id to register with: 0 for a leader, more for a follower.
+        ha_address: Returns the address for slaves; empty if there is none.
+        on_master: Called with a master's addresses for requests and for its log, when a name
+            server tells them.
     """
 
-    def __init__(self, context: BrokerContext, *, broker_id: int) -> None:
+    def __init__(
+        self,
+        context: BrokerContext,
+        *,
+        broker_id: int,
+        ha_address: Callable[[], str],
+        on_master: Callable[[str, str], None] | None = None,
+    ) -> None:
         self._context = context
         self._broker_id = broker_id
+        self._ha_address = ha_address
         self._ordered: dict[str, frozenset[str]] = {}
         config = context.broker_config
         self._registration = Registration(
@@ -28,6 +39,7 @@ class RegistrationFeature(Feature):
             period_ms=config.register_period_ms,
             timeout_ms=config.register_timeout_ms,
             on_order_topics=self._take_ordered_topics,
+            on_master=on_master,
         )
 
     @property
@@ -77,7 +89,7 @@ class RegistrationFeature(Feature):
             name=identity.name,
             broker_id=self._broker_id,
             address=identity.address,
-            ha_address=identity.address,
+            ha_address=self._ha_address(),
             data_version=topics.version,
             topics=topics.configs,
             permission=self._context.broker_config.permission,

@@ -21,7 +21,7 @@ from rocketpost.codec.bodies import registration as body
 from rocketpost.codec.bodies.cluster import decode_member_group
 from rocketpost.codec.bodies.kv import decode_kv_table
 from rocketpost.codec.codes import RequestCode, ResponseCode
-from rocketpost.codec.command import to_fields
+from rocketpost.codec.command import Command, to_fields
 from rocketpost.codec.headers.namesrv import GetMemberGroup, RegisterBroker, UnregisterBroker
 from rocketpost.errors import ClientError, ConfigError, ConnectionLost, RocketpostError
 from rocketpost.model.topic import PERM_READ, PERM_WRITE, DataVersion, TopicConfig
@@ -45,9 +45,9 @@ class Announcement:
     Args:
         cluster: The cluster's name.
         name: The broker's name.
-        broker_id: 0, the master.
+        broker_id: 0 for a master, more for a slave.
         address: The address for clients.
-        ha_address: The address for replicas.
+        ha_address: The address for slaves; empty if there is none.
         data_version: The version of ``topics``.
         topics: Every topic, by name.
         permission: ``brokerPermission``: an upper limit of the topics' permissions.
@@ -87,6 +87,7 @@ class Registration:
         period_ms: The time between registrations.
         timeout_ms: The time that an answer may take.
         on_order_topics: Called with a name server's address and the ordered topics it knows.
+        on_master: Called with a slave's master: its addresses for requests and for its log.
         retry_seconds: The pause after the first failure; doubles up to the period.
     """
 
@@ -98,12 +99,14 @@ class Registration:
         period_ms: int = 30_000,
         timeout_ms: int = 24_000,
         on_order_topics: Callable[[str, Mapping[str, str]], None] | None = None,
+        on_master: Callable[[str, str], None] | None = None,
         retry_seconds: float = _RETRY_SECONDS,
     ) -> None:
         self._announce = announce
         self._period = period_ms / 1000
         self._timeout = timeout_ms / 1000
         self._on_order_topics = on_order_topics
+        self._on_master = on_master
         self._retry_seconds = retry_seconds
         self._links = {address: _Link(address) for address in name_servers}
         self._connector = Connector(
@@ -246,7 +249,16 @@ class Registration:
         response.raise_for_code()
         if response.body and self._on_order_topics is not None:
             self._on_order_topics(link.address, decode_kv_table(response.body))
+        self._take_master(response)
         return news
+
+    def _take_master(self, response: Command) -> None:
+        """Pass on the addresses of a slave's master; they are empty if it is not registered."""
+        if self._on_master is None:
+            return
+        remoting = response.fields.get("masterAddr", "")
+        if remoting:
+            self._on_master(remoting, response.fields.get("haServerAddr", ""))
 
     async def _look_for_rival(self, link: _Link, news: Announcement) -> None:
         """Check whether the name server routes clients of our name to another broker.
