@@ -45,6 +45,8 @@ class RequestCode(IntEnum):
     GET_ALL_CONSUMER_OFFSET = 43
     GET_ALL_DELAY_OFFSET = 45
     CHECK_CLIENT_CONFIG = 46
+    GET_TIMER_CHECK_POINT = 60
+    GET_TIMER_METRICS = 61
     PUT_KV_CONFIG = 100
     GET_KV_CONFIG = 101
     DELETE_KV_CONFIG = 102
@@ -159,6 +161,8 @@ ANSWER_ONLY: Final = frozenset(
         RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG,
         RequestCode.GET_ALL_CONSUMER_OFFSET,
         RequestCode.GET_ALL_DELAY_OFFSET,
+        RequestCode.GET_TIMER_CHECK_POINT,
+        RequestCode.GET_TIMER_METRICS,
         RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
         RequestCode.GET_BROKER_CONFIG,
         RequestCode.GET_BROKER_RUNTIME_INFO,

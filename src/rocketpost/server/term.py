@@ -38,6 +38,7 @@ from rocketpost.server.features.transaction import TransactionFeature
 from rocketpost.server.name_servers.announcing import Announcing
 from rocketpost.server.replication.master_address import MasterAddress
 from rocketpost.server.replication.status import MasterStatus, SlaveStatus
+from rocketpost.server.replication.tables_serving import FollowedTimer, ProgressFeature
 from rocketpost.server.routes.follower_refusals import follower_routes
 from rocketpost.server.routes.route import Route
 from rocketpost.server.writer.follower_log import FollowerLog
@@ -237,9 +238,12 @@ class LeaderTerm(_OfficeTerm):
             TransactionFeature(leader),
             PopFeature(leader),
         )
+        timer: TimerFeature | None = None
         if context.store.config.timer_enabled:
             adopts_waiting = is_first and bool(context.repairs)
-            self.features.add(TimerFeature(leader, adopts_waiting=adopts_waiting))
+            timer = TimerFeature(leader, adopts_waiting=adopts_waiting)
+            self.features.add(timer)
+        self.features.add(ProgressFeature(delays=tables.delays, timer=timer))
         self.features.add(
             ExpiryFeature.of(context),
             cleaning,
@@ -343,6 +347,7 @@ class FollowerTerm(_OfficeTerm):
             ),
             FilterFeature(context),
             AssignmentFeature(context),
+            ProgressFeature(delays=context.tables.delays, timer=_timer_of_master(context)),
         )
 
     @classmethod
@@ -369,6 +374,12 @@ class FollowerTerm(_OfficeTerm):
     def _take_master(self, remoting: str, ha: str) -> None:
         if remoting != self.context.identity.address:  # ours, until the name server forgets it
             self.master.learn(remoting=remoting, ha=ha)
+
+
+def _timer_of_master(context: BrokerContext) -> FollowedTimer | None:
+    """Return what a follower knows of its master's timer; None if it has no timed messages."""
+    is_timed = context.store.config.timer_enabled
+    return FollowedTimer(context.tables.master_timer) if is_timed else None
 
 
 async def _clean_nothing() -> None:

@@ -37,6 +37,7 @@ REBUILT: Final = {
     "autoCreatedTopics.json",
     "consumerFilter.json",
     "delayOffset.json",
+    "masterTimer.json",
     "topics.json",
 }
 """Tables whose contents can be restored from elsewhere."""

@@ -24,9 +24,12 @@ class TopicTableBody(msgspec.Struct, rename="camel", kw_only=True):
     topic_config_table: dict[str, TopicConfig] = {}
 
 
-class _WithMappings(TopicTableBody, rename="camel", kw_only=True):
-    # We have no static topics, but other brokers and tools expect the members.
+class _WithMappings(msgspec.Struct, rename="camel", kw_only=True):
+    # In the order in which Java writes them. We have no static topics, but other brokers and tools
+    # expect the members.
+    data_version: DataVersion
     mapping_data_version: DataVersion = DataVersion()
+    topic_config_table: dict[str, TopicConfig]
     topic_queue_mapping_detail_map: dict[str, msgspec.Raw] = {}
     topic_queue_mapping_info_map: dict[str, msgspec.Raw] = {}
 

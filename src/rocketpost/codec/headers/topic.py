@@ -32,6 +32,24 @@ class CreateTopics(msgspec.Struct, rename="camel", kw_only=True):
     force: bool = False
 
 
+class TopicPage(msgspec.Struct, rename="camel", kw_only=True):
+    """GET_ALL_TOPIC_CONFIG (21): all topics, or a page of them if any field is given.
+
+    ``data_version`` is the version of the earlier pages, as JSON; a page of another version begins
+    with the first topic.
+    """
+
+    topic_seq: Int32 | None = None
+    max_topic_num: Int32 | None = None
+    data_version: str | None = None
+
+
+class TopicPageResponse(msgspec.Struct, rename="camel", kw_only=True):
+    """The number of topics on all pages."""
+
+    total_topic_num: int
+
+
 class TopicRequest(msgspec.Struct, rename="camel", kw_only=True):
     """A request that names a topic and nothing else.
 

@@ -53,7 +53,6 @@ class DelayFeature(Feature):
                 level_max=len(delays_ms),
                 put_off=context.timed.put_off,
             ),
-            progress=tables.delays,
             put=put,
             broker_writable=lambda: bool(context.broker_config.permission & PERM_WRITE),
         )
@@ -64,7 +63,7 @@ class DelayFeature(Feature):
         self._progress.durable = lambda: store.durable_position
 
     def routes(self) -> Sequence[Route]:
-        """Return the routes of send-backs and of requests about delays."""
+        """Return the route of send-backs."""
         return self._handlers.routes()
 
     async def run(self) -> None:

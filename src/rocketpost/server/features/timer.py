@@ -20,6 +20,7 @@ from rocketpost.broker.timer.moving import MessageMover
 from rocketpost.broker.timer.recall import RecallService
 from rocketpost.broker.timer.service import Due, TimerService
 from rocketpost.broker.topic import TopicTable
+from rocketpost.codec.bodies.timer import TimerCheckPoint, TimerMetrics
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.command import Command
 from rocketpost.codec.faults import NoPermission, ServiceNotAvailable, TopicNotExist
@@ -34,6 +35,7 @@ from rocketpost.server.context import LeaderContext
 from rocketpost.server.due_loop import DueLoop, Next
 from rocketpost.server.feature import Feature
 from rocketpost.server.features.timer_removal import TimerRemoval
+from rocketpost.server.replication.tables_serving import VersionedCounts
 from rocketpost.server.routes.access import PUB, of_topic
 from rocketpost.server.routes.pools import Kind
 from rocketpost.server.routes.route import Reply, Route, waiting
@@ -130,6 +132,7 @@ class TimerFeature(Feature):
         self._under_way: asyncio.Future[list[Appended]] | None = None
         self._interval_s = 1.0
         self._rates = _Rates()
+        self._counts = VersionedCounts(clock=context.clock)
         self._saving = asyncio.Lock()
         self._expiring = asyncio.Lock()
 
@@ -256,6 +259,14 @@ class TimerFeature(Feature):
                 await self._save()
         except OSError as error:
             raise StoreError(f"timed messages cannot be moved: {error}") from error
+
+    def check_point(self) -> TimerCheckPoint:
+        """Return the progress that is saved: the messages it counts as delivered are durable."""
+        return TimerCheckPoint(*self._timers.saved)
+
+    def metrics(self) -> TimerMetrics:
+        """Return the number of waiting messages of each topic."""
+        return self._counts.metrics(self._timers.waiting)
 
     def runtime_values(self) -> dict[str, str]:
         """Return the timer's lag, its counters, and the waiting messages of topics."""

@@ -16,14 +16,17 @@ from rocketpost.codec.bodies.group import (
 )
 from rocketpost.codec.bodies.topic import TopicList
 from rocketpost.codec.codes import RequestCode
-from rocketpost.codec.command import Command
+from rocketpost.codec.command import Command, to_fields
 from rocketpost.codec.faults import GroupNotExist, InvalidParameter
 from rocketpost.codec.headers.group import (
     DeleteGroup,
     ForbidGroup,
+    GroupPage,
+    GroupPageResponse,
     GroupRequest,
     QuerySubscription,
 )
+from rocketpost.server.handlers.pages import PageRequest, page_of
 from rocketpost.server.handlers.replies import json_reply, read_body
 from rocketpost.server.routes.access import (
     DELETE,
@@ -96,7 +99,7 @@ class GroupHandlers:
             ),
             plain(
                 RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
-                NO_HEADER,
+                GroupPage,
                 of_every_group(LIST),
                 self.all_configs,
             ),
@@ -158,9 +161,21 @@ class GroupHandlers:
         readable = self._groups.may_read(header.group, header.topic)
         return json_reply(GroupForbidden(group=header.group, readable=readable, topic=header.topic))
 
-    def all_configs(self, connection: Connection, command: Command, header: None) -> Reply:
-        """List every group with its configuration, in the form that a slave reads."""
-        return json_reply(encode_group_table(self._groups.body()))
+    def all_configs(self, connection: Connection, command: Command, header: GroupPage) -> Reply:
+        """List every group, or a page of them, with configuration, in the form that a slave reads.
+
+        A page lists the forbidden topics of its own groups.
+        """
+        body = self._groups.body()
+        total = GroupPageResponse(total_group_num=len(body.subscription_group_table))
+        asked = PageRequest(header.group_seq, header.max_group_num, header.data_version)
+        page = page_of(body.subscription_group_table, body.data_version, asked)
+        if page is not body.subscription_group_table:
+            body.subscription_group_table = dict(page)
+            body.forbidden_table = {
+                name: row for name, row in body.forbidden_table.items() if name in page
+            }
+        return json_reply(encode_group_table(body), fields=to_fields(total))
 
     def config(self, connection: Connection, command: Command, header: GroupRequest) -> Reply:
         """Return one group's configuration."""

@@ -1,23 +1,22 @@
-"""Requests about messages for later: sent back by a consumer, or delayed."""
+"""Requests of consumers that send messages back."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from rocketpost.broker.delay.progress import DelayProgress
 from rocketpost.broker.group.retry import RetryService
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.command import Command
 from rocketpost.codec.headers.retry import SendBackHeader
 from rocketpost.server.features.delay_delivery import Put
-from rocketpost.server.routes.access import GET, SUB, of_cluster, of_group, of_message
+from rocketpost.server.routes.access import SUB, of_group, of_message
 from rocketpost.server.routes.pools import Kind
-from rocketpost.server.routes.route import NO_HEADER, Reply, Route, plain, waiting
+from rocketpost.server.routes.route import Reply, Route, waiting
 from rocketpost.transport.connection import Connection
 
 
 class RetryHandlers:
-    """Serves send-backs, and requests for the progress of delayed messages.
+    """Serves send-backs.
 
     Args:
         put: Stores messages as safely as sends are stored.
@@ -28,12 +27,10 @@ class RetryHandlers:
         self,
         *,
         service: RetryService,
-        progress: DelayProgress,
         put: Put,
         broker_writable: Callable[[], bool],
     ) -> None:
         self._service = service
-        self._progress = progress
         self._put = put
         self._broker_writable = broker_writable
 
@@ -47,7 +44,6 @@ class RetryHandlers:
                 self.send_back,
                 Kind.MESSAGES,
             ),
-            plain(RequestCode.GET_ALL_DELAY_OFFSET, NO_HEADER, of_cluster(GET), self.delay_offsets),
         ]
 
     async def send_back(
@@ -63,7 +59,3 @@ class RetryHandlers:
         if draft is not None:
             await self._put([draft])
         return Reply()
-
-    def delay_offsets(self, connection: Connection, command: Command, header: None) -> Reply:
-        """Return the progress of each level, in the form of ``delayOffset.json``."""
-        return Reply(body=self._progress.body())

@@ -21,11 +21,18 @@ from rocketpost.codec.bodies.topic import (
     encode_topic_table,
 )
 from rocketpost.codec.codes import RequestCode
-from rocketpost.codec.command import Command
+from rocketpost.codec.command import Command, to_fields
 from rocketpost.codec.faults import IllegalOperation, InvalidParameter
-from rocketpost.codec.headers.topic import CreateTopic, CreateTopics, TopicRequest
+from rocketpost.codec.headers.topic import (
+    CreateTopic,
+    CreateTopics,
+    TopicPage,
+    TopicPageResponse,
+    TopicRequest,
+)
 from rocketpost.model.shrinking import hidden_messages, is_hiding
 from rocketpost.model.topic import TopicChange
+from rocketpost.server.handlers.pages import PageRequest, page_of
 from rocketpost.server.handlers.replies import json_reply, read_body
 from rocketpost.server.routes.access import CREATE, DELETE, GET, LIST, of_every_topic, of_topic
 from rocketpost.server.routes.body_access import CREATED_TOPICS
@@ -94,7 +101,7 @@ class TopicHandlers:
                 RequestCode.DELETE_TOPIC_IN_BROKER, TopicRequest, of_topic(DELETE), self.delete
             ),
             plain(
-                RequestCode.GET_ALL_TOPIC_CONFIG, NO_HEADER, of_every_topic(LIST), self.all_configs
+                RequestCode.GET_ALL_TOPIC_CONFIG, TopicPage, of_every_topic(LIST), self.all_configs
             ),
             plain(RequestCode.GET_TOPIC_CONFIG, TopicRequest, of_topic(GET), self.config),
             plain(
@@ -179,9 +186,16 @@ class TopicHandlers:
         await self._save()
         return Reply()
 
-    def all_configs(self, connection: Connection, command: Command, header: None) -> Reply:
-        """List every topic with its configuration, in the form that a slave reads."""
-        return json_reply(encode_topic_table(self._topics.body()))
+    def all_configs(self, connection: Connection, command: Command, header: TopicPage) -> Reply:
+        """List every topic, or a page of them, with configuration, in the form that a slave reads.
+
+        The built-in topics are among them: RocketMQ's slave deletes its own ones otherwise.
+        """
+        body = self._topics.body()
+        total = TopicPageResponse(total_topic_num=len(body.topic_config_table))
+        asked = PageRequest(header.topic_seq, header.max_topic_num, header.data_version)
+        body.topic_config_table = dict(page_of(body.topic_config_table, body.data_version, asked))
+        return json_reply(encode_topic_table(body), fields=to_fields(total))
 
     def config(self, connection: Connection, command: Command, header: TopicRequest) -> Reply:
         """Return one topic's configuration."""

@@ -27,7 +27,6 @@ _SENDS: Final = (
     RequestCode.SEND_BATCH_MESSAGE,
 )
 _NEEDS_LEADER: Final = (
-    RequestCode.GET_ALL_DELAY_OFFSET,
     RequestCode.SEND_REPLY_MESSAGE,
     RequestCode.SEND_REPLY_MESSAGE_V2,
     RequestCode.RESUME_CHECK_HALF_MESSAGE,

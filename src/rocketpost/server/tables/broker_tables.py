@@ -11,6 +11,7 @@ from rocketpost.broker.group.offsets import OffsetTable
 from rocketpost.broker.group.request_modes import RequestModes
 from rocketpost.broker.group.table import GroupTable
 from rocketpost.broker.pop.batch import Batches
+from rocketpost.broker.timer.master_timer import MasterTimer
 from rocketpost.broker.topic import TopicTable
 from rocketpost.model.clock import Clock
 from rocketpost.server.settings.broker import BrokerConfig
@@ -40,6 +41,7 @@ class Tables(NamedTuple):
     groups: GroupTable
     offsets: OffsetTable
     delays: DelayProgress
+    master_timer: MasterTimer
     modes: RequestModes
     batches: Batches
     filters: FilterTable
@@ -68,6 +70,7 @@ def load_tables_blocking(
         groups=opened[registry.GROUPS],
         offsets=opened[registry.OFFSETS],
         delays=opened[registry.DELAYS],
+        master_timer=opened[registry.MASTER_TIMER],
         modes=opened[registry.REQUEST_MODES],
         batches=opened[registry.ORDER_INFO],
         filters=opened[registry.GROUP_FILTERS],

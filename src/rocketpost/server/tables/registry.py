@@ -23,6 +23,7 @@ from rocketpost.broker.group.offsets import OffsetTable
 from rocketpost.broker.group.request_modes import RequestModes
 from rocketpost.broker.group.table import GroupTable
 from rocketpost.broker.pop.batch import Batches
+from rocketpost.broker.timer.master_timer import MasterTimer
 from rocketpost.broker.topic import TopicTable
 from rocketpost.model.clock import Clock
 from rocketpost.server.settings.broker import BrokerConfig
@@ -137,6 +138,14 @@ DELAYS: Final = TableSpec(
     interval_ms=lambda config: config.flush_delays_ms,
     without="what was delivered is looked up in the log",
 )
+MASTER_TIMER: Final = TableSpec(
+    "masterTimer.json",
+    Owner.DELAY,
+    lambda context: MasterTimer(),
+    When.IN_ROUNDS,
+    interval_ms=lambda config: config.flush_delays_ms,
+    without="what the master's timer has delivered is looked up in the log",
+)
 REQUEST_MODES: Final = TableSpec(
     "messageRequestMode.json", Owner.REQUEST_MODES, lambda context: RequestModes()
 )
@@ -155,8 +164,8 @@ NAMED_FILTERS: Final = TableSpec(
 )
 
 SPECS: Final[tuple[TableSpec[Any], ...]] = (
-    TOPICS, GROUPS, AUTO_TOPICS, AUTO_GROUPS, OVERRIDES, OFFSETS, DELAYS, REQUEST_MODES, ORDER_INFO,
-    GROUP_FILTERS, NAMED_FILTERS,
+    TOPICS, GROUPS, AUTO_TOPICS, AUTO_GROUPS, OVERRIDES, OFFSETS, DELAYS, MASTER_TIMER,
+    REQUEST_MODES, ORDER_INFO, GROUP_FILTERS, NAMED_FILTERS,
 )  # fmt: skip
 """The tables that a start opens, in the order in which they are saved."""
 

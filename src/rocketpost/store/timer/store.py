@@ -98,6 +98,9 @@ class TimerStore:
         self.done_before: tuple[int, int] = (0, 0)
         """Offset of the timer topic and time: messages before both count as delivered, if the topic
         is read again and there is no index to tell."""
+        self.saved = JavaFields()
+        """Progress as of the last save."""
+        self._prepared = JavaFields()
         self.known: frozenset[int] = frozenset()
         """Positions of messages from :attr:`queue_offset` on that have a unit already."""
 
@@ -236,6 +239,7 @@ class TimerStore:
             self.read_ms, self.log.end, self.queue_offset, self.queue_offset, 0, now_ms,
             self._counter,
         )  # fmt: skip
+        self._prepared = java
         return Save(
             java,
             ExactFields(
@@ -275,6 +279,7 @@ class TimerStore:
 
     def mark_saved(self) -> None:
         """Note, on the loop thread, that the last save is done."""
+        self.saved = self._prepared
         self.wheel.mark_saved()
         self.log.mark_saved()
 

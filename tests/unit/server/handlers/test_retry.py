@@ -1,4 +1,4 @@
-"""Send-backs are answered when they are stored; the progress of delays can be asked for."""
+"""Send-backs are answered when they are stored."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ from typing import Any
 
 import pytest
 
-from rocketpost.broker.delay.progress import DelayProgress
 from rocketpost.broker.group.retry import RetryService
 from rocketpost.broker.topic import TopicTable
 from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.errors import StoreFull
 from rocketpost.model.group import GroupConfig
-from rocketpost.model.ids import Position
 from rocketpost.model.retry_policy import RetryPolicy
 from rocketpost.server.handlers.retry import RetryHandlers
 from rocketpost.store.draft import Appended, Draft
@@ -38,7 +36,6 @@ class World:
         self.store = FakeStore()
         self.puts: list[tuple[list[Draft], asyncio.Future[list[Appended]]]] = []
         self.writable = True
-        self.progress = DelayProgress(clock=clock)
         service = RetryService(
             topics=TopicTable(clock=clock, cluster_name="C", broker_name="b"),
             groups=Groups(),
@@ -50,7 +47,6 @@ class World:
         )
         handlers = RetryHandlers(
             service=service,
-            progress=self.progress,
             put=self.put,
             broker_writable=lambda: self.writable,
         )
@@ -100,11 +96,3 @@ async def test_refusals_and_nothing_to_do(retries: World) -> None:
     retries.writable = False
     assert (await ask(retries)).code == ResponseCode.NO_PERMISSION
     assert not retries.puts
-
-
-async def test_the_progress_of_delays(retries: World) -> None:
-    retries.progress.durable = lambda: Position(10)
-    retries.progress.advance(3, 7, position=Position(10))
-    assert retries.progress.revision == 1
-    response = await retries.caller(RequestCode.GET_ALL_DELAY_OFFSET)
-    assert response.body.endswith(b'"offsetTable":{3:7}}')

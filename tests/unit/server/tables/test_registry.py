@@ -45,6 +45,7 @@ def test_the_declarations_are_those_that_were_reviewed() -> None:
         "brokerOverrides.json BROKER AT_ONCE 5000 needed",
         "consumerOffset.json BROKER IN_ROUNDS_AFTER_FLUSH 5000 needed",
         "delayOffset.json DELAY IN_ROUNDS 10000 lost",
+        "masterTimer.json DELAY IN_ROUNDS 10000 lost",
         "messageRequestMode.json REQUEST_MODES AT_ONCE 10000 needed",
         "consumerOrderInfo.json ORDER IN_ROUNDS 10000 needed",
         "consumerFilter.json GROUP_FILTERS IN_ROUNDS 10000 lost",
