@@ -40,7 +40,8 @@ MIB = 1024 * 1024
 async def drilled_broker(root: Path, **settings: object) -> AsyncIterator[Peer]:
     """Run a broker whose files do not grow in number."""
     sizes = {"mappedFileSizeCommitLog": 64 * MIB, "maxHashSlotNum": 1000, "maxIndexNum": 1_000_000}
-    async with broker(root, timerWheelEnable="true", **sizes | settings) as peer:
+    usual = {"timerWheelEnable": "true", "slaveReadEnable": "true", **sizes}
+    async with broker(root, **usual | settings) as peer:
         for topic, queues in (("T", QUEUES), ("Silent", 1), ("Later", 1), ("Popped", 1)):
             await peer.topic(topic, readQueueNums=queues, writeQueueNums=queues)
         yield peer
@@ -139,7 +140,11 @@ async def test_a_follower_serves_reads_and_refuses_writes_like_a_slave(tmp_path:
     async with drilled_broker(tmp_path) as peer:
         await peer.send("T", b"first")
         await peer.server.become_follower(1)
+        term = peer.server._term
+        assert isinstance(term, FollowerTerm)
         assert [record.body for record in await peer.records("T")] == [b"first"]
+        assert (await peer.pull("T", 5)).code == ResponseCode.PULL_NOT_FOUND
+        term.master_presence.set_alive(True)
         assert (await peer.pull("T", 5)).code == ResponseCode.PULL_RETRY_IMMEDIATELY
         for code, (refusal, _) in REFUSED.items():
             answer = await peer.call(code, topic="T", consumerGroup="G", queueId=0)
@@ -148,6 +153,32 @@ async def test_a_follower_serves_reads_and_refuses_writes_like_a_slave(tmp_path:
         await peer.server.become_leader()
         assert (await peer.send("T", b"second")).code == ResponseCode.SUCCESS
         assert [record.body for record in await peer.records("T")] == [b"first", b"second"]
+
+
+async def test_a_follower_refuses_pulls_unless_slaves_may_be_read(tmp_path: Path) -> None:
+    async with drilled_broker(tmp_path, slaveReadEnable="false") as peer:
+        await peer.send("T", b"first")
+        assert (await peer.pull("T", 0)).code == ResponseCode.SUCCESS
+        await peer.server.become_follower(1)
+        refused = await peer.pull("T", 0)
+        assert refused.code == ResponseCode.SYSTEM_BUSY
+        assert (refused.remark or "").startswith("[REJECTREQUEST]system busy, start flow control")
+        await peer.set(slaveReadEnable="true")
+        assert (await peer.pull("T", 0)).code == ResponseCode.SUCCESS
+
+
+async def test_held_pulls_at_a_follower_go_to_the_master_that_returns(tmp_path: Path) -> None:
+    async with drilled_broker(tmp_path) as peer:
+        await peer.server.become_follower(1)
+        term = peer.server._term
+        assert isinstance(term, FollowerTerm)
+        waiting = asyncio.create_task(peer.pull("T", 0, hold_ms=30_000))
+        await until_held(peer.server)
+        term.master_presence.set_alive(True)
+        answer = await waiting
+        assert answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+        assert answer.fields["suggestWhichBrokerId"] == "0"
+        assert answer.fields["nextBeginOffset"] == "0"
 
 
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])

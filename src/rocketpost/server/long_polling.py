@@ -237,6 +237,12 @@ class LongPolls:
         if queue is not None:
             self._line_up(queue.everybody())
 
+    def wake_all(self) -> None:
+        """Have every pull run again soon: the master of this slave is back."""
+        woken = [held for queue in self._by_queue.values() for held in queue.everybody()]
+        self._by_queue.clear()
+        self._line_up(woken)
+
     def close(self) -> None:
         """Run every held pull again now: the broker stops."""
         for mine in list(self._by_owner.values()):

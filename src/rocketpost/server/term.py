@@ -37,6 +37,7 @@ from rocketpost.server.features.timer import TimerFeature
 from rocketpost.server.features.transaction import TransactionFeature
 from rocketpost.server.name_servers.announcing import Announcing
 from rocketpost.server.replication.master_address import MasterAddress
+from rocketpost.server.replication.master_presence import MasterPresence
 from rocketpost.server.replication.status import MasterStatus, SlaveStatus
 from rocketpost.server.replication.tables_serving import FollowedTimer, ProgressFeature
 from rocketpost.server.routes.follower_refusals import follower_routes
@@ -330,11 +331,13 @@ class FollowerTerm(_OfficeTerm):
         super().__init__(context, broker_id=broker_id)
         self.master = MasterAddress(fixed_ha=context.broker_config.ha_master_address)
         """Where the master is."""
+        self.master_presence = MasterPresence()
+        """The presence of the master."""
         self.log = FollowerLog(store=context.store, flush_mode=context.store_config.flush_mode)
         """Takes the records of the master."""
         self.features.add(
             StatisticsFeature(context),
-            PullFeature(context, corrects_offsets=False),
+            PullFeature(context, presence=self.master_presence),
             self.clients,
             self.registration,
             AdministrationFeature(

@@ -53,7 +53,7 @@ async def test_groupRetryPolicy_sets_when_a_message_is_redelivered(tmp_path: Pat
 
 @pytest.mark.parametrize(
     "members",
-    [{"brokerId": 1}, {"whichBrokerWhenConsumeSlowly": 2}, {"consumeTimeoutMinute": 5}],
+    [{"brokerId": -1}, {"whichBrokerWhenConsumeSlowly": -1}, {"consumeTimeoutMinute": 5}],
 )
 async def test_members_of_groups_that_would_not_act(
     tmp_path: Path, members: dict[str, int]

@@ -280,16 +280,12 @@ def group_not_exist(group: str) -> GroupNotExist:
 
 def _without_effect(config: GroupConfig) -> str | None:
     """Return why a field of a group's configuration would have no effect, or None."""
-    if config.broker_id != 0:
-        return (
-            f"brokerId={config.broker_id} cannot be honoured: groups read from masters, whose id "
-            "is 0, because this version has no slaves"
-        )
-    if config.which_broker_when_consume_slowly not in (0, 1):  # every tool writes 1
-        return (
-            f"whichBrokerWhenConsumeSlowly={config.which_broker_when_consume_slowly} cannot be "
-            "honoured: this version has no slaves to read from; leave it at 0 or 1"
-        )
+    for key, broker_id in (
+        ("brokerId", config.broker_id),
+        ("whichBrokerWhenConsumeSlowly", config.which_broker_when_consume_slowly),
+    ):
+        if broker_id < 0:
+            return f"{key}={broker_id} cannot be honoured: ids of brokers begin at 0, the master"
     if config.consume_timeout_minute != _CONSUME_MINUTES:
         return (
             f"consumeTimeoutMinute={config.consume_timeout_minute} cannot be honoured: no broker "

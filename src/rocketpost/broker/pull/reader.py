@@ -130,6 +130,9 @@ class PullResult(NamedTuple):
     views: Sequence[bytes | memoryview]
     size: int = 0
     message_count: int = 0
+    is_far_behind: bool = False
+    """Whether even the last record read is further behind than memory reaches, so that a slave
+    should serve the next read."""
 
 
 class QueueReader:
@@ -242,6 +245,7 @@ class QueueReader:
                     (joined,),
                     len(joined),
                     count,
+                    not in_memory and self._is_far(units, passed),
                 )
             chosen, passed = scan_units(units, tags, count_max=count_max, bytes_max=bytes_max)
         else:
@@ -269,8 +273,22 @@ class QueueReader:
             return _nothing(code, status, next_offset, first, end)
         views, size = found
         return PullResult(
-            ResponseCode.SUCCESS, "FOUND", next_offset, first, end, views, size, len(chosen)
+            ResponseCode.SUCCESS,
+            "FOUND",
+            next_offset,
+            first,
+            end,
+            views,
+            size,
+            len(chosen),
+            not in_memory and self._is_far(units, passed),
         )
+
+    def _is_far(self, units: bytes | memoryview, passed: int) -> bool:
+        """Tell whether the last of ``passed`` entries is further behind than memory reaches."""
+        at = (passed - 1) * QUEUE_UNIT_BYTES
+        position = int.from_bytes(units[at : at + 8], "big")
+        return self._records.end_position - position > self.limits.memory_bytes
 
     def _views(self, chosen: list[tuple[int, int, int]]) -> tuple[list[memoryview], int] | None:
         """Return the records and their size; records adjacent in the log share one view.

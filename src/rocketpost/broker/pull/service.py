@@ -21,16 +21,22 @@ from rocketpost.broker.pull.subscriptions import PullFilter, PullSubscriptions
 from rocketpost.broker.stats import BrokerStats
 from rocketpost.broker.topic import TopicTable
 from rocketpost.codec.codes import ResponseCode
-from rocketpost.codec.faults import InvalidParameter, NoPermission, TopicNotExist
+from rocketpost.codec.faults import InvalidParameter, NoPermission, SystemBusy, TopicNotExist
 from rocketpost.codec.headers.message import PullMessage
 from rocketpost.model import sysflag
 from rocketpost.model.group import GroupConfig
 from rocketpost.model.names import is_own_offset
+from rocketpost.model.route import MASTER_ID
 from rocketpost.model.topic import TopicConfig
 
 logger = logging.getLogger(__name__)
 
 _SUSPEND_MS_MAX: Final = 120_000
+_NO_SLAVE_READS: Final = (
+    "[REJECTREQUEST]system busy, start flow control for a while: this slave serves no pulls; pull "
+    "from its master, or set slaveReadEnable=true"
+)
+"""Begins with RocketMQ's words."""
 
 
 class PullRules(NamedTuple):
@@ -40,8 +46,12 @@ class PullRules(NamedTuple):
     lite_pull: bool
     long_polling: bool
     short_polling_ms: int
-    corrects_offsets: bool = True
-    """Whether a pull outside the queue, or after a reset, is told its next offset."""
+    is_slave: bool = False
+    """Whether this broker follows a master."""
+    reads_from_slaves: bool = False
+    """``slaveReadEnable``: whether masters send slow readers to slaves, and slaves serve pulls."""
+    slave_corrects_offsets: bool = False
+    """``offsetCheckInSlave``: whether a slave without a master corrects offsets."""
 
 
 class Caller(Protocol):
@@ -59,6 +69,8 @@ class PullAnswer(NamedTuple):
     pulled: PullResult
     topic: TopicConfig
     group: GroupConfig
+    suggested_id: int = MASTER_ID
+    """Id of the broker of this group that should serve the next pull."""
 
 
 class PullHold(NamedTuple):
@@ -90,6 +102,7 @@ class PullService:
 
     Args:
         rules: Returns the rules in force.
+        has_master: Tells whether the master of this broker is alive, if this broker is a slave.
     """
 
     def __init__(
@@ -102,6 +115,7 @@ class PullService:
         offsets: OffsetTable,
         stats: BrokerStats,
         rules: Callable[[], PullRules],
+        has_master: Callable[[], bool] = lambda: True,
     ) -> None:
         self._reader = reader
         self._topics = topics
@@ -110,6 +124,7 @@ class PullService:
         self._offsets = offsets
         self._stats = stats
         self._rules = rules
+        self._has_master = has_master
 
     def pull(
         self, request: PullMessage, caller: Caller, *, is_lite: bool = False
@@ -120,6 +135,8 @@ class PullService:
             Fault: The pull is refused.
         """
         rules = self._rules()
+        if rules.is_slave and not rules.reads_from_slaves:
+            raise SystemBusy(_NO_SLAVE_READS)
         if not rules.broker_readable:
             raise NoPermission("this broker is not readable: brokerPermission forbids it")
         if is_lite and not rules.lite_pull:
@@ -145,14 +162,15 @@ class PullService:
             seconds = min(max(limit_ms, 0), _SUSPEND_MS_MAX) / 1000
             return PullHold(request, *wanted, topic, group, seconds)
         self._count(request, pulled)
-        return PullAnswer(pulled, topic, group)
+        return PullAnswer(pulled, topic, group, self._suggest(rules, group, pulled))
 
     def resume(self, hold: PullHold) -> PullAnswer:
         """Return the answer to a held pull."""
         pulled = self._read(hold.request, PullFilter(hold.tags, hold.matcher))
         assert isinstance(pulled, PullResult)
         self._count(hold.request, pulled)
-        return PullAnswer(pulled, hold.topic, hold.group)
+        suggested_id = self._suggest(self._rules(), hold.group, pulled)
+        return PullAnswer(pulled, hold.topic, hold.group, suggested_id)
 
     # Checks, in RocketMQ's order.
 
@@ -199,8 +217,8 @@ class PullService:
     def _read(
         self, request: PullMessage, wanted: PullFilter, *, defers_cold: bool = False
     ) -> PullResult | ColdRecords:
-        corrects_offsets = self._rules().corrects_offsets
-        if corrects_offsets:
+        rules = self._rules()
+        if not rules.is_slave:
             reset = self._offsets.take_reset(
                 request.topic, request.consumer_group, request.queue_id
             )
@@ -218,13 +236,43 @@ class PullService:
             bytes_max=request.max_msg_bytes,
             defers_cold=defers_cold,
         )
-        if isinstance(pulled, ColdRecords):
+        if isinstance(pulled, ColdRecords) or not rules.is_slave:
             return pulled
-        if pulled.code == ResponseCode.PULL_OFFSET_MOVED and not corrects_offsets:
-            return pulled._replace(
-                code=ResponseCode.PULL_RETRY_IMMEDIATELY, next_offset=request.queue_offset
+        return self._answer_of_slave(rules, request, pulled)
+
+    # Masters and slaves.
+
+    def _answer_of_slave(
+        self, rules: PullRules, request: PullMessage, pulled: PullResult
+    ) -> PullResult:
+        """Change the answer of a slave that has no message for a pull.
+
+        A live master knows better, so the reader is sent there at once. Without one the pull waits
+        here: a message that this slave does not have yet, or no longer, is not skipped, because
+        the master may return with it.
+        """
+        if pulled.code == ResponseCode.SUCCESS:
+            return pulled
+        has_master = self._has_master()
+        if pulled.code == ResponseCode.PULL_OFFSET_MOVED:
+            if not has_master and rules.slave_corrects_offsets:
+                return pulled
+            pulled = pulled._replace(
+                code=ResponseCode.PULL_NOT_FOUND, next_offset=request.queue_offset
             )
+        if has_master:
+            return pulled._replace(code=ResponseCode.PULL_RETRY_IMMEDIATELY)
         return pulled
+
+    def _suggest(self, rules: PullRules, group: GroupConfig, pulled: PullResult) -> int:
+        """Return the id of the broker that should serve the next pull."""
+        if not rules.reads_from_slaves:
+            return MASTER_ID
+        if pulled.is_far_behind:
+            return group.which_broker_when_consume_slowly
+        if rules.is_slave and self._has_master():
+            return MASTER_ID
+        return group.broker_id
 
     def _count(self, request: PullMessage, pulled: PullResult) -> None:
         if pulled.code == ResponseCode.SUCCESS:

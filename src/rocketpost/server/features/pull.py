@@ -13,6 +13,7 @@ from rocketpost.server.context import BrokerContext
 from rocketpost.server.feature import Feature
 from rocketpost.server.handlers.pull import PullHandler
 from rocketpost.server.long_polling import HeldLimits, LongPolls
+from rocketpost.server.replication.master_presence import MasterPresence
 from rocketpost.server.routes.route import Route
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.server.settings.limits import pull_limits
@@ -26,12 +27,11 @@ class PullFeature(Feature):
 
     Args:
         context: The state of the broker.
-        corrects_offsets: Whether a pull outside the queue gets the offset to continue from. A
-            follower does not know it: it may be behind.
+        presence: The presence of this broker's master, if this broker is a slave.
     """
 
-    def __init__(self, context: BrokerContext, *, corrects_offsets: bool = True) -> None:
-        self._corrects_offsets = corrects_offsets
+    def __init__(self, context: BrokerContext, *, presence: MasterPresence | None = None) -> None:
+        self._presence = presence
         config, store, tables = context.broker_config, context.store, context.tables
         self._reader = QueueReader(
             records=store, access=store.integrity.reader, limits=pull_limits(config)
@@ -47,6 +47,7 @@ class PullFeature(Feature):
             offsets=tables.offsets,
             stats=context.stats,
             rules=lambda: self._rules,
+            has_master=lambda: presence is None or presence.is_alive,
         )
         self.polls = LongPolls(
             resume=self.service.resume,
@@ -57,6 +58,8 @@ class PullFeature(Feature):
         self.cold_reads = ColdReads(
             warm=store.segments.warm_from_thread, resume=self.service.resume
         )
+        if presence is not None:
+            presence.on_return.append(self.polls.wake_all)
         self._handler = PullHandler(
             service=self.service, polls=self.polls, cold_reads=self.cold_reads
         )
@@ -103,6 +106,8 @@ class PullFeature(Feature):
             lite_pull=config.lite_pull,
             long_polling=config.long_polling,
             short_polling_ms=config.short_polling_ms,
-            corrects_offsets=self._corrects_offsets,
+            is_slave=self._presence is not None,
+            reads_from_slaves=config.slave_reads,
+            slave_corrects_offsets=config.slave_checks_offsets,
         )
         self._held_limits = HeldLimits(config.held_pulls_max, config.held_of_one_max)

@@ -10,7 +10,6 @@ from rocketpost.codec.codes import LANGUAGE, VERSION, RequestCode, ResponseCode
 from rocketpost.codec.command import JSON, Command
 from rocketpost.codec.frames import encode_frame
 from rocketpost.codec.headers.message import PullMessage
-from rocketpost.model.route import MASTER_ID
 from rocketpost.server.cold_reads import ColdReads
 from rocketpost.server.long_polling import LongPolls
 from rocketpost.server.routes.access import SUB, of_group, of_topic
@@ -19,7 +18,7 @@ from rocketpost.server.routes.route import Reply, Route, plain
 from rocketpost.transport.connection import Buffer, Connection
 
 _FOUND: Final = (
-    b'{"code":0,"extFields":{"suggestWhichBrokerId":"' + str(MASTER_ID).encode() + b'",'
+    b'{"code":0,"extFields":{"suggestWhichBrokerId":"%d",'
     b'"nextBeginOffset":"%d","minOffset":"%d",'
     b'"maxOffset":"%d","topicSysFlag":"%d","groupSysFlag":"%d"},"flag":1,"language":"'
     + LANGUAGE.encode()
@@ -98,8 +97,9 @@ class ConnectionWaiter:
 
 def _encode_found(command: Command, answer: PullAnswer) -> list[Buffer]:
     """Return the most common answer, built without a dictionary of fields."""
-    pulled, topic, group = answer
+    pulled, topic, group, suggested_id = answer
     head = _FOUND % (
+        suggested_id,
         pulled.next_offset,
         pulled.first,
         pulled.end,
@@ -111,9 +111,9 @@ def _encode_found(command: Command, answer: PullAnswer) -> list[Buffer]:
 
 
 def _reply(answer: PullAnswer) -> Reply:
-    pulled, topic, group = answer
+    pulled, topic, group, suggested_id = answer
     fields = {
-        "suggestWhichBrokerId": str(MASTER_ID),
+        "suggestWhichBrokerId": str(suggested_id),
         "nextBeginOffset": str(pulled.next_offset),
         "minOffset": str(pulled.first),
         "maxOffset": str(pulled.end),

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+from typing import Final
 
 from rocketpost.broker.pull.reader import PullLimits
 from rocketpost.broker.topic import TopicRules
 from rocketpost.server.settings.broker import BrokerConfig
+
+_SLAVE_RATIO_LESS: Final = 10
+"""Part of the memory, in percent, by which a slave counts less of it than a master."""
 
 
 def topic_rules(config: BrokerConfig) -> TopicRules:
@@ -22,10 +26,13 @@ def topic_rules(config: BrokerConfig) -> TopicRules:
 
 
 def pull_limits(config: BrokerConfig) -> PullLimits:
-    """Return the limits of one pull."""
+    """Return the limits of one pull; a slave counts less of its memory, as RocketMQ's does."""
+    ratio = (
+        max(0, config.memory_ratio - _SLAVE_RATIO_LESS) if config.is_slave else config.memory_ratio
+    )
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return PullLimits(
-        memory_bytes=memory * config.memory_ratio // 100,
+        memory_bytes=memory * ratio // 100,
         bytes_in_memory=config.pull_bytes_in_memory,
         count_in_memory=config.pull_count_in_memory,
         bytes_on_disk=config.pull_bytes_on_disk,

@@ -51,8 +51,8 @@ def test_groups_are_not_created_by_use_when_that_is_off(clock: FakeClock) -> Non
         {"retry_queue_nums": 2**31},
         {"retry_max_times": -2},
         {"consume_timeout_minute": 16},
-        {"broker_id": 1},
-        {"which_broker_when_consume_slowly": 2},
+        {"broker_id": -1},
+        {"which_broker_when_consume_slowly": -1},
         {"group_sys_flag": 2},
         {"group_retry_policy": {"type": "NEVER"}},
     ],
@@ -74,8 +74,8 @@ def test_an_invalid_group_is_refused_and_changes_nothing(
     ("change", "reason"),
     [
         ({"consume_timeout_minute": 5}, "no broker or client of RocketMQ reads it"),
-        ({"broker_id": 1}, "this version has no slaves"),
-        ({"which_broker_when_consume_slowly": 2}, "no slaves to read from"),
+        ({"broker_id": -1}, "ids of brokers begin at 0"),
+        ({"which_broker_when_consume_slowly": -1}, "ids of brokers begin at 0"),
         ({"group_retry_policy": {"type": "EXPONENTIAL"}}, "timerWheelEnable is false"),
     ],
 )
@@ -102,10 +102,10 @@ def test_settings_of_another_broker_without_effect_here_are_logged(
 ) -> None:
     table = GroupTable(clock=clock)
     table.load(
-        b'{"subscriptionGroupTable":{"G":{"groupName":"G","brokerId":3,'
+        b'{"subscriptionGroupTable":{"G":{"groupName":"G","brokerId":-3,'
         b'"groupRetryPolicy":{"type":"OTHER"}}}}'
     )
-    assert "group setting without effect: group=G reason=brokerId=3" in caplog.text
+    assert "group setting without effect: group=G reason=brokerId=-3" in caplog.text
     assert table.retry_policy("G") is None
     assert "retry policy without effect: group=G" in caplog.text
 

@@ -21,11 +21,13 @@ from rocketpost.codec.faults import (
     InvalidParameter,
     NoPermission,
     SubscriptionNotExist,
+    SystemBusy,
     TopicNotExist,
 )
 from rocketpost.codec.headers.message import PullMessage
 from rocketpost.kernel.hashing import string_hash
 from rocketpost.model import sysflag
+from rocketpost.model.group import GroupConfig
 
 from ..consume_world import GROUP, TOPIC, World
 
@@ -47,12 +49,14 @@ class PullWorld(World):
         self.offsets = OffsetTable(clock=self.clock)
         self.stats = BrokerStats(clock=self.clock)
         filters = Filters(table=FilterTable(clock=self.clock), unpack=decompress)
+        self.has_master = False
+        self.reader = QueueReader(
+            records=self.store,
+            access=self.store.integrity.reader,
+            limits=PullLimits(memory_bytes=2**30),
+        )
         self.service = PullService(
-            reader=QueueReader(
-                records=self.store,
-                access=self.store.integrity.reader,
-                limits=PullLimits(memory_bytes=2**30),
-            ),
+            reader=self.reader,
             topics=self.topics,
             groups=self.groups,
             subscriptions=PullSubscriptions(
@@ -61,7 +65,16 @@ class PullWorld(World):
             offsets=self.offsets,
             stats=self.stats,
             rules=lambda: self.rules,
+            has_master=lambda: self.has_master,
         )
+
+    def forget_all(self) -> None:
+        """Have every message count as one that is no longer in memory."""
+        self.reader.limits = self.reader.limits._replace(memory_bytes=0)
+
+    def configure_group(self, **fields: int) -> None:
+        """Set which brokers a group reads from."""
+        self.groups.update(GroupConfig(group_name=GROUP, **fields))  # type: ignore[arg-type]
 
     def ask(
         self, offset: int = 0, *, is_lite: bool = False, **more: object
@@ -164,3 +177,116 @@ def test_pulls_that_are_refused(world: PullWorld) -> None:
     world.rules = world.rules._replace(broker_readable=False)
     with pytest.raises(NoPermission, match="not readable"):
         world.ask(is_lite=True)
+
+
+# Masters and slaves.
+
+
+def answered(outcome: PullAnswer | PullHold) -> PullAnswer:
+    assert isinstance(outcome, PullAnswer)
+    return outcome
+
+
+def test_a_master_sends_readers_of_old_messages_to_a_slave(world: PullWorld) -> None:
+    world.rules = world.rules._replace(reads_from_slaves=True)
+    for _ in range(3):
+        world.send(0, "a")
+    assert answered(world.ask()).suggested_id == 0
+    world.forget_all()
+    assert answered(world.ask()).suggested_id == 1
+    world.configure_group(which_broker_when_consume_slowly=2)
+    assert answered(world.ask()).suggested_id == 2
+
+
+def test_the_last_record_read_decides_whether_a_reader_is_far_behind(world: PullWorld) -> None:
+    world.rules = world.rules._replace(reads_from_slaves=True)
+    world.send(0, "a")
+    begin = world.store.end_position
+    world.send(0, "a")
+    world.reader.limits = world.reader.limits._replace(
+        memory_bytes=world.store.end_position - begin
+    )
+    assert answered(world.ask(max_msg_nums=1)).suggested_id == 1
+    assert answered(world.ask(max_msg_nums=2)).suggested_id == 0
+    assert answered(world.ask(max_msg_nums=1, subscription="a")).suggested_id == 1
+
+
+def test_a_group_may_always_read_from_another_broker(world: PullWorld) -> None:
+    world.rules = world.rules._replace(reads_from_slaves=True)
+    world.configure_group(broker_id=3)
+    world.send(0, "a")
+    assert answered(world.ask()).suggested_id == 3
+    assert world.service.resume(hold_of(world)).suggested_id == 3
+
+
+def hold_of(world: PullWorld) -> PullHold:
+    hold = world.ask(1)
+    assert isinstance(hold, PullHold)
+    return hold
+
+
+def test_nobody_is_sent_to_a_slave_unless_slaves_may_be_read(world: PullWorld) -> None:
+    world.configure_group(broker_id=3)
+    world.send(0, "a")
+    world.forget_all()
+    assert answered(world.ask()).suggested_id == 0
+
+
+def test_a_slave_refuses_pulls_unless_it_may_be_read(world: PullWorld) -> None:
+    world.rules = world.rules._replace(is_slave=True)
+    begin = r"^\[REJECTREQUEST\]system busy, start flow control for a while"
+    with pytest.raises(SystemBusy, match=begin):
+        world.ask()
+
+
+@pytest.fixture
+def slave(world: PullWorld) -> PullWorld:
+    world.rules = world.rules._replace(is_slave=True, reads_from_slaves=True)
+    return world
+
+
+def test_a_slave_sends_readers_back_to_a_live_master(slave: PullWorld) -> None:
+    slave.send(0, "a")
+    slave.has_master = True
+    answer = answered(slave.ask())
+    assert (answer.pulled.code, answer.suggested_id) == (ResponseCode.SUCCESS, 0)
+    for offset in (1, 5):  # the next one, and one that this slave does not have yet
+        answer = answered(slave.ask(offset))
+        assert answer.pulled.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+        assert (answer.pulled.next_offset, answer.suggested_id) == (offset, 0)
+
+
+def test_a_slave_keeps_readers_that_are_far_behind(slave: PullWorld) -> None:
+    slave.send(0, "a")
+    slave.has_master = True
+    slave.forget_all()
+    assert answered(slave.ask()).suggested_id == 1
+
+
+def test_a_slave_without_a_master_serves_as_one(slave: PullWorld) -> None:
+    hold = slave.ask()
+    assert isinstance(hold, PullHold)
+    slave.send(0, "a")
+    answer = slave.service.resume(hold)
+    assert (answer.pulled.code, answer.suggested_id) == (ResponseCode.SUCCESS, 0)
+    hold = slave.ask(1)
+    assert isinstance(hold, PullHold)
+    slave.has_master = True  # it is back
+    answer = slave.service.resume(hold)
+    assert answer.pulled.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+    assert (answer.pulled.next_offset, answer.suggested_id) == (1, 0)
+
+
+def test_a_slave_does_not_correct_an_offset_that_its_master_may_have(slave: PullWorld) -> None:
+    slave.send(0, "a")
+    hold = slave.ask(7)
+    assert isinstance(hold, PullHold)
+    answer = slave.service.resume(hold)
+    assert (answer.pulled.code, answer.pulled.next_offset) == (ResponseCode.PULL_NOT_FOUND, 7)
+    slave.rules = slave.rules._replace(slave_corrects_offsets=True)
+    answer = answered(slave.ask(7))
+    assert (answer.pulled.code, answer.pulled.next_offset) == (ResponseCode.PULL_OFFSET_MOVED, 1)
+    slave.has_master = True
+    answer = answered(slave.ask(7))
+    assert answer.pulled.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+    assert answer.pulled.next_offset == 7
