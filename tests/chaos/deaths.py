@@ -18,7 +18,8 @@ from rocketpost.model.names import HALF_TOPIC, OP_HALF_TOPIC
 from rocketpost.server.features.transaction import TransactionFeature
 from rocketpost.server.handlers.send import SendHandler
 from rocketpost.server.tables.persistence import Persistence
-from rocketpost.server.writer.log_writer import InternalSend, LogWriter
+from rocketpost.server.writer.internal_sends import InternalSend
+from rocketpost.server.writer.log_writer import LogWriter
 
 
 class Point(NamedTuple):

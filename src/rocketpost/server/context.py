@@ -47,6 +47,10 @@ class Writer(Protocol):
         """Write and answer everything that was sent in this turn of the loop."""
         ...
 
+    async def wait_for_slaves(self) -> None:
+        """Wait until enough slaves have what is visible now; at most as long as a send waits."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerContext:

@@ -36,8 +36,10 @@ from rocketpost.server.name_servers.announcing import Announcing
 from rocketpost.server.routes.dispatch import Dispatcher
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.server.settings.live_config import LiveConfig
+from rocketpost.server.settings.replication import BrokerRole
 from rocketpost.server.tables.broker_tables import Identity, Tables
 from rocketpost.server.writer import send_lane as server_lane
+from rocketpost.server.writer.acknowledgement_rules import NO_REPLICAS, Replicas
 from rocketpost.server.writer.pending_sends import PendingSend
 from rocketpost.server.writer.send_lane import LaneSends
 from rocketpost.store.config import FlushMode, StoreConfig
@@ -144,6 +146,8 @@ class Rig:
         root: Directory of the store.
         mode: OFF, COMPILED or UNCOMPILED.
         seed: Determines unique ids that the broker makes, and queues that it chooses.
+        slaves: What the slaves of a SYNC_MASTER have; None for an ASYNC_MASTER.
+        more: Other settings of the broker.
     """
 
     def __init__(
@@ -154,7 +158,9 @@ class Rig:
         seed: int = 0,
         flush_mode: FlushMode = FlushMode.ASYNC_FLUSH,
         segment_bytes: int = 256 * 1024,
-        flush_timeout_ms: int = 60_000,
+        slaves: Replicas | None = None,
+        slave_timeout_ms: int = 60_000,
+        **more: Any,
     ) -> None:
         self.root = root
         self.mode = mode
@@ -164,7 +170,10 @@ class Rig:
         self._made = 0
         self.broker = BrokerConfig(
             send_lane=mode != OFF,
-            sync_flush_timeout_ms=flush_timeout_ms,
+            sync_flush_timeout_ms=60_000,
+            broker_role=BrokerRole.ASYNC_MASTER if slaves is None else BrokerRole.SYNC_MASTER,
+            slave_timeout_ms=slave_timeout_ms,
+            **more,
         )
         self.config = StoreConfig(
             root=str(root),
@@ -181,7 +190,12 @@ class Rig:
         self.announcing = Announcing(wait_registered=self._no_servers)
         self.arrivals: dict[tuple[str, int], bytearray] = {}
         with self._patched():
-            self.feature = SendFeature(self._context(), term=1, announcing=self.announcing)
+            self.feature = SendFeature(
+                self._context(),
+                term=1,
+                announcing=self.announcing,
+                replicas=slaves or NO_REPLICAS,
+            )
             self.feature.writer.begin_term(1)
             self.feature._handler.lane = self.feature._lane
             self.configure()

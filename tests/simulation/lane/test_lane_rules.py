@@ -68,6 +68,7 @@ def outcomes(root: Path, act: Act, **more: Any) -> list[dict[str, Any]]:
 def test_sends_that_wait_too_long_are_answered_late(tmp_path: Path) -> None:
     async def act(rig: Rig) -> None:
         rig.store.request_flush = lambda: None
+        rig.writer._waiting.set_timeout(30)
         taken = rig.taken
         rig.feed(0, sends(5))
         await rig.turn()
@@ -78,7 +79,7 @@ def test_sends_that_wait_too_long_are_answered_late(tmp_path: Path) -> None:
             await asyncio.sleep(0.005)
         rig.store.flush_blocking()
 
-    found = outcomes(tmp_path, act, flush_mode=FlushMode.SYNC_FLUSH, flush_timeout_ms=30)
+    found = outcomes(tmp_path, act, flush_mode=FlushMode.SYNC_FLUSH)
     assert found[0]["codes"] == [0] + [ResponseCode.FLUSH_DISK_TIMEOUT] * 5
 
 

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from rocketpost.codec.codes import ResponseCode
 from rocketpost.errors import StoreError, StoreFull
 from rocketpost.model.ids import Position, QueueOffset
-from rocketpost.server.writer.acknowledgement_rules import rules_for
+from rocketpost.server.writer.acknowledgement_rules import Replicated, rules_for
 from rocketpost.server.writer.log_writer import LogWriter
 from rocketpost.server.writer.pending_sends import PendingSend
+from rocketpost.server.writer.replica_demand import ReplicaPolicy
 from rocketpost.store.config import FlushMode
 from rocketpost.store.draft import Appended, Draft
 
+_LATE = {
+    ResponseCode.FLUSH_DISK_TIMEOUT: "late",
+    ResponseCode.SLAVE_NOT_AVAILABLE: "no slave",
+    ResponseCode.FLUSH_SLAVE_TIMEOUT: "late slave",
+}
+
 DRAFT = Draft("T", 0, 0, 0, 0, b"", b"", 0, 0, b"", b"")
+
+
+TWO_REPLICAS = ReplicaPolicy(replicas=2, gap_bytes=1000)
 
 
 class Store:
@@ -126,8 +137,8 @@ class Senders:
     def acknowledge(self, sends: list[NamedSend]) -> None:
         self.trace += [f"stored {send.name}" for send in sends]
 
-    def answer_late(self, sends: list[NamedSend]) -> None:
-        self.trace += [f"late {send.name}" for send in sends]
+    def answer_late(self, sends: list[NamedSend], status: ResponseCode) -> None:
+        self.trace += [f"{_LATE[status]} {send.name}" for send in sends]
 
     def refuse(self, sends: list[NamedSend], error: StoreError) -> None:
         self.trace += [f"refused {send.name}: {error}" for send in sends]
@@ -136,16 +147,39 @@ class Senders:
         self.trace += [f"unwritten {send.name}: {error}" for send in sends]
 
 
+class Slaves:
+    """The reports of slaves: what each of them has."""
+
+    def __init__(self, *positions: int) -> None:
+        self.positions = list(positions)
+
+    def position_of(self, replicas: int) -> int:
+        ordered = sorted(self.positions, reverse=True)
+        return ordered[replicas - 1] if replicas <= len(ordered) else 0
+
+    def in_sync(self, end: int, gap_bytes: int) -> int:
+        return sum(end - position < gap_bytes for position in self.positions)
+
+
 def log_writer(
-    store: Store, *, sync: bool, ledger: object = None, timeout_ms: int = 60_000
+    store: Store,
+    *,
+    sync: bool,
+    ledger: object = None,
+    timeout_ms: int = 60_000,
+    slaves: Slaves | None = None,
+    slave_timeout_ms: int = 60_000,
+    policy: ReplicaPolicy = TWO_REPLICAS,
 ) -> LogWriter:
-    """Return a writer in its first term."""
+    """Return a writer in its first term; if ``slaves`` are given, that of a SYNC_MASTER."""
     mode = FlushMode.SYNC_FLUSH if sync else FlushMode.ASYNC_FLUSH
     writer = LogWriter(
         store=store,  # type: ignore[arg-type]
         rules=rules_for(mode, store),
         ledger=Ledger() if ledger is None else ledger,  # type: ignore[arg-type]
         timeout_ms=timeout_ms,
+        replicated=slaves and Replicated(store, replicas=slaves, policy=policy),
+        slave_timeout_ms=slave_timeout_ms,
     )
     writer.begin_term(1)
     return writer

@@ -54,6 +54,7 @@ class DelayFeature(Feature):
                 put_off=context.timed.put_off,
             ),
             put=put,
+            wait_for_slaves=context.writer.wait_for_slaves,
             broker_writable=lambda: bool(context.broker_config.permission & PERM_WRITE),
         )
 

@@ -28,7 +28,7 @@ from rocketpost.server.routes.access import PUB, of_topic
 from rocketpost.server.routes.pools import Kind
 from rocketpost.server.routes.route import Reply, Route, waiting
 from rocketpost.server.settings.broker import BrokerConfig
-from rocketpost.server.writer.log_writer import Stored
+from rocketpost.server.writer.internal_sends import Stored
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.draft import Appended, Draft
 from rocketpost.transport.connection import Connection

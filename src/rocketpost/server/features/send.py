@@ -26,8 +26,15 @@ from rocketpost.server.handlers.send import SendHandler
 from rocketpost.server.name_servers.announcing import Announcing
 from rocketpost.server.routes.route import Route
 from rocketpost.server.settings.broker import BrokerConfig
-from rocketpost.server.writer.acknowledgement_rules import rules_for
+from rocketpost.server.settings.replication import BrokerRole
+from rocketpost.server.writer.acknowledgement_rules import (
+    NO_REPLICAS,
+    Replicas,
+    Replicated,
+    rules_for,
+)
 from rocketpost.server.writer.log_writer import LogWriter
+from rocketpost.server.writer.replica_demand import ReplicaPolicy
 from rocketpost.server.writer.send_lane import SendLane
 from rocketpost.store.config import StoreConfig
 from rocketpost.transport.unique_id import unique_id
@@ -42,9 +49,17 @@ class SendFeature(Feature):
         context: The state of the broker.
         term: The number of the term.
         announcing: Knows which topics have no route yet; the first sends to them wait.
+        replicas: The reports of slaves, for which the answers of a SYNC_MASTER wait.
     """
 
-    def __init__(self, context: BrokerContext, *, term: int, announcing: Announcing) -> None:
+    def __init__(
+        self,
+        context: BrokerContext,
+        *,
+        term: int,
+        announcing: Announcing,
+        replicas: Replicas = NO_REPLICAS,
+    ) -> None:
         broker, store = context.broker_config, context.store_config
         self._term = term
         tables, identity = context.tables, context.identity
@@ -75,11 +90,18 @@ class SendFeature(Feature):
             auto=tables.topics.auto,
             kinds=(halves, DeadLetters(), DelayLevels(level_max=level_max), timed),
         )
+        self._replicated: Replicated | None = None
+        if broker.broker_role is BrokerRole.SYNC_MASTER:
+            self._replicated = Replicated(
+                context.store, replicas=replicas, policy=replica_policy(broker)
+            )
         self.writer = LogWriter(
             store=context.store,
             rules=rules_for(store.flush_mode, context.store),
             ledger=dedup,
             timeout_ms=broker.sync_flush_timeout_ms,
+            replicated=self._replicated,
+            slave_timeout_ms=broker.slave_timeout_ms,
         )
         self._handler = SendHandler(
             writer=self.writer,
@@ -141,6 +163,10 @@ class SendFeature(Feature):
             broker_writable=bool(broker.permission & PERM_WRITE),
             checks_types=broker.topic_type_check,
         )
+        if self._replicated is not None:
+            self._replicated.policy = replica_policy(broker)
+            self.writer.set_slave_timeout(broker.slave_timeout_ms)
+            self.writer.slaves_changed()
         was_off = self._lane.why_off
         self._lane.configure(
             is_wanted=broker.send_lane,
@@ -151,11 +177,21 @@ class SendFeature(Feature):
             logger.info("send lane: %s", self._lane_state)
 
     def runtime_values(self) -> dict[str, str]:
-        """Return the number of sends that wait for the disk, and whether the lane is on."""
+        """Return the numbers of sends that wait for disk or slaves, and whether the lane is on."""
         return {
             "sendsAwaitingFlush": str(self.writer.waiting_count),
+            "sendsAwaitingSlaves": str(self.writer.awaiting_slaves_count),
             "sendLane": self._lane_state,
         }
+
+    def note_living_replicas(self, count: int) -> None:
+        """Take the number of replicas that name servers know, with this one.
+
+        Groups with an acting master refuse sends if there are too few.
+        """
+        if self._replicated is not None:
+            self._replicated.alive = count
+            self.writer.slaves_changed()
 
     @property
     def _lane_state(self) -> str:
@@ -165,3 +201,14 @@ class SendFeature(Feature):
     def close(self) -> None:
         """Close the writer: nothing is stored after this."""
         self.writer.close()
+
+
+def replica_policy(broker: BrokerConfig) -> ReplicaPolicy:
+    """Return the settings that say how many replicas a message of a SYNC_MASTER needs."""
+    return ReplicaPolicy(
+        replicas=broker.in_sync_replicas,
+        gap_bytes=broker.ha_gap_bytes_max,
+        refuses=broker.acting_master,
+        adapts=broker.auto_in_sync_replicas,
+        replicas_min=broker.in_sync_replicas_min,
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from rocketpost.broker.group.retry import RetryService
 from rocketpost.codec.codes import RequestCode
@@ -19,7 +19,8 @@ class RetryHandlers:
     """Serves send-backs.
 
     Args:
-        put: Stores messages as safely as sends are stored.
+        put: Stores messages as safely as this broker alone can.
+        wait_for_slaves: Waits until enough slaves have what is stored.
         broker_writable: Returns whether the broker's permission has the write bit.
     """
 
@@ -28,10 +29,12 @@ class RetryHandlers:
         *,
         service: RetryService,
         put: Put,
+        wait_for_slaves: Callable[[], Awaitable[None]],
         broker_writable: Callable[[], bool],
     ) -> None:
         self._service = service
         self._put = put
+        self._wait_for_slaves = wait_for_slaves
         self._broker_writable = broker_writable
 
     def routes(self) -> Sequence[Route]:
@@ -49,7 +52,11 @@ class RetryHandlers:
     async def send_back(
         self, connection: Connection, command: Command, header: SendBackHeader
     ) -> Reply:
-        """Store a message again, for later or as a dead letter; answer once it is stored."""
+        """Store a message again, for later or as a dead letter; answer once it is stored.
+
+        The consumer moves its offset past the original when it gets the answer, so the copy must
+        not be lost with this broker: the answer waits for slaves as that of a send does.
+        """
         draft = self._service.draft(
             header,
             client_version=command.version,
@@ -58,4 +65,5 @@ class RetryHandlers:
         )
         if draft is not None:
             await self._put([draft])
+            await self._wait_for_slaves()
         return Reply()

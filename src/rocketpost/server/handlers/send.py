@@ -8,6 +8,7 @@ original is as safe as an acknowledged send.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
@@ -18,7 +19,7 @@ from rocketpost.broker.stats import BrokerStats
 from rocketpost.broker.timer.admission import recall_handle
 from rocketpost.codec.codes import LANGUAGE, VERSION, RequestCode, ResponseCode
 from rocketpost.codec.command import JSON, ONEWAY, Command
-from rocketpost.codec.faults import ServiceNotAvailable
+from rocketpost.codec.faults import ServerError, ServiceNotAvailable
 from rocketpost.codec.frames import encode_json_frame
 from rocketpost.codec.headers.message import SendMessage, SendMessageV2
 from rocketpost.codec.properties import decode_properties
@@ -35,6 +36,9 @@ from rocketpost.server.writer.send_lane import SendLane
 from rocketpost.store.draft import Appended, Draft
 from rocketpost.store.message_store import MessageStore
 from rocketpost.transport.connection import Connection
+
+TOO_FEW_REPLICAS: Final = "in-sync replicas not enough"
+"""RocketMQ's text for a send that is refused because too few replicas are in sync."""
 
 _NO_FIELDS = msgspec.Raw(b"")
 _NO_WAIT = f"{names.WAIT_STORE}\x01false\x02"
@@ -112,6 +116,8 @@ class SendHandler:
         try:
             if self._refuses_new:
                 self._store.check_writable()
+            if writer.is_short:
+                _check_replicas(header)
             if header.batch:
                 drafts = self._service.draft_batch(header, command.body, born_host=host)
                 stored = writer.append_batch(drafts)
@@ -150,6 +156,8 @@ class SendHandler:
         try:
             if self._refuses_new:
                 self._store.check_writable()
+            if writer.is_short:
+                _check_replicas(header)
             if header.batch:
                 drafts = self._service.draft_batch(header, command.body, born_host=host)
             else:
@@ -205,10 +213,10 @@ class SendHandler:
             sends = self._hold_back_new(sends)
         self._answer_stored(sends)
 
-    def answer_late(self, sends: list[ClientSend]) -> None:
-        """Answer written sends with a flush timeout, because the disk is slow."""
+    def answer_late(self, sends: list[ClientSend], status: ResponseCode) -> None:
+        """Answer written sends with a status that names the rule they do not meet."""
         for send in sends:
-            self._answer(send, self._reply(send, ResponseCode.FLUSH_DISK_TIMEOUT))
+            self._answer(send, self._reply(send, status))
 
     def refuse(self, sends: list[ClientSend], error: StoreError) -> None:
         """Refuse sends whose messages may be lost in a crash."""
@@ -295,7 +303,7 @@ class SendHandler:
 def _wants_early_answer(command: Command, header: SendHeader) -> bool:
     """Return whether a sender waits for the write only; shrink the command if it waits for more.
 
-    For sends that wait for the disk, only the data for their answers is kept in memory.
+    For sends that wait for the disk or slaves, only the data for their answers is kept in memory.
     """
     if command.flag & ONEWAY or _NO_WAIT in header.properties:
         return True
@@ -303,3 +311,9 @@ def _wants_early_answer(command: Command, header: SendHeader) -> bool:
     command.raw_fields = _NO_FIELDS
     command.text_fields = {}
     return False
+
+
+def _check_replicas(header: SendHeader) -> None:
+    """Refuse a send that would wait for slaves of which too few are in sync."""
+    if _NO_WAIT not in header.properties:
+        raise ServerError(TOO_FEW_REPLICAS)

@@ -1,18 +1,23 @@
 """Acknowledgement rules: the conditions that a message must meet before it is acknowledged.
 
-Each rule has a position, before which every message meets the rule. When a message meets all rules
-in force, it is visible to consumers and its sender gets an answer. :func:`rules_for` is the only
-place that turns a flush mode into rules.
+Each rule has a position, before which every message meets the rule. There are two kinds of rules.
+A message that meets those of the first kind is visible to consumers; :func:`rules_for` is the only
+place that turns a flush mode into them. A sender that waits gets its answer when the message also
+meets the second kind.
 
-    ASYNC_FLUSH   Written            survives the death of this process
-    SYNC_FLUSH    Written, Flushed   survives a power cut
+    visible    ASYNC_FLUSH   Written            survives the death of this process
+               SYNC_FLUSH    Written, Flushed   survives a power cut
+    answered   SYNC_MASTER   Replicated         survives the loss of this machine
+
+RocketMQ shows messages before slaves have them, and so does this broker (ADR 0082).
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from rocketpost.model.ids import Position
+from rocketpost.server.writer.replica_demand import Demand, ReplicaPolicy, demand_now
 from rocketpost.store.config import FlushMode
 
 
@@ -68,6 +73,86 @@ class Flushed(AcknowledgementRule):
     def pursue(self) -> None:
         """Ask for a flush."""
         self._log.request_flush()
+
+
+class Replicas(Protocol):
+    """The part of the slaves' reports that the rules use (``replication.acks``)."""
+
+    def position_of(self, replicas: int, /) -> int:
+        """Return the highest position that this many slaves have."""
+
+    def in_sync(self, end: int, gap_bytes: int, /) -> int:
+        """Return the number of slaves that are less than ``gap_bytes`` behind ``end``."""
+
+
+class _NoReplicas:
+    """The reports of a master that has no slaves."""
+
+    def position_of(self, replicas: int, /) -> int:
+        """Return 0: no slave has anything."""
+        return 0
+
+    def in_sync(self, end: int, gap_bytes: int, /) -> int:
+        """Return 0: no slave is connected."""
+        return 0
+
+
+NO_REPLICAS: Final[Replicas] = _NoReplicas()
+"""The reports of a master that has no slaves."""
+
+
+class Replicated(AcknowledgementRule):
+    """Enough slaves have the bytes. Messages are visible before they meet this rule.
+
+    The number of slaves that are enough may change while messages wait; what met the rule once
+    still meets it then.
+
+    Args:
+        log: The commit log.
+        replicas: The slaves' reports.
+        policy: The settings that say how many slaves are enough.
+    """
+
+    def __init__(self, log: Log, *, replicas: Replicas, policy: ReplicaPolicy) -> None:
+        super().__init__(log)
+        self._replicas = replicas
+        self.policy = policy
+        """The settings in force."""
+        self.alive: int | None = None
+        """The replicas that name servers know, with this one; None if unknown."""
+        self.demand = Demand(policy.replicas - 1, is_enough=False)
+        """The slaves that a message needs, as of the last :meth:`look`."""
+
+    @property
+    def is_refusing(self) -> bool:
+        """Whether messages must be refused before they are appended."""
+        return self.policy.refuses and not self.demand.is_enough
+
+    def start(self) -> None:
+        """Begin with nothing: slaves tell what they have when they connect."""
+        self.position = Position(0)
+        self.look()
+
+    def pursue(self) -> None:
+        """Look at the slaves again: they may be too far behind by now."""
+        self.look()
+
+    def look(self) -> None:
+        """Find out how many slaves are needed and in sync."""
+        end = self._log.written_position
+        self.demand = demand_now(
+            self.policy,
+            slaves_in_sync=self._replicas.in_sync(end, self.policy.gap_bytes),
+            alive=self.alive,
+        )
+
+    def measure(self) -> Position:
+        """Return the position that enough slaves have reported, at most the end of the log.
+
+        While no slave is needed, it is that of the first slave: earlier messages may wait for one.
+        """
+        reported = self._replicas.position_of(max(self.demand.slaves, 1))
+        return min(Position(reported), self._log.written_position)
 
 
 def rules_for(flush_mode: FlushMode, log: Log) -> list[AcknowledgementRule]:

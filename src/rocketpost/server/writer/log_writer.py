@@ -5,11 +5,12 @@ Clients' sends and the broker's own messages take the same path:
     append    the store gives a message its position; it is in memory only
     submit    a pending send names its submitter, its end position and its term
     commit    at the end of the event loop's iteration, one write for all sends
-    confirm   messages that meet all acknowledgement rules become visible to consumers
+    confirm   messages that meet the rules for visibility are shown to consumers
     answer    their senders are answered, oldest first
 
 With ``Written`` as the only rule (ASYNC_FLUSH) the last three happen in one call. With ``Flushed``
-(SYNC_FLUSH) sends wait for the ``fdatasync`` that covers them.
+(SYNC_FLUSH) sends wait for the ``fdatasync`` that covers them. With ``Replicated`` (SYNC_MASTER)
+the answer, and nothing else, also waits for slaves (``server.writer.slave_wait``).
 """
 
 from __future__ import annotations
@@ -20,12 +21,25 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
-from typing import ClassVar, Final, Protocol
+from typing import Final, Protocol
 
+from rocketpost.codec.codes import ResponseCode
 from rocketpost.errors import StoreBroken, StoreError, TermEnded
 from rocketpost.model.ids import Position
-from rocketpost.server.writer.acknowledgement_rules import AcknowledgementRule, Flushed, Written
+from rocketpost.server.writer.acknowledgement_rules import (
+    AcknowledgementRule,
+    Flushed,
+    Replicated,
+    Written,
+)
+from rocketpost.server.writer.internal_sends import (
+    InternalSend,
+    InternalSends,
+    SlaveTicket,
+    Stored,
+)
 from rocketpost.server.writer.pending_sends import PendingSend, Submitter, WaitingSends
+from rocketpost.server.writer.slave_wait import SlaveWait
 from rocketpost.store.dispatch.arrival import Arrival
 from rocketpost.store.draft import Appended, Draft
 from rocketpost.store.message_store import MessageStore
@@ -35,9 +49,6 @@ logger = logging.getLogger(__name__)
 
 NO_TERM: Final = 0
 """The term of a writer that accepts no messages."""
-
-Stored = asyncio.Future[list[Appended]]
-"""Done when the broker's own messages are as safe as an acknowledged send."""
 
 ArrivalListener = Callable[[list[Arrival]], None]
 """Hears of messages that became visible. It must not use the log writer before it returns."""
@@ -55,28 +66,23 @@ class Ledger(Protocol):
         """Drop the entries since the last commit: the log could not be written."""
 
 
-class InternalSend(PendingSend, gc=False):
-    """A send of the broker's own messages."""
-
-    times_out: ClassVar[bool] = False
-
-    done: Stored
-
-
 class LogWriter:
     """The only object that appends and commits to the store. Owned by the loop.
 
     Rule 1: every appended message is submitted before control returns to the event loop.
     Rule 2: the confirmed position is the least of the rules' positions; it only grows in a term.
-    Rule 3: a send is acknowledged when its end is confirmed, or, if so requested, written.
+    Rule 3: a send is acknowledged when its end is confirmed and on enough slaves, or, if so
+        requested, written.
     Rule 4: the submitter gets exactly one call for each send, oldest first.
     Rule 5: no send is acknowledged in another term than the one in which it was submitted.
     Rule 6: after a failed write or flush, none of the messages concerned is acknowledged.
 
     Args:
-        rules: The acknowledgement rules; ``Written`` is the first.
+        rules: The rules for visibility; ``Written`` is the first.
         ledger: The table that must follow the log at every commit.
-        timeout_ms: The time that a send may wait for the rules before it is answered late.
+        timeout_ms: The time that a send may wait for the disk before it is answered late.
+        replicated: The additional rule for answers, if this broker is a SYNC_MASTER.
+        slave_timeout_ms: The time that a send may then wait for slaves.
     """
 
     append: Callable[[Draft], Appended]
@@ -92,6 +98,8 @@ class LogWriter:
         rules: Sequence[AcknowledgementRule],
         ledger: Ledger,
         timeout_ms: int,
+        replicated: Replicated | None = None,
+        slave_timeout_ms: int = 3000,
     ) -> None:
         assert isinstance(rules[0], Written)
         self._loop = asyncio.get_running_loop()
@@ -99,27 +107,43 @@ class LogWriter:
         self._rules = {type(rule): rule for rule in rules}
         self._written = rules[0]
         self._ledger = ledger
-        self._internal = _InternalSends()
+        self._internal = InternalSends()
         self._appended: list[PendingSend] = []
         self._duplicates: list[PendingSend] = []
         self._waiting = WaitingSends(on_timeout=self._time_out, timeout_ms=timeout_ms)
+        self._slaves: SlaveWait | None = None
+        if replicated is not None:
+            self._slaves = SlaveWait(
+                replicated,
+                acknowledge=self._acknowledge,
+                answer_late=self._answer_late,
+                timeout_ms=slave_timeout_ms,
+            )
+        self._answer = self._acknowledge if self._slaves is None else self._slaves.take
         self._is_scheduled = False
         self._is_closed = False
         self._last_term = NO_TERM
         self.term = NO_TERM
         """The term in which messages are accepted now, or NO_TERM."""
-        self.waits = len(rules) > 1
+        self.waits = len(rules) > 1 or replicated is not None
         """Whether sends wait for more than the write."""
+        self.is_short = False
+        """Whether sends that wait for slaves must be refused: too few replicas are in sync."""
         self.confirmed = Position(0)
-        """Every message that ends at or before it is visible and acknowledged."""
+        """Every message that ends at or before it is visible."""
         self.arrival_listeners: Sequence[ArrivalListener] = ()
         """Called with messages that became visible, before their senders are answered."""
         self._stop_taking("the broker is starting")
 
     @property
     def waiting_count(self) -> int:
-        """Number of clients' sends that are written and wait for the rules."""
+        """Number of clients' sends that are written and wait for the disk."""
         return self._waiting.client_count
+
+    @property
+    def awaiting_slaves_count(self) -> int:
+        """Number of clients' sends that are visible and wait for slaves."""
+        return 0 if self._slaves is None else self._slaves.client_count
 
     # Terms.
 
@@ -138,6 +162,9 @@ class LogWriter:
         )
         for rule in self._rules.values():
             rule.start()
+        if self._slaves is not None:
+            self._slaves.rule.start()
+            self._look_at_slaves()
         self.confirmed = self._least()
         if self.confirmed > self._store.confirmed_position:
             self._store.confirm(self.confirmed)  # met the rules after its own term
@@ -150,6 +177,8 @@ class LogWriter:
         self.commit()
         self._stop_taking(reason)
         self._refuse(self._waiting.drain(), TermEnded(reason))
+        if self._slaves is not None:
+            self._slaves.end()
 
     # Accepting messages.
 
@@ -217,9 +246,11 @@ class LogWriter:
         if self.waits:  # the write needs no pursuing
             for rule in self._rules.values():
                 rule.pursue()
+            if self._slaves is not None:
+                self.is_short = self._slaves.rule.is_refusing
 
     def advance(self, rule: type[AcknowledgementRule], position: Position) -> None:
-        """Record that a rule is met up to a position: show and acknowledge confirmed messages.
+        """Record that a rule for visibility is met up to a position: show confirmed messages.
 
         A rule that is not in force changes nothing.
         """
@@ -235,12 +266,43 @@ class LogWriter:
         self._show(confirmed)
         released = self._waiting.release(confirmed)
         if released:
-            self._acknowledge(released)
+            self._answer(released)
 
     def advance_from_thread(self, rule: type[AcknowledgementRule], position: Position) -> None:
         """Report from any thread that a rule is met up to a position."""
         if rule in self._rules:
             self._call_from_thread(self.advance, rule, position)
+
+    def slaves_changed(self) -> None:
+        """Answer the sends that enough slaves have by now.
+
+        To be called after a slave has reported, has connected or is gone, and when the settings or
+        the number of living replicas have changed.
+        """
+        if self._slaves is None or self._is_closed or self.term == NO_TERM:
+            return
+        rule = self._slaves.rule
+        self._look_at_slaves()
+        position = rule.measure()
+        if position > rule.position:
+            rule.position = position
+            self._slaves.advance(position)
+
+    async def wait_for_slaves(self) -> None:
+        """Wait until enough slaves have what is visible now; at most as long as a send waits.
+
+        For answers to clients that rely on messages of the broker's own.
+        """
+        if self._slaves is None:
+            return
+        done: Stored = self._loop.create_future()
+        self._slaves.take([SlaveTicket(self._internal, [], self.term, False, done, self.confirmed)])
+        await done
+
+    def set_slave_timeout(self, timeout_ms: int) -> None:
+        """Set the time that sends may wait for slaves from now on."""
+        if self._slaves is not None:
+            self._slaves.set_timeout(timeout_ms)
 
     # Endings.
 
@@ -261,6 +323,8 @@ class LogWriter:
         self.fail("the broker is shutting down")
         self._stop_taking("the broker is shutting down")
         self._waiting.close()
+        if self._slaves is not None:
+            self._slaves.close()
         self._store.report_to()
         self._is_closed = True
 
@@ -302,11 +366,19 @@ class LogWriter:
     def _least(self) -> Position:
         return min([rule.position for rule in self._rules.values()])
 
+    def _look_at_slaves(self) -> None:
+        if self._slaves is not None:
+            self._slaves.rule.look()
+            self.is_short = self._slaves.rule.is_refusing
+
     def _acknowledge_or_wait(self, sends: list[PendingSend], end: Position) -> None:
-        if end > self.confirmed:
+        is_hidden = end > self.confirmed
+        if is_hidden or self._slaves is not None:
             patient = [send for send in sends if not send.acked_before_flush]
-            if patient:
+            if patient and is_hidden:
                 self._waiting.add(patient, patient[-1].end)
+            elif patient:
+                self._answer(patient)
             if len(patient) == len(sends):
                 return
             sends = [send for send in sends if send.acked_before_flush]
@@ -314,15 +386,16 @@ class LogWriter:
 
     def _answer_duplicates(self, sends: list[PendingSend]) -> None:
         """Answer duplicates as safely as their originals."""
-        counted: list[PendingSend] = []
-        waiting: list[PendingSend] = []
-        for send in sends:
-            is_safe = send.acked_before_flush or send.end <= self.confirmed
-            (counted if is_safe else waiting).append(send)
-        if waiting:
-            self._waiting.add(waiting, max([send.end for send in waiting]))
-        if counted:
-            self._acknowledge(counted)
+        early = [send for send in sends if send.acked_before_flush]
+        patient = [send for send in sends if not send.acked_before_flush]
+        visible = [send for send in patient if send.end <= self.confirmed]
+        hidden = [send for send in patient if send.end > self.confirmed]
+        if hidden:
+            self._waiting.add(hidden, max([send.end for send in hidden]))
+        if early:
+            self._acknowledge(early)
+        if visible:
+            self._answer(visible)
 
     def _acknowledge(self, sends: list[PendingSend]) -> None:
         assert sends[0].term == sends[-1].term == self.term
@@ -334,8 +407,16 @@ class LogWriter:
             submitter.refuse(run, error)
 
     def _time_out(self, sends: list[PendingSend]) -> None:
+        count = sum(send.count for send in sends)
+        logger.warning("disk flush is slow: answered_with_timeout=%s", count)
+        if self._slaves is None:
+            self._answer_late(sends, ResponseCode.FLUSH_DISK_TIMEOUT)
+        else:
+            self._slaves.take_unflushed(sends)
+
+    def _answer_late(self, sends: list[PendingSend], status: ResponseCode) -> None:
         for submitter, run in _by_submitter(sends):
-            submitter.answer_late(run)
+            submitter.answer_late(run, status)
 
 
 def _by_submitter(sends: list[PendingSend]) -> list[tuple[Submitter, list[PendingSend]]]:
@@ -343,25 +424,6 @@ def _by_submitter(sends: list[PendingSend]) -> list[tuple[Submitter, list[Pendin
     if len(sends) == 1 or len(set(map(_submitter_of, sends))) == 1:  # nearly always
         return [(sends[0].submitter, sends)]
     return [(submitter, list(run)) for submitter, run in groupby(sends, _submitter_of)]
-
-
-class _InternalSends:
-    """The submitter of the broker's own messages."""
-
-    def acknowledge(self, sends: list[InternalSend]) -> None:
-        for send in sends:
-            if not send.done.done():  # the caller may have given up
-                send.done.set_result(send.stored)
-
-    def answer_late(self, sends: list[InternalSend]) -> None:
-        raise AssertionError("messages of the broker's own have no deadline")
-
-    def refuse(self, sends: list[InternalSend], error: StoreError) -> None:
-        for send in sends:
-            if not send.done.done():
-                send.done.set_exception(error)
-
-    refuse_unwritten = refuse
 
 
 class CommitThenDelete:

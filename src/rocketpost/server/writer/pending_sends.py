@@ -1,24 +1,23 @@
-"""Sends that are in the log but not answered yet, and the queue in which they wait.
+"""Sends that are in the log but not answered yet, and the queues in which they wait.
 
 Group commit: all sends written while one ``fdatasync`` runs wait for the next, which covers them
-all. The sends of one commit wait as one group, so a single send costs nothing here.
+all; likewise one report of a slave covers all sends before its position. The sends of one commit
+wait as one group, so a single send costs nothing here.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Callable
 from typing import Any, ClassVar, Protocol
 
 import msgspec
 
+from rocketpost.codec.codes import ResponseCode
 from rocketpost.errors import StoreError
 from rocketpost.model.ids import Position
 from rocketpost.store.draft import Appended
-
-logger = logging.getLogger(__name__)
 
 
 class PendingSend(msgspec.Struct, gc=False):
@@ -28,7 +27,9 @@ class PendingSend(msgspec.Struct, gc=False):
     """
 
     times_out: ClassVar[bool] = True
-    """Whether the sender is answered after a while even if the rules are not met."""
+    """Whether the sender is answered after a while even if the disk is too slow."""
+    awaits_slaves: ClassVar[bool] = True
+    """Whether the sender is answered only once enough slaves have the messages."""
 
     submitter: Submitter
     """The party that answers the sender."""
@@ -60,8 +61,14 @@ class Submitter(Protocol):
     def acknowledge(self, sends: list[Any]) -> None:
         """Answer that they are stored."""
 
-    def answer_late(self, sends: list[Any]) -> None:
-        """Answer that they are written, but did not meet the rules in time."""
+    def answer_late(self, sends: list[Any], status: ResponseCode) -> None:
+        """Answer that they are written, but did not meet the rules in time.
+
+        Args:
+            sends: The sends.
+            status: The rule that they do not meet: FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT, or
+                SLAVE_NOT_AVAILABLE if there was nothing to wait for.
+        """
 
     def refuse(self, sends: list[Any], error: StoreError) -> None:
         """Answer that they may be lost: they are in the log, but the rules are not met."""
@@ -80,20 +87,28 @@ class _Group(msgspec.Struct):
 
 
 class WaitingSends:
-    """The queue of written sends that do not meet the rules yet. Owned by the loop.
+    """The queue of written sends that do not meet some rule yet. Owned by the loop.
 
     Rule 1: sends leave in the order in which they were added, except those that time out.
-    Rule 2: no send leaves by :meth:`release` before its end is confirmed.
+    Rule 2: no send leaves by :meth:`release` before the rule is met up to its end.
 
     Args:
         on_timeout: Called with sends that have waited too long, and are removed.
         timeout_ms: The time that a send may wait.
+        keeps_patient: Whether sends that never time out (``times_out``) stay.
     """
 
-    def __init__(self, *, on_timeout: Callable[[list[PendingSend]], None], timeout_ms: int) -> None:
+    def __init__(
+        self,
+        *,
+        on_timeout: Callable[[list[PendingSend]], None],
+        timeout_ms: int,
+        keeps_patient: bool = True,
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._on_timeout = on_timeout
         self._timeout = timeout_ms / 1000
+        self._keeps_patient = keeps_patient
         self._groups: deque[_Group] = deque()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -106,6 +121,18 @@ class WaitingSends:
         waiting = (send for group in self._groups for send in group.sends)
         return sum(send.count for send in waiting if send.times_out)
 
+    def set_timeout(self, timeout_ms: int) -> None:
+        """Set the time that sends may wait from now on, the waiting ones included."""
+        self._timeout = timeout_ms / 1000
+        deadline = self._loop.time() + self._timeout
+        for group in self._groups:
+            group.deadline = min(group.deadline, deadline)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._groups:
+            self._timer = self._loop.call_at(self._groups[0].deadline, self._expire)
+
     def add(self, sends: list[PendingSend], end: Position) -> None:
         """Add sends; ``end`` is the largest of their ends."""
         assert sends
@@ -115,18 +142,18 @@ class WaitingSends:
         if self._timer is None:
             self._timer = self._loop.call_at(deadline, self._expire)
 
-    def release(self, confirmed: Position) -> list[PendingSend]:
-        """Remove and return the sends that end at or before the confirmed position."""
+    def release(self, met: Position) -> list[PendingSend]:
+        """Remove and return the sends that end at or before the position where a rule is met."""
         groups = self._groups
         released: list[PendingSend] = []
-        while groups and groups[0].end <= confirmed:
+        while groups and groups[0].end <= met:
             released += groups.popleft().sends
-        if groups and groups[0].sends[0].end <= confirmed:  # a part of one commit
+        if groups and groups[0].sends[0].end <= met:  # a part of one commit
             sends = groups[0].sends
-            count = next(at for at, send in enumerate(sends) if send.end > confirmed)
+            count = next(at for at, send in enumerate(sends) if send.end > met)
             released += sends[:count]
             del sends[:count]
-        assert not released or released[-1].end <= confirmed
+        assert not released or released[-1].end <= met
         return released
 
     def drain(self) -> list[PendingSend]:
@@ -150,11 +177,13 @@ class WaitingSends:
             if group.deadline > now:
                 self._timer = self._loop.call_at(group.deadline, self._expire)
                 break
-            late += [send for send in group.sends if send.times_out]
-            group.sends = [send for send in group.sends if not send.times_out]
-            group.end = max([send.end for send in group.sends], default=group.end)
+            if self._keeps_patient:
+                late += [send for send in group.sends if send.times_out]
+                group.sends = [send for send in group.sends if not send.times_out]
+                group.end = max([send.end for send in group.sends], default=group.end)
+            else:
+                late += group.sends
+                group.sends = []
         self._groups = deque([group for group in self._groups if group.sends])
         if late:
-            count = sum(send.count for send in late)
-            logger.warning("disk flush is slow: answered_with_timeout=%s", count)
             self._on_timeout(late)

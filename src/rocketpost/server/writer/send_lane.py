@@ -16,8 +16,9 @@ pending send for each call, with all its replies, and treats it like any other:
 - Safety: replies leave only when the log writer says so. If the write fails, the store takes the
   wave back, and each request is refused.
 - Timing: only the bytes of requests that are plain *now* are taken. The lane is off while the store
-  refuses messages, while no term is open, while a topic has a deduplication window, while the
-  broker accepts no sends, and where records get checksums; a topic is out while it is announced.
+  refuses messages, while no term is open, while too few replicas are in sync, while a topic has a
+  deduplication window, while the broker accepts no sends, and where records get checksums; a topic
+  is out while it is announced.
 - Back-pressure: every request that will be answered is counted when it is taken.
 """
 
@@ -201,7 +202,7 @@ class SendLane:
         if not self._is_on or not lane.is_offered(data, at) or self._keys.is_on:
             return at
         writer, wave = self._writer, self._wave
-        while writer.term != NO_TERM:
+        while writer.term != NO_TERM and not writer.is_short:
             start = wave.begin()
             if start is None:
                 break
@@ -257,12 +258,11 @@ class SendLane:
         for connection, parts in replies.items():
             connection.answer_at_once(b"".join(parts), counts[connection])
 
-    def answer_late(self, sends: list[LaneSends]) -> None:
-        """Answer written sends with a flush timeout, because the disk is slow."""
+    def answer_late(self, sends: list[LaneSends], status: ResponseCode) -> None:
+        """Answer written sends with a status that names the rule they do not meet."""
         for send in sends:
             for reply in _replies_of(send):
-                late = encode_response(reply, ResponseCode.FLUSH_DISK_TIMEOUT, fields=reply.fields)
-                send.connection.answer(late)
+                send.connection.answer(encode_response(reply, status, fields=reply.fields))
 
     def refuse(self, sends: list[LaneSends], error: StoreError) -> None:
         """Refuse sends whose messages may be lost in a crash."""

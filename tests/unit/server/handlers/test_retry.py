@@ -48,9 +48,15 @@ class World:
         handlers = RetryHandlers(
             service=service,
             put=self.put,
+            wait_for_slaves=self.wait_for_slaves,
             broker_writable=lambda: self.writable,
         )
         self.caller = Caller(handlers)
+        self.replicated = asyncio.Event()
+        self.replicated.set()
+
+    async def wait_for_slaves(self) -> None:
+        await self.replicated.wait()
 
     def put(self, drafts: list[Draft]) -> asyncio.Future[list[Appended]]:
         future: asyncio.Future[list[Appended]] = asyncio.get_running_loop().create_future()
@@ -77,6 +83,20 @@ async def test_a_send_back_is_answered_when_it_is_stored(retries: World) -> None
     assert drafts[0].queue_id == 2
     assert not asking.done()
     future.set_result([])
+    assert (await asking).code == ResponseCode.SUCCESS
+
+
+async def test_a_send_back_is_answered_when_slaves_have_it(retries: World) -> None:
+    retries.store.put_record(1000)
+    retries.replicated.clear()
+    asking = asyncio.ensure_future(ask(retries))
+    while not retries.puts:
+        await asyncio.sleep(0)
+    retries.puts[0][1].set_result([])
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not asking.done()
+    retries.replicated.set()
     assert (await asking).code == ResponseCode.SUCCESS
 
 

@@ -19,7 +19,8 @@ from rocketpost.model.ids import Position
 from rocketpost.server.handlers.send import SendHandler
 from rocketpost.server.name_servers.announcing import Announcing
 from rocketpost.server.writer.acknowledgement_rules import Flushed
-from rocketpost.server.writer.log_writer import LogWriter, Stored
+from rocketpost.server.writer.internal_sends import Stored
+from rocketpost.server.writer.log_writer import LogWriter
 from rocketpost.store.draft import Draft
 from rocketpost.testing.clock import FakeClock
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from rocketpost.model.ids import Position, QueueOffset
-from rocketpost.server.writer.log_writer import InternalSend
+from rocketpost.server.writer.internal_sends import InternalSend
 from rocketpost.server.writer.pending_sends import PendingSend, WaitingSends
 from rocketpost.store.draft import Appended
 from rocketpost.testing.waiting import until
@@ -90,4 +90,17 @@ async def test_a_slow_disk_times_clients_out_but_not_the_brokers_own(seen: Seen)
     waiting.add([send(50)], Position(50))
     assert ends(waiting.release(Position(10))) == [10]
     assert ends(waiting.release(Position(50))) == [30, 50]
+    waiting.close()
+
+
+async def test_a_new_timeout_concerns_the_waiting_sends_too(seen: Seen) -> None:
+    waiting = seen.queue()
+    waiting.add([send(10)], Position(10))
+    waiting.set_timeout(1)
+    waiting.add([send(20)], Position(20))
+    await until(lambda: len(seen.late) == 2)
+    assert seen.late == [10, 20]
+    waiting.set_timeout(60_000)
+    waiting.add([send(30)], Position(30))
+    assert ends(waiting.release(Position(30))) == [30]
     waiting.close()
