@@ -34,7 +34,6 @@ NOT_SERVED: Final = {
     Code.PUSH_REPLY_MESSAGE_TO_CLIENT,
     # Requests between a master and its slaves.
     Code.NOTIFY_MIN_BROKER_ID_CHANGE,
-    Code.EXCHANGE_BROKER_HA_INFO,
 }
 
 NAMES: Final = {

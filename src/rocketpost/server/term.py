@@ -36,9 +36,11 @@ from rocketpost.server.features.statistics import StatisticsFeature
 from rocketpost.server.features.timer import TimerFeature
 from rocketpost.server.features.transaction import TransactionFeature
 from rocketpost.server.name_servers.announcing import Announcing
+from rocketpost.server.replication.master import MasterFeature
 from rocketpost.server.replication.master_address import MasterAddress
+from rocketpost.server.replication.master_client import MasterClient
 from rocketpost.server.replication.master_presence import MasterPresence
-from rocketpost.server.replication.status import MasterStatus, SlaveStatus
+from rocketpost.server.replication.slave import SlaveFeature
 from rocketpost.server.replication.tables_serving import FollowedTimer, ProgressFeature
 from rocketpost.server.routes.follower_refusals import follower_routes
 from rocketpost.server.routes.route import Route
@@ -210,7 +212,10 @@ class LeaderTerm(_OfficeTerm):
         super().__init__(context, broker_id=MASTER_ID)
         tables = context.tables
         self._announcing = Announcing(wait_registered=self._save_and_register)
-        self._sends = SendFeature(context, term=number, announcing=self._announcing)
+        self.slaves = MasterFeature(context)
+        self._sends = SendFeature(
+            context, term=number, announcing=self._announcing, replicas=self.slaves.acks
+        )
         leader = self._sends.context
         self._keys = leader.dedup.keys
         holds = RetentionHolds(
@@ -228,8 +233,9 @@ class LeaderTerm(_OfficeTerm):
                 deleter=CommitThenDelete(self._sends.writer, context.store),
                 clean=cleaning.clean_now,
                 wait_registered=self.registration.wait_registered,
-                replication=MasterStatus,
+                replication=self.slaves.status,
             ),
+            self.slaves,
             StandstillFeature.of(context),
             FilterFeature(context),
             DedupFeature(leader, is_foreign=is_foreign),
@@ -277,7 +283,12 @@ class LeaderTerm(_OfficeTerm):
         term = cls(context, number=number, is_first=is_first, is_foreign=is_foreign)
         await term._open()
         term._sends.writer.arrival_listeners = term.features.arrival_listeners()
+        term._sends.writer.on_growth = term.slaves.note_growth
+        term.slaves.on_acks = term._sends.writer.slaves_changed
         return term
+
+    def _ha_address(self) -> str:
+        return self.slaves.ha_address
 
     async def _settle(self, reason: str) -> None:
         """Flush once more for the waiting sends, so that a planned end refuses none."""
@@ -335,6 +346,15 @@ class FollowerTerm(_OfficeTerm):
         """The presence of the master."""
         self.log = FollowerLog(store=context.store, flush_mode=context.store_config.flush_mode)
         """Takes the records of the master."""
+        self.master_client = MasterClient(self.master)
+        """Asks the master."""
+        self.stream = SlaveFeature(
+            context,
+            client=self.master_client,
+            log=self.log,
+            broker_id=broker_id,
+            ask_name_servers=self.registration.note_change,
+        )
         self.features.add(
             StatisticsFeature(context),
             PullFeature(context, presence=self.master_presence),
@@ -346,8 +366,9 @@ class FollowerTerm(_OfficeTerm):
                 deleter=context.store,
                 clean=_clean_nothing,
                 wait_registered=self.registration.wait_registered,
-                replication=SlaveStatus,
+                replication=self.stream.status,
             ),
+            self.stream,
             FilterFeature(context),
             AssignmentFeature(context),
             ProgressFeature(delays=context.tables.delays, timer=_timer_of_master(context)),

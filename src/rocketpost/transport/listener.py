@@ -90,7 +90,8 @@ class Listener:
                 start_serving=False,
             )
         except OSError as error:
-            raise ConfigError(f"cannot listen on {host or '*'}:{port}: {_reason(error)}") from error
+            reason = bind_problem(error)
+            raise ConfigError(f"cannot listen on {host or '*'}:{port}: {reason}") from error
 
     async def accept(self) -> None:
         """Start accepting connections."""
@@ -186,12 +187,17 @@ def _connections_max(files_max: int) -> int:
     return max(files_max - kept, 16)
 
 
-def _reason(error: OSError) -> str:
-    """Explain why an address cannot be bound, and what to do about it."""
+def bind_problem(error: OSError, *, port_key: str = "listenPort") -> str:
+    """Explain why an address cannot be bound, and what to do about it.
+
+    Args:
+        error: The error of the attempt.
+        port_key: The setting that names the port.
+    """
     if error.errno == errno.EADDRINUSE:
-        return "it is in use; is another server running there? Set listenPort to a free port"
+        return f"it is in use; is another server running there? Set {port_key} to a free port"
     if error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror):
         return "this machine does not have that address; set bindAddress to one that it has"
     if error.errno == errno.EACCES:
-        return "ports below 1024 need privileges; set listenPort to a higher one"
+        return f"ports below 1024 need privileges; set {port_key} to a higher one"
     return error.strerror or str(error)

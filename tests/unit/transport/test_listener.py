@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from rocketpost.transport.listener import _reason
+from rocketpost.transport.listener import bind_problem
 
 
 @pytest.mark.parametrize(
@@ -19,6 +19,6 @@ from rocketpost.transport.listener import _reason
     ],
 )
 def test_only_an_address_in_use_hints_at_another_server(error: OSError, said: str) -> None:
-    reason = _reason(error)
+    reason = bind_problem(error)
     assert said in reason
     assert ("another server" in reason) == (error.errno == errno.EADDRINUSE)

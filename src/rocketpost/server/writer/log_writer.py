@@ -133,6 +133,8 @@ class LogWriter:
         """Every message that ends at or before it is visible."""
         self.arrival_listeners: Sequence[ArrivalListener] = ()
         """Called with messages that became visible, before their senders are answered."""
+        self.on_growth: Callable[[], None] = _nobody
+        """Called once for all messages that became visible together, to send them to slaves."""
         self._stop_taking("the broker is starting")
 
     @property
@@ -359,6 +361,7 @@ class LogWriter:
 
     def _show(self, confirmed: Position) -> None:
         arrivals = self._store.confirm(confirmed)
+        self.on_growth()
         if arrivals:
             for listener in self.arrival_listeners:
                 listener(arrivals)
@@ -424,6 +427,10 @@ def _by_submitter(sends: list[PendingSend]) -> list[tuple[Submitter, list[Pendin
     if len(sends) == 1 or len(set(map(_submitter_of, sends))) == 1:  # nearly always
         return [(sends[0].submitter, sends)]
     return [(submitter, list(run)) for submitter, run in groupby(sends, _submitter_of)]
+
+
+def _nobody() -> None:
+    """Ignore that the log grew: there are no slaves."""
 
 
 class CommitThenDelete:

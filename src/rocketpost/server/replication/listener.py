@@ -1,0 +1,76 @@
+"""The HA port of a master, at which slaves connect."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from typing import Final
+
+from rocketpost.errors import ConfigError
+from rocketpost.transport.listener import bind_problem
+
+logger = logging.getLogger(__name__)
+
+_BACKLOG: Final = 64
+_MAPPED: Final = "::ffff:"
+"""Begins an IPv4 address as sockets for IPv6 show it."""
+
+
+class HaListener:
+    """A listening socket. Owned by the loop.
+
+    Args:
+        on_slave: Called with each new socket, which is not blocking, and its peer's host and port.
+    """
+
+    def __init__(self, *, on_slave: Callable[[socket.socket, tuple[str, int]], None]) -> None:
+        self._on_slave = on_slave
+        self._socket: socket.socket | None = None
+
+    @property
+    def port(self) -> int:
+        """The bound port; 0 if none is bound."""
+        return int(self._socket.getsockname()[1]) if self._socket is not None else 0
+
+    async def start(self, host: str, port: int) -> None:
+        """Bind an address and accept connections.
+
+        Raises:
+            ConfigError: The address cannot be bound.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            found = await loop.getaddrinfo(
+                host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )
+            family, _, _, _, address = found[0]
+            listening = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
+        except OSError as error:
+            reason = bind_problem(error, port_key="haListenPort")
+            raise ConfigError(f"cannot listen for slaves on {host}:{port}: {reason}") from error
+        listening.setblocking(False)
+        self._socket = listening
+        loop.add_reader(listening, self._accept)
+
+    def close(self) -> None:
+        """Stop accepting; connections stay."""
+        if self._socket is not None:
+            asyncio.get_running_loop().remove_reader(self._socket)
+            self._socket.close()
+            self._socket = None
+
+    def _accept(self) -> None:
+        assert self._socket is not None
+        try:
+            accepted, address = self._socket.accept()
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            logger.warning("slave not accepted: reason=%s", error.strerror)
+            return
+        accepted.setblocking(False)
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._on_slave(accepted, (address[0].removeprefix(_MAPPED), address[1]))

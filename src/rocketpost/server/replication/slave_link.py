@@ -1,0 +1,261 @@
+"""A master's connection to one slave: parts of the log out, reports in.
+
+The loop sends as much as the socket takes, but never more than ``TURN_BYTES_MAX`` in one turn, so
+that a slave that catches up delays nobody. Frames are sent as views of the mapped log. Parts of the
+log that are not in memory are read by a thread first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from rocketpost.codec.ha_frames import ReportDecoder
+from rocketpost.errors import RemoteProtocolError, ReplicationError
+from rocketpost.replication.sender import LogSender
+
+logger = logging.getLogger(__name__)
+
+TURN_BYTES_MAX: Final = 256 * 1024
+"""Most bytes sent to one slave in one turn of the loop."""
+READ_AHEAD_BYTES: Final = 2 * 1024 * 1024
+"""Bytes that a thread reads into memory at a time, unless a frame is larger."""
+_PIECES_MAX: Final = 512
+_REPORT_BYTES_MAX: Final = 64 * 1024
+_WINDOW_MS: Final = 1000
+
+
+class Log(Protocol):
+    """The part of a log that a master sends."""
+
+    @property
+    def first(self) -> int:
+        """Position of the oldest byte kept."""
+
+    @property
+    def end(self) -> int:
+        """End of the bytes that slaves may have."""
+
+    def view(self, position: int, size: int, /) -> memoryview | None:
+        """Return bytes without a copy; None if the log lacks them."""
+
+    def is_cached(self, position: int, size: int) -> bool:
+        """Tell whether bytes are in memory."""
+
+    def warm_from_thread(self, position: int, size: int) -> None:
+        """Read bytes into memory."""
+
+
+class SlaveLink:
+    """The connection of one slave. Owned by the loop.
+
+    Args:
+        sock: The connected socket; this object closes it.
+        address: The slave's host and port.
+        log: The master's log.
+        sender: Decides what is sent.
+        now_ms: Returns a time that never goes back.
+        frame_bytes_max: Most bytes of the log in one frame.
+        rate_max: Most bytes per second; None if unlimited.
+        on_report: Called with this link after each report of the slave, and when its request was
+            found in the log.
+        on_end: Called with this link and the reason when the connection has ended.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        address: tuple[str, int],
+        *,
+        log: Log,
+        sender: LogSender,
+        now_ms: Callable[[], int],
+        frame_bytes_max: int,
+        rate_max: int | None,
+        on_report: Callable[[SlaveLink], None],
+        on_end: Callable[[SlaveLink, str], None],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._socket = sock
+        self.host, self.port = address
+        self._log = log
+        self.sender = sender
+        self._now_ms = now_ms
+        self.frame_bytes_max = frame_bytes_max
+        self.rate_max = rate_max
+        self._on_report = on_report
+        self._on_end = on_end
+        self._reports = ReportDecoder()
+        self._unsent: deque[memoryview] = deque()
+        self._is_open = True
+        self._is_waiting = False
+        self._is_scheduled = False
+        self._warming: asyncio.Future[None] | None = None
+        self._warm_end = 0
+        self._told = 0
+        self._pause: asyncio.TimerHandle | None = None
+        self._window_ms = self.connected_ms = now_ms()
+        self._window_bytes = 0
+        self.bytes_per_second = 0
+        """Bytes sent in the last full second."""
+        self.broker_id: int | None = None
+        """The slave's broker id, once it has introduced itself."""
+        self._loop.add_reader(sock, self._read)
+
+    @property
+    def address(self) -> str:
+        """The slave's end of the connection."""
+        return f"{self.host}:{self.port}"
+
+    def wake(self) -> None:
+        """Send what there is to send, at the end of this turn of the loop."""
+        if not self._is_scheduled and self._is_open:
+            self._is_scheduled = True
+            self._loop.call_soon(self._pump)
+
+    def tick(self) -> None:
+        """Do what time demands: count bytes per second, send a heartbeat if it is due."""
+        self._roll_window()
+        self.wake()
+
+    def close(self, reason: str) -> None:
+        """End the connection."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        self._loop.remove_reader(self._socket)
+        if self._is_waiting:
+            self._loop.remove_writer(self._socket)
+        if self._warming is not None:
+            self._warming.cancel()
+        if self._pause is not None:
+            self._pause.cancel()
+        self._unsent.clear()
+        self._socket.close()
+        self._on_end(self, reason)
+
+    # Reports.
+
+    def _read(self) -> None:
+        try:
+            data = self._socket.recv(_REPORT_BYTES_MAX)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self.close(f"lost: {error.strerror}")
+            return
+        if not data:
+            self.close("the slave closed it")
+            return
+        try:
+            for position in self._reports.feed(data):
+                self.sender.report(position, self._now_ms())
+        except (RemoteProtocolError, ReplicationError) as error:
+            self.close(str(error))
+            return
+        self.wake()
+        self._told = self.sender.acked
+        self._on_report(self)
+
+    # Sending.
+
+    def _pump(self) -> None:
+        self._is_scheduled = False
+        if not self._is_open or self._is_waiting or self._warming is not None:
+            return
+        try:
+            self._fill()
+            while self._unsent:
+                self._drop_sent(self._socket.sendmsg(self._unsent))
+        except (BlockingIOError, InterruptedError):
+            self._is_waiting = True
+            self._loop.add_writer(self._socket, self._continue)
+        except OSError as error:
+            self.close(f"lost: {error.strerror}")
+        except ReplicationError as error:
+            self.close(str(error))
+        if self._is_open and self.sender.acked != self._told:
+            self._told = self.sender.acked
+            self._on_report(self)
+
+    def _continue(self) -> None:
+        self._is_waiting = False
+        self._loop.remove_writer(self._socket)
+        self._pump()
+
+    def _fill(self) -> None:
+        """Take the frames that are sent in this turn, as far as they are in memory."""
+        log, sender, unsent = self._log, self.sender, self._unsent
+        taken = sum(map(len, unsent))
+        while taken < TURN_BYTES_MAX and len(unsent) < _PIECES_MAX:
+            if not self._may_send():
+                return
+            frame = sender.next_frame(log.first, log.end, self._now_ms())
+            if frame is None:
+                return
+            unsent.append(memoryview(frame.head()))
+            if frame.size:
+                view = log.view(frame.position, frame.size)
+                if view is None:
+                    raise ReplicationError(f"the log has no {frame.size} bytes at {frame.position}")
+                unsent.append(view)
+            taken += frame.size
+            self._window_bytes += frame.size
+        self.wake()  # there may be more
+
+    def _may_send(self) -> bool:
+        """Tell whether the next bytes may be sent now; if not, arrange to go on later."""
+        if self.rate_max is not None:
+            self._roll_window()
+            if self._window_bytes >= self.rate_max:
+                left_ms = max(self._window_ms + _WINDOW_MS - self._now_ms(), 1)
+                if self._pause is None:
+                    self._pause = self._loop.call_later(left_ms / 1000, self._end_pause)
+                return False
+        position, end = self.sender.next, self._log.end
+        if self.sender.requested is None or position >= end:
+            return True
+        if min(position + self.frame_bytes_max, end) <= self._warm_end:
+            return True
+        size = min(max(READ_AHEAD_BYTES, self.frame_bytes_max), end - position)
+        if self._log.is_cached(position, size):
+            self._warm_end = position + size
+            return True
+        self._warming = self._loop.run_in_executor(None, self._log.warm_from_thread, position, size)
+        self._warming.add_done_callback(lambda done: self._warmed(done, position + size))
+        return False
+
+    def _warmed(self, done: asyncio.Future[None], end: int) -> None:
+        self._warming = None
+        if done.cancelled():
+            return
+        if (error := done.exception()) is not None:
+            self.close(f"the log cannot be read at {self.sender.next}: {error}")
+            return
+        self._warm_end = end
+        self.wake()
+
+    def _end_pause(self) -> None:
+        self._pause = None
+        self.wake()
+
+    def _roll_window(self) -> None:
+        passed = self._now_ms() - self._window_ms
+        if passed >= _WINDOW_MS:
+            self.bytes_per_second = self._window_bytes * 1000 // passed
+            self._window_ms += passed
+            self._window_bytes = 0
+
+    def _drop_sent(self, size: int) -> None:
+        unsent = self._unsent
+        while size:
+            first = unsent[0]
+            if size < len(first):
+                unsent[0] = first[size:]
+                return
+            size -= len(first)
+            unsent.popleft()
