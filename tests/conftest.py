@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
 SPARK = "tests/integration/spark/"
 LONG_SECONDS = 3600
 FOREIGN_SECONDS = 900
+
+# A busy machine makes any example slow; only ``timeout`` limits the time of a test.
+settings.register_profile("unhurried", deadline=None)
+settings.load_profile("unhurried")
 
 
 class OneSpark(LoadFileScheduling):

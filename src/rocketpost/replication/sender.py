@@ -24,12 +24,15 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable
+from struct import Struct
 from typing import Final, NamedTuple
 
 from rocketpost.codec.ha_frames import BODY_BYTES_MAX, encode_head
 from rocketpost.errors import ReplicationError
+from rocketpost.kernel.record_scan import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
 
 WINDOW_BYTES: Final = 8 * 1024 * 1024
+_MARK: Final = Struct(">iI")
 
 
 class Frame(NamedTuple):
@@ -44,6 +47,14 @@ class Frame(NamedTuple):
     def head(self) -> bytes:
         """Return the 12 bytes before the body."""
         return encode_head(self.position, self.size)
+
+
+def stated_bytes(mark: bytes | memoryview | None) -> int:
+    """Return the size that a record or filler states in its first 8 bytes; 0 if it is neither."""
+    if mark is None or len(mark) < _MARK.size:
+        return 0
+    size, magic = _MARK.unpack_from(mark)
+    return size if magic in (MAGIC_V1, MAGIC_V2, MAGIC_BLANK) else 0
 
 
 class LogSender:
@@ -83,9 +94,9 @@ class LogSender:
             window_bytes: Largest number of unacknowledged bytes.
             heartbeat_ms: Longest time without a frame (haSendHeartbeatInterval).
             from_last_segment: Whether an empty slave starts with the last segment.
-            record_bytes: Returns the size of the record or filler at a position, 0 if there is
-                none. Needed if a record can be larger than the window, as slaves of ours
-                acknowledge whole records; asked only when the window is full.
+            record_bytes: Returns the size of the record or filler at a position, 0 if none begins
+                there (see :func:`stated_bytes`). Needed if a record can be larger than the window,
+                as slaves of ours acknowledge whole records; asked only when the window is full.
         """
         assert 0 <= first <= end
         assert batch_bytes > 0

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from rocketpost.codec.ha_frames import BODY_BYTES_MAX
 from rocketpost.errors import ReplicationError
-from rocketpost.replication.sender import Frame, LogSender
+from rocketpost.replication.sender import Frame, LogSender, stated_bytes
+
+from .logs import MasterLog, filler
 
 
 def sender(**changes: Any) -> LogSender:
@@ -118,6 +120,14 @@ def test_one_record_may_be_larger_than_the_window() -> None:
     assert set(asked) == {0}
     machine.report(75, 0)
     assert sum(frame.size for frame in sent(machine, 0, 1000)) == 75
+
+
+def test_the_size_that_a_record_states() -> None:
+    log = MasterLog().add(100)
+    assert stated_bytes(log.bytes_of(0, 8)) == log.end
+    assert stated_bytes(memoryview(filler(1000))) == 24
+    assert stated_bytes(log.bytes_of(1, 8)) == 0
+    assert stated_bytes(b"") == stated_bytes(None) == 0
 
 
 def test_heartbeats_name_the_next_byte() -> None:

@@ -1,0 +1,1 @@
+"""A master and its slaves on simulated disks and a simulated network."""
