@@ -247,8 +247,12 @@ class RouteCache:
         """Tell whether a broker's master is or was at ``address``."""
         return self._addresses.get(broker_name, {}).get(MASTER_ID, address) == address
 
-    def reader(self, broker_name: str, broker_id: int = MASTER_ID) -> tuple[str, bool]:
-        """Return an address to pull from, preferably of ``broker_id``, and whether it is a slave's.
+    def replicas(self, broker_name: str) -> dict[int, str]:
+        """Return the known addresses of a broker's replicas by their ids; the master's id is 0."""
+        return self._addresses.get(broker_name, {})
+
+    def master_or_first(self, broker_name: str) -> str:
+        """Return the address of a broker's master, or of the smallest id if it has no master.
 
         Raises:
             RouteNotFound: No address of that broker is known.
@@ -256,9 +260,7 @@ class RouteCache:
         known = self._addresses.get(broker_name)
         if not known:
             raise RouteNotFound(f"the broker {broker_name} is unknown")
-        wished = broker_id if broker_id in known or not broker_id else broker_id + 1
-        found = wished if wished in known else next(iter(known))
-        return known[found], found != MASTER_ID
+        return known[min(known)]
 
     def slave(self, broker_name: str) -> tuple[str, bool]:
         """Return the address of a random slave, or the master's; and whether it is a slave's.

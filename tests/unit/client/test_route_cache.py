@@ -105,20 +105,31 @@ async def test_a_refresh_follows_the_route_and_outlives_failure() -> None:
     assert routes.peek_publish("T") is not None
 
 
-async def test_pulls_go_where_the_broker_suggests() -> None:
+async def test_the_replicas_of_a_broker() -> None:
     route = TopicRoute(
         broker_datas=[BrokerData(broker_name="a", broker_addrs={0: A, 2: "s:2"})],
         queue_datas=[QueueData(broker_name="a", read_queue_nums=1)],
     )
     routes = cache({"T": route})
     await routes.route("T")
-    assert routes.reader("a") == (A, False)
-    assert routes.reader("a", 2) == ("s:2", True)
-    assert routes.reader("a", 1) == ("s:2", True)  # one further
-    assert routes.reader("a", 7) == (A, False)
+    assert routes.replicas("a") == {0: A, 2: "s:2"}
+    assert routes.replicas("unknown") == {}
+    assert routes.master_or_first("a") == A
     assert routes.slave("a") == ("s:2", True)
     assert sorted(routes.broker_addresses(masters_only=False)) == [A, "s:2"]
     assert routes.broker_addresses(masters_only=True) == [A]
     assert routes.some_broker("T") == A
     with pytest.raises(RouteNotFound):
-        routes.reader("unknown")
+        routes.master_or_first("unknown")
+
+
+async def test_the_smallest_id_stands_in_for_a_master() -> None:
+    route = TopicRoute(
+        broker_datas=[BrokerData(broker_name="a", broker_addrs={3: "s:3", 2: "s:2"})],
+        queue_datas=[QueueData(broker_name="a", read_queue_nums=1)],
+    )
+    routes = cache({"T": route})
+    await routes.route("T")
+    assert routes.master_or_first("a") == "s:2"
+    with pytest.raises(RouteNotFound):
+        routes.master("a")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import enum
-from typing import Final, NamedTuple
+import time
+from collections.abc import Callable
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
 from rocketpost.client.compression import decompress
+from rocketpost.client.consumer.replica_choice import Chosen, ReplicaChoice
 from rocketpost.client.message import ReceivedMessage
 from rocketpost.client.session import Session
 from rocketpost.codec.batch import decode_batch
@@ -15,9 +19,16 @@ from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.command import Command
 from rocketpost.codec.headers.message import PullResponse
 from rocketpost.codec.record import Record, cut_records
-from rocketpost.errors import RemoteProtocolError, RouteNotFound
+from rocketpost.errors import (
+    ConnectionLost,
+    RemoteProtocolError,
+    RequestTimeout,
+    RocketpostError,
+    RouteNotFound,
+    SystemBusy,
+)
 from rocketpost.model.group import Subscription
-from rocketpost.model.route import MASTER_ID, MessageQueue
+from rocketpost.model.route import MessageQueue
 from rocketpost.model.sysflag import (
     COMPRESSED,
     COMPRESSION_MASK,
@@ -45,13 +56,19 @@ class PullStatus(enum.Enum):
 _STATUS: Final = {int(status.value): status for status in PullStatus}
 _ACCEPTED: Final = frozenset(_STATUS)
 _BATCH: Final = INNER_BATCH | NEED_UNWRAP
+_LOOK_SECONDS: Final = 2.0
+"""Least time between two looks for a suggested replica that is in no route."""
+_NO_MASTER_SECONDS: Final = 0.5
+"""Pause after a slave has sent us to a master that cannot be reached."""
+
+T = TypeVar("T")
 
 
 class Replica(enum.Enum):
     """The server of a broker to pull from."""
 
     SUGGESTED = "suggested"
-    """The one that the last answer suggested; the master at first."""
+    """The one that the last answer suggested, the master at first; any other if it is gone."""
     MASTER = "master"
     SLAVE = "slave"
     """Any slave; the master if there is none."""
@@ -101,7 +118,12 @@ class Fetcher:
     def __init__(self, session: Session, group: str) -> None:
         self._session = session
         self._group = group
-        self._suggested: dict[MessageQueue, int] = {}
+        self._choice = ReplicaChoice(
+            session.routes,
+            is_connected=lambda address: session.connector.peek(address) is not None,
+            clock=time.monotonic,
+        )
+        self._look_again = 0.0
 
     async def pull(self, wish: PullQuery, *, timeout: float) -> PullResult:
         """Pull once.
@@ -131,7 +153,50 @@ class Fetcher:
     async def _ask(
         self, wish: PullQuery, timeout: float
     ) -> tuple[PullStatus, PullResponse, Command]:
-        address, is_slave = await self._address(wish.queue, wish.replica)
+        if wish.replica is not Replica.SUGGESTED:
+            address, is_slave = await self._find(wish.queue, lambda: self._address(wish))
+            return await self._ask_at(address, is_slave, wish, timeout)
+        chosen = await self._find(wish.queue, lambda: self._choice.choose(wish.queue))
+        tried: list[str] = []
+        errors: list[RocketpostError] = []
+        while True:
+            try:
+                answer = await self._ask_at(chosen.address, chosen.is_slave, wish, timeout)
+                break
+            except RequestTimeout:
+                # There is no time left for another replica; the next pull asks one.
+                self._choice.report_failure(chosen.address, is_useless=True)
+                raise
+            except (ConnectionLost, SystemBusy) as error:
+                if isinstance(error, SystemBusy) and not chosen.is_slave:
+                    raise
+                self._choice.report_failure(
+                    chosen.address, is_useless=isinstance(error, SystemBusy)
+                )
+                tried.append(chosen.address)
+                errors.append(error)
+                other = await self._choose_other(wish.queue, tried)
+                if other is None:
+                    raise errors[0] from None
+                chosen = other
+        self._choice.report_success(chosen.address)
+        status, head, _ = answer
+        self._choice.suggest(wish.queue, head.suggest_which_broker_id)
+        if not self._choice.is_listed(wish.queue):
+            self._look_for_suggested(wish.queue)
+        if (
+            wish.hold_ms
+            and not chosen.is_suggested
+            and status is PullStatus.NO_MATCHED_MSG
+            and head.next_begin_offset == wish.offset
+        ):
+            # The slave sends us to a master that we cannot reach.
+            await asyncio.sleep(_NO_MASTER_SECONDS)
+        return answer
+
+    async def _ask_at(
+        self, address: str, is_slave: bool, wish: PullQuery, timeout: float
+    ) -> tuple[PullStatus, PullResponse, Command]:
         response = await self._session.call(
             address,
             RequestCode.PULL_MESSAGE,
@@ -139,25 +204,38 @@ class Fetcher:
             timeout=timeout,
             accept=_ACCEPTED,
         )
-        head = response.read(PullResponse)
-        self._suggested[wish.queue] = head.suggest_which_broker_id
-        return _STATUS[response.code], head, response
+        return _STATUS[response.code], response.read(PullResponse), response
 
-    async def _address(self, queue: MessageQueue, replica: Replica) -> tuple[str, bool]:
-        routes = self._session.routes
-
-        def find() -> tuple[str, bool]:
-            if replica is Replica.MASTER:
-                return routes.master(queue.broker_name), False
-            if replica is Replica.SLAVE:
-                return routes.slave(queue.broker_name)
-            return routes.reader(queue.broker_name, self._suggested.get(queue, MASTER_ID))
-
+    async def _find(self, queue: MessageQueue, find: Callable[[], T]) -> T:
+        """Return what ``find`` finds in the routes; fetch the route if it finds nothing."""
         try:
             return find()
         except RouteNotFound:
-            await routes.fetch(queue.topic)
+            await self._session.routes.fetch(queue.topic)
             return find()
+
+    def _address(self, wish: PullQuery) -> tuple[str, bool]:
+        routes, name = self._session.routes, wish.queue.broker_name
+        if wish.replica is Replica.MASTER:
+            return routes.master(name), False
+        return routes.slave(name)
+
+    async def _choose_other(self, queue: MessageQueue, tried: list[str]) -> Chosen | None:
+        """Return a replica in place of those that cannot be reached or serve no pulls."""
+        await self._session.routes.refresh(queue.topic)
+        try:
+            return self._choice.choose_other(queue, tried)
+        except RouteNotFound:
+            return None
+
+    def _look_for_suggested(self, queue: MessageQueue) -> None:
+        """Refresh the route of a queue whose suggested replica is not known, now and then."""
+        now = time.monotonic()
+        if now < self._look_again:
+            return
+        self._look_again = now + _LOOK_SECONDS
+        session = self._session
+        session.tasks.start(session.routes.refresh(queue.topic), name="refresh route")
 
     def _fields(self, wish: PullQuery, *, is_slave: bool) -> dict[str, str]:
         """Return the header fields of :class:`PullMessage`, at a third of its cost."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import enum
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
 
 from rocketpost.client.outages import Outages
 from rocketpost.client.session import Session
@@ -22,13 +23,14 @@ from rocketpost.codec.headers.offset import (
     TimestampResponse,
     UpdateOffset,
 )
-from rocketpost.errors import RocketpostError, RouteNotFound
+from rocketpost.errors import ConnectionLost, RocketpostError, RouteNotFound
 from rocketpost.model.route import MessageQueue
 
 OFFSET_TIMEOUT: Final = 5.0
 _NOT_FOUND: Final = frozenset({ResponseCode.QUERY_NOT_FOUND})
 _FIRST_COMMITS_MAX: Final = 3
 
+T = TypeVar("T")
 _Table = tuple[str, str, str]
 """A group, a broker's name and a topic: the key of a broker's table of offsets."""
 
@@ -86,12 +88,16 @@ class OffsetCalls:
 
     async def group_offset(self, group: str, queue: MessageQueue) -> int | None:
         """Return a group's offset in a queue; None if it has never committed one."""
-        response = await self._session.call(
-            await self._any_address(queue),
-            RequestCode.QUERY_CONSUMER_OFFSET,
-            QueryOffset(consumer_group=group, topic=queue.topic, queue_id=queue.queue_id),
-            timeout=OFFSET_TIMEOUT,
-            accept=_NOT_FOUND,
+        header = QueryOffset(consumer_group=group, topic=queue.topic, queue_id=queue.queue_id)
+        response = await self._at_master_or_first(
+            queue,
+            lambda address: self._session.call(
+                address,
+                RequestCode.QUERY_CONSUMER_OFFSET,
+                header,
+                timeout=OFFSET_TIMEOUT,
+                accept=_NOT_FOUND,
+            ),
         )
         if response.code != ResponseCode.SUCCESS:
             return None
@@ -137,16 +143,17 @@ class OffsetCalls:
             del self._first_commits[table]
 
     async def _commit(self, group: str, queue: MessageQueue, offset: int) -> None:
-        await self._session.call(
-            await self._any_address(queue),
-            RequestCode.UPDATE_CONSUMER_OFFSET,
-            UpdateOffset(
-                consumer_group=group,
-                topic=queue.topic,
-                queue_id=queue.queue_id,
-                commit_offset=offset,
+        header = UpdateOffset(
+            consumer_group=group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            commit_offset=offset,
+        )
+        await self._at_master_or_first(
+            queue,
+            lambda address: self._session.call(
+                address, RequestCode.UPDATE_CONSUMER_OFFSET, header, timeout=OFFSET_TIMEOUT
             ),
-            timeout=OFFSET_TIMEOUT,
         )
 
     async def master(self, queue: MessageQueue) -> str:
@@ -162,13 +169,28 @@ class OffsetCalls:
             await routes.fetch(queue.topic)
             return routes.master(queue.broker_name)
 
-    async def _any_address(self, queue: MessageQueue) -> str:
+    async def _at_master_or_first(
+        self, queue: MessageQueue, call: Callable[[str], Awaitable[T]]
+    ) -> T:
+        """Make a call to the master, or to the smallest id while there is no master.
+
+        A broker that cannot be reached may just have died: name servers are asked at once, and the
+        call is made again if they list another one.
+        """
         routes = self._session.routes
         try:
-            return routes.reader(queue.broker_name)[0]
+            address = routes.master_or_first(queue.broker_name)
         except RouteNotFound:
             await routes.fetch(queue.topic)
-            return routes.reader(queue.broker_name)[0]
+            address = routes.master_or_first(queue.broker_name)
+        try:
+            return await call(address)
+        except ConnectionLost:
+            await routes.refresh(queue.topic)
+            other = routes.master_or_first(queue.broker_name)
+            if other == address:
+                raise
+        return await call(other)
 
     async def _ask(
         self, code: int, queue: MessageQueue, header: QueueRequest | SearchOffset

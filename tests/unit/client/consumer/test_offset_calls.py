@@ -7,7 +7,13 @@ import pytest
 
 from client.brokers import NAMESRV, network_of, route_of
 from client.network import Answer, FakeNetwork
-from rocketpost.client import Fault, MessageQueue, PullConsumer
+from rocketpost.client import (
+    ConnectionLost,
+    Fault,
+    MessageQueue,
+    PullConsumer,
+    PullConsumerConfig,
+)
 from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.command import Command
 
@@ -146,3 +152,33 @@ async def test_a_first_commit_that_is_given_up_leaves_its_place_to_the_next(
     await second
     assert broker.table is not None
     assert broker.table[1] == 5
+
+
+async def test_offsets_are_kept_at_the_smallest_id_while_there_is_no_master(
+    use_network: Use,
+) -> None:
+    route = route_of({"a": A})
+    brokers = {address: ThreadedBroker() for address in (A, "s:2", "s:3")}
+    servers = {address: broker.serve for address, broker in brokers.items()}
+    route.broker_datas[0].broker_addrs.update({3: "s:3", 2: "s:2"})
+    network = use_network(network_of({"T": route}, {**servers}))
+    async with PullConsumer("G", name_servers=NAMESRV) as consumer:
+        await consumer.commit_offset(QUEUES[0], 5)
+        network.cut(A)
+        del route.broker_datas[0].broker_addrs[0]
+        await consumer.commit_offset(QUEUES[0], 6)
+        assert await consumer.fetch_offset(QUEUES[0]) == 6
+    assert [brokers[address].table for address in (A, "s:2", "s:3")] == [{0: 5}, {0: 6}, None]
+
+
+async def test_no_slave_keeps_offsets_while_name_servers_list_the_master(use_network: Use) -> None:
+    route = route_of({"a": A})
+    route.broker_datas[0].broker_addrs[1] = "s:1"
+    slave = ThreadedBroker()
+    network = use_network(network_of({"T": route}, {"s:1": slave.serve}))
+    config = PullConsumerConfig(name_servers=NAMESRV, call_timeout=0.1)
+    async with PullConsumer("G", config=config) as consumer:
+        with pytest.raises(ConnectionLost):
+            await consumer.commit_offset(QUEUES[0], 5)
+    assert slave.table is None
+    assert not network.sent(COMMIT)
