@@ -13,7 +13,7 @@ Invariants:
 - A connection without a broker id counts only by a report that arrived at least ``settle_ms`` after
   each younger connection from its host. A dead connection sends no such report; those that were
   still waiting to be read come earlier.
-- A connection that has not reported counts as having nothing.
+- A connection that has not reported, or whose slave cannot be served, does not count.
 - Positions of one connection never fall.
 """
 
@@ -69,11 +69,17 @@ class ReplicaAcks:
         self._connections[connection_id] = new
         self._count()
 
-    def report(self, connection_id: Hashable, position: int, now_ms: int) -> None:
+    def report(
+        self, connection_id: Hashable, position: int, now_ms: int, *, is_stuck: bool = False
+    ) -> None:
         """Note that the slave of a connection has the log up to ``position``.
 
-        Give it ``LogSender.acked``, not the bare report: a slave that is ahead of its master, or
-        stuck, has acknowledged nothing.
+        Args:
+            connection_id: The connection.
+            position: ``LogSender.acked``, not the bare report: a slave that is ahead of its master
+                has acknowledged nothing.
+            now_ms: The time.
+            is_stuck: Whether the slave cannot be served; then it does not count.
 
         Raises:
             ReplicationError: It has less than it had; close the connection.
@@ -84,10 +90,9 @@ class ReplicaAcks:
             raise ReplicationError(
                 f"the slave at {connection.host} has {position} after {connection.position}"
             )
-        is_same = connection.counts and position == connection.position
-        connection.position = position
-        if not is_same:
-            connection.counts = connection.counts or self._is_alive(connection, now_ms)
+        counts = not is_stuck and (connection.counts or self._is_alive(connection, now_ms))
+        if counts != connection.counts or position != connection.position:
+            connection.counts, connection.position = counts, position
             self._count()
 
     def lost(self, connection_id: Hashable) -> None:

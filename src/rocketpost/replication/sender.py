@@ -33,6 +33,8 @@ from rocketpost.kernel.record_scan import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
 
 WINDOW_BYTES: Final = 8 * 1024 * 1024
 _MARK: Final = Struct(">iI")
+MARK_BYTES: Final = _MARK.size
+"""Bytes at the start of a record or filler that state its size."""
 
 
 class Frame(NamedTuple):
@@ -50,8 +52,8 @@ class Frame(NamedTuple):
 
 
 def stated_bytes(mark: bytes | memoryview | None) -> int:
-    """Return the size that a record or filler states in its first 8 bytes; 0 if it is neither."""
-    if mark is None or len(mark) < _MARK.size:
+    """Return the size that a record or filler states in its first bytes; 0 if it is neither."""
+    if mark is None or len(mark) < MARK_BYTES:
         return 0
     size, magic = _MARK.unpack_from(mark)
     return size if magic in (MAGIC_V1, MAGIC_V2, MAGIC_BLANK) else 0

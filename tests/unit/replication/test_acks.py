@@ -72,6 +72,16 @@ def test_two_foreign_slaves_of_one_host_count_once_both_have_reported() -> None:
     assert acks.position_of(2) == 90
 
 
+def test_a_slave_that_cannot_be_served_does_not_count() -> None:
+    acks = ReplicaAcks()
+    acks.connected("a", "10.0.0.1", 1, 0)
+    acks.report("a", 50, 0)
+    acks.report("a", 50, 0, is_stuck=True)
+    assert acks.in_sync(50, 100) == 0
+    assert acks.position_of(1) == 0
+    assert acks.silent(10, 20) == []
+
+
 def test_silent_connections() -> None:
     acks = ReplicaAcks()
     acks.connected("a", "10.0.0.1", None, 0)

@@ -236,7 +236,7 @@ class MasterFeature(Feature):
                 link.address, _id_text(link), link.sender.requested,
             )  # fmt: skip
         try:
-            self.acks.report(link, link.sender.acked, now)
+            self.acks.report(link, link.sender.acked, now, is_stuck=bool(link.sender.stuck))
         except ReplicationError as error:
             link.close(str(error))
             return

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from struct import Struct
 from typing import Final
 
+from rocketpost.replication.sender import MARK_BYTES, stated_bytes
 from rocketpost.store.message_store import MessageStore
 
 HOT_BYTES: Final = 16 * 1024 * 1024
 """Bytes before the end of the log that are in memory if they were written in this term."""
-_SIZE: Final = Struct(">i")
 
 
 class MasterLog:
@@ -51,7 +50,5 @@ class MasterLog:
         return segment.is_cached(position - segment.start, size)
 
     def record_bytes(self, position: int) -> int:
-        """Return the size of the record or filler at a position; 0 if there is none."""
-        view = self.view(position, _SIZE.size)
-        size: int = _SIZE.unpack(view)[0] if view is not None else 0
-        return max(size, 0)
+        """Return the size of the record or filler at a position; 0 if none begins there."""
+        return stated_bytes(self.view(position, MARK_BYTES))
