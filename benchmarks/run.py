@@ -39,6 +39,7 @@ from bench import (
 from brokers import add_options, run_brokers
 from load import pipeline, pull_frame, send_frame, send_frames
 from published import NEWEST, verdict
+from replication import replication
 from rich.table import Table
 from servers import end_in_order
 from timers import timers
@@ -237,6 +238,7 @@ PARTS = (
     "backlog",
     "beside",
     "timers",
+    "replication",
     "spark",
 )
 
@@ -271,6 +273,7 @@ def main() -> int:
         "backlog": functools.partial(consume.backlog, count=arguments.backlog),
         "beside": consume.beside,
         "timers": pending_timers,
+        "replication": replication,
         "spark": tables_of_spark,
     }
     assert ("brokers", *parts) == PARTS

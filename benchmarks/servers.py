@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -62,7 +62,9 @@ def end_in_order() -> None:
 
 
 @contextlib.contextmanager
-def our_broker(build: Build, directory: Path, *, flush: str) -> Iterator[Target]:
+def our_broker(
+    build: Build, directory: Path, *, flush: str, settings: Mapping[str, str] | None = None
+) -> Iterator[Target]:
     """Run a broker of a build without a name server."""
     port = free_port()
     directory.mkdir(parents=True)
@@ -74,6 +76,7 @@ def our_broker(build: Build, directory: Path, *, flush: str) -> Iterator[Target]
         "storePathRootDir": str(directory / "store"),
         "flushDiskType": flush,
         **STORE_FILES,
+        **(settings or {}),
     }
     config = directory / "broker.conf"
     config.write_text(format_properties(values))

@@ -43,6 +43,8 @@ SYNC_FLUSH: Final = "SYNC_FLUSH"
 
 _UNIQUE_KEY: Final = "7F0000010000ABCD" + UNIQUE_DIGITS.decode()
 _PROPERTIES: Final = f"UNIQ_KEY\x01{_UNIQUE_KEY}\x02WAIT\x01true\x02TAGS\x01TagA\x02"
+NO_WAIT: Final = _PROPERTIES.replace("WAIT\x01true", "WAIT\x01false")
+"""Properties of a message whose sender waits for the write only."""
 _KEYED: Final = f"region\x01north\x02KEYS\x01order-{UNIQUE_DIGITS.decode()} customer-17\x02"
 
 

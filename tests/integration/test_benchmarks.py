@@ -37,6 +37,16 @@ def test_two_brokers_are_compared_with_one() -> None:
     assert "ratio of two to one" in done.stdout
 
 
+@pytest.mark.slow
+def test_masters_with_and_without_slaves_are_compared() -> None:
+    command = [sys.executable, "benchmarks/replication.py", "--build", "base=.:plain"]
+    command += ["--scale", "0.01", "--rounds", "1"]
+    done = subprocess.run(command, cwd=BENCHMARKS.parent, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for figure in ("SYNC_MASTER rate, to alone", "slave, to its master", "catch-up of a new slave"):
+        assert f"\n{figure} " in done.stdout
+
+
 @pytest.mark.parametrize("encoding", [0, 1])
 def test_a_refused_request_ends_the_run(encoding: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS))

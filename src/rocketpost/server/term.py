@@ -291,13 +291,17 @@ class LeaderTerm(_OfficeTerm):
         return self.slaves.ha_address
 
     async def _settle(self, reason: str) -> None:
-        """Flush once more for the waiting sends, so that a planned end refuses none."""
+        """Flush once more for the waiting sends, and let slaves have them.
+
+        So a planned end refuses none.
+        """
         await super()._settle(reason)
         await self._announcing.close()
         self._sends.writer.commit()
         with contextlib.suppress(StoreError, OSError):
             await asyncio.to_thread(self.context.store.save_blocking)
         await asyncio.sleep(0)
+        await self._sends.writer.wait_for_slaves()
         self._sends.writer.end_term(reason)
 
     @property

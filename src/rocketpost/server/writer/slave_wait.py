@@ -6,7 +6,7 @@ those that it covers, so any number of them waits for one report:
     enough slaves have them                 stored
     too few slaves are in sync              SLAVE_NOT_AVAILABLE, at once
     no report in time                       FLUSH_SLAVE_TIMEOUT
-    the disk was too slow, slaves were not  FLUSH_DISK_TIMEOUT
+    the disk was too slow                   FLUSH_DISK_TIMEOUT, unless too few slaves are in sync
 
 In all cases the messages are in the log, visible, and go to slaves as soon as there are any.
 """
@@ -82,18 +82,15 @@ class SlaveWait:
             self._answer_late(needy, ResponseCode.SLAVE_NOT_AVAILABLE)
 
     def take_unflushed(self, sends: list[PendingSend]) -> None:
-        """Answer sends for which the disk was too slow; they wait no longer."""
+        """Answer sends for which the disk was too slow; they wait no longer.
+
+        Slaves get the log once it is visible here, so they cannot have these messages yet.
+        """
         self.rule.look()
-        demand, met = self.rule.demand, self.rule.position
-        replicated = [send for send in sends if demand.slaves == 0 or send.end <= met]
-        if replicated:
-            self._answer_late(replicated, ResponseCode.FLUSH_DISK_TIMEOUT)
-        if len(replicated) < len(sends):
+        status = ResponseCode.FLUSH_DISK_TIMEOUT
+        if not self.rule.demand.is_enough:
             status = ResponseCode.SLAVE_NOT_AVAILABLE
-            if demand.is_enough:
-                status = ResponseCode.FLUSH_SLAVE_TIMEOUT
-            others = [send for send in sends if demand.slaves and send.end > met]
-            self._answer_late(others, status)
+        self._answer_late(sends, status)
 
     def advance(self, position: Position) -> None:
         """Answer the sends that enough slaves have."""

@@ -1,0 +1,248 @@
+"""Replication: what a slave costs its master, what it spends itself, and how fast it catches up.
+
+    .venv/bin/python benchmarks/replication.py [--rounds 7] [--build NAME=WHERE]
+
+Masters with and without a slave run side by side and take turns, as do those that wait for it. CPU
+is that of each process alone, until the slave has everything. A second master without a slave shows
+the noise. Rates are by the wall clock, and master, slave and loader share the machine's cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from bench import Bench
+from builds import ROOT, Build, make_build
+from closed_loop import Requests, create_topic, max_offset, run_requests
+from servers import Target, cpu_seconds, our_broker
+from workloads import ASYNC_FLUSH, NO_WAIT, QUEUES, TOPIC, send_request
+
+from rocketpost.testing.process import free_port
+
+ALONE: Final = "alone"
+CONTROL: Final = "control"
+ASYNC: Final = "ASYNC_MASTER"
+SYNC: Final = "SYNC_MASTER"
+WINDOW: Final = 256
+COUNT: Final = 60_000
+CATCH_UP_COUNT: Final = 500_000
+RECORD_BYTES: Final = 1024 + 170
+"""About the size of a record with a body of 1 KB."""
+
+_sends = partial(Requests, send_request)
+
+
+@dataclass(slots=True)
+class Turns:
+    """What was measured in the turns of one master."""
+
+    cpu: list[float] = field(default_factory=list)
+    """CPU microseconds of the master per message."""
+    slave_cpu: list[float] = field(default_factory=list)
+    rate: list[float] = field(default_factory=list)
+    """Messages per second, by the wall clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A master and perhaps a slave."""
+
+    master: Target
+    slave: Target | None
+
+    def wait_copied(self) -> None:
+        """Wait until the slave has every message."""
+        if self.slave is not None:
+            end = stored(self.master.port)
+            while stored(self.slave.port) < end:
+                time.sleep(0.02)
+
+
+def stored(port: int) -> int:
+    """Return the number of messages that a broker shows."""
+    return sum(max_offset(port, TOPIC, queue_id) for queue_id in range(QUEUES))
+
+
+@contextlib.contextmanager
+def master(build: Build, directory: Path, role: str) -> Iterator[tuple[Target, int]]:
+    """Run a master; yields it and its HA port."""
+    ha_port = free_port()
+    settings = {"brokerRole": role, "haListenPort": str(ha_port)}
+    with our_broker(build, directory, flush=ASYNC_FLUSH, settings=settings) as target:
+        create_topic(target.port, TOPIC, QUEUES)
+        yield target, ha_port
+
+
+@contextlib.contextmanager
+def slave(build: Build, directory: Path, ha_port: int) -> Iterator[Target]:
+    """Run a slave."""
+    settings = {
+        "brokerRole": "SLAVE",
+        "brokerId": "1",
+        "haListenPort": str(free_port()),
+        "haMasterAddress": f"127.0.0.1:{ha_port}",
+    }
+    with our_broker(build, directory, flush=ASYNC_FLUSH, settings=settings) as target:
+        yield target
+
+
+@contextlib.contextmanager
+def groups(build: Build, directory: Path) -> Iterator[dict[str, Group]]:
+    """Run the masters to compare, and the slaves of those that have one."""
+    with contextlib.ExitStack() as stack:
+        found = {}
+        for name in (ALONE, CONTROL, ASYNC, SYNC):
+            has_slave = name in (ASYNC, SYNC)
+            role = SYNC if name == SYNC else ASYNC
+            target, ha_port = stack.enter_context(master(build, directory / name, role))
+            copy = None
+            if has_slave:
+                copy = stack.enter_context(slave(build, directory / f"{name} slave", ha_port))
+            found[name] = Group(target, copy)
+        yield found
+
+
+def take_turn(group: Group, requests: Requests, turns: Turns, *, count: int) -> None:
+    """Send to a master, and add what it and its slave spend until both have everything."""
+    before = cpu_seconds(group.master.pid)
+    slave_before = cpu_seconds(group.slave.pid) if group.slave else 0.0
+    run = run_requests(group.master.port, requests, count=count, window=WINDOW)
+    time.sleep(0.2)
+    turns.cpu.append((cpu_seconds(group.master.pid) - before) / count * 1e6)
+    if group.slave:
+        turns.slave_cpu.append((cpu_seconds(group.slave.pid) - slave_before) / count * 1e6)
+    turns.rate.append(run.requests / run.wall_seconds)
+    group.wait_copied()
+
+
+def compare_masters(build: Build, directory: Path, *, rounds: int, count: int) -> dict[str, Turns]:
+    """Return what the masters spend in interleaved rounds; the first one is discarded."""
+    found: dict[str, Turns] = {}
+    requests = _sends()
+    with groups(build, directory) as running:
+        for group in running.values():
+            wait_connected(group, requests)
+        for number in range(rounds + 1):
+            names = list(running) if number % 2 else list(running)[::-1]
+            for name in names:
+                turns = found.setdefault(name, Turns()) if number else Turns()
+                take_turn(running[name], requests, turns, count=count)
+            print(f"  round {number} of {rounds}", file=sys.stderr, flush=True)
+    return found
+
+
+def wait_connected(group: Group, requests: Requests) -> None:
+    """Send until the slave follows; a SYNC_MASTER answers without success before that."""
+    first = Requests(partial(send_request, properties=NO_WAIT))
+    run_requests(group.master.port, first, count=QUEUES, window=1)
+    group.wait_copied()
+    run_requests(group.master.port, requests, count=2000, window=1 if group.slave else WINDOW)
+
+
+def median_ratio(mine: list[float], base: list[float]) -> float:
+    """Return the median of the ratios of rounds."""
+    return statistics.median(one / other for one, other in zip(mine, base, strict=True))
+
+
+def catch_up(bench: Bench, build: Build, directory: Path) -> None:
+    """Start a new slave of a master with a long log, while others send."""
+    requests = _sends()
+    count = bench.count(CATCH_UP_COUNT)
+    with master(build, directory / "master", ASYNC) as (target, ha_port):
+        run_requests(target.port, requests, count=count, window=WINDOW)
+        load = Load(target, requests)
+        before = load.cost_of(seconds=max(3.0 * bench.scale, 0.5))
+        with slave(build, directory / "slave", ha_port) as copy:
+            started = time.perf_counter()
+            cpu, sent = cpu_seconds(target.pid), load.sent
+            copied_from = stored(copy.port)
+            while (copied := stored(copy.port)) < count:
+                time.sleep(0.02)
+            seconds = time.perf_counter() - started
+            sends = load.sent - sent
+            during = (cpu_seconds(target.pid) - cpu) / sends * 1e6 if sends else float("inf")
+        load.stop()
+    megabytes = (copied - copied_from) * RECORD_BYTES / 1e6
+    bench.add("catch-up of a new slave", megabytes / seconds, "MB/s", least=150)
+    bench.add("send while a slave catches up, to before", during / before, "x", most=1.2)
+
+
+class Load:
+    """Sends without end from a thread, a fixed number in flight."""
+
+    def __init__(self, target: Target, requests: Requests) -> None:
+        self._target = target
+        self._requests = requests
+        self._is_stopped = False
+        self.sent = 0
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def cost_of(self, *, seconds: float) -> float:
+        """Return the CPU microseconds of the server per message over some time."""
+        cpu, sent = cpu_seconds(self._target.pid), self.sent
+        time.sleep(seconds)
+        return (cpu_seconds(self._target.pid) - cpu) / (self.sent - sent) * 1e6
+
+    def stop(self) -> None:
+        """End the load."""
+        self._is_stopped = True
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._is_stopped:
+            run = run_requests(self._target.port, self._requests, count=4096, window=WINDOW)
+            self.sent += run.requests
+
+
+def measure(bench: Bench, build: Build, directory: Path) -> None:
+    """Add the figures of replication."""
+    found = compare_masters(
+        build, directory / "groups", rounds=bench.rounds, count=bench.count(COUNT)
+    )
+    alone, control, copied, waited = (found[name] for name in (ALONE, CONTROL, ASYNC, SYNC))
+    for name, turns in found.items():
+        bench.add(f"send 1 KB, {name}", statistics.median(turns.cpu), "us/message")
+        bench.add(f"send rate, {name} (wall clock)", statistics.median(turns.rate), "messages/s")
+    bench.add("noise: two masters without a slave", median_ratio(control.cpu, alone.cpu), "x")
+    bench.add(
+        "ASYNC_MASTER with a slave, to alone", median_ratio(copied.cpu, alone.cpu), "x", most=1.1
+    )
+    bench.add("SYNC_MASTER rate, to alone", median_ratio(waited.rate, alone.rate), "x", least=0.5)
+    bench.add("slave, CPU", statistics.median(copied.slave_cpu), "us/message")
+    bench.add("slave, to its master", median_ratio(copied.slave_cpu, copied.cpu), "x", most=0.6)
+    catch_up(bench, build, directory / "catch-up")
+
+
+async def replication(bench: Bench, directory: Path) -> None:
+    """Masters and slaves of this checkout."""
+    measure(bench, make_build(f"now={ROOT}", directory / "builds"), directory)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", default=f"now={ROOT}", metavar="NAME=WHERE")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--scale", type=float, default=1.0)
+    options = parser.parse_args()
+    bench = Bench(options.scale, options.rounds)
+    with tempfile.TemporaryDirectory(prefix="rocketpost-bench-") as scratch:
+        measure(bench, make_build(options.build, Path(scratch, "builds")), Path(scratch))
+    for figure in bench.figures:
+        mark = {None: "", True: "met", False: "missed"}[figure.met]
+        print(f"{figure.name:45}{figure.value:>14,.2f} {figure.unit:12}{figure.target:>8} {mark}")
+
+
+if __name__ == "__main__":
+    main()
