@@ -95,6 +95,17 @@ class AutoCreated:
         if self._unused.pop(name, None) is not None:
             self.revision += 1
 
+    def follow(self, data: bytes) -> None:
+        """Take over the list of the master, as :meth:`to_json` returns it.
+
+        Raises:
+            StoreError: The text is not such a list.
+        """
+        unused = self._decode(data)
+        if unused != self._unused:
+            self._unused = unused
+            self.revision += 1
+
     def to_json(self) -> bytes:
         """Return the text to save."""
         return msgspec.json.encode(self._unused)
@@ -105,8 +116,11 @@ class AutoCreated:
         Raises:
             StoreError: The text is not such a table.
         """
+        self._unused.update(self._decode(data))
+
+    def _decode(self, data: bytes) -> dict[str, int]:
         try:
-            self._unused.update(msgspec.json.decode(data, type=dict[str, int]))
+            return msgspec.json.decode(data, type=dict[str, int])
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise StoreError(
                 f"the list of {self._kind}s created by use cannot be read: {error}"

@@ -304,6 +304,29 @@ class TopicTable:
         if self.is_system(topic):
             raise InvalidParameter(f"the topic {topic!r} belongs to the system; use another name")
 
+    def follow(self, master: TopicTableBody) -> None:
+        """Take over the table of the master, with its version.
+
+        Topics that the master lacks are removed, except built-in ones: a master of another version
+        may have fewer of them.
+        """
+        wanted: dict[str, TopicConfig] = {}
+        for name, config in master.topic_config_table.items():
+            if problem := _name_problem(name):
+                logger.warning("topic of the master is left out: reason=%s", problem)
+            else:
+                wanted[name] = msgspec.structs.replace(config, topic_name=name)
+        by = "the master"
+        for topic in [*self._configs]:
+            if topic not in wanted and topic not in self._builtin:
+                self._discard(topic, by)
+        for name, config in wanted.items():
+            if self._configs.get(name) != config:
+                self._put(config, by)
+        if self.version != master.data_version:
+            self.version = master.data_version
+            self.revision += 1
+
     def touch(self) -> None:
         """Give the table a new version when only the broker's permission has changed."""
         self._note_change("")

@@ -128,6 +128,8 @@ class RequestCode(IntEnum):
     GET_DAMAGE = 29012
     """Our own."""
     GET_PRODUCER_STATES = 7101
+    FOLLOW_TABLES = 7102
+    """Our own."""
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051
     PEEK_MESSAGE = 200052
@@ -189,6 +191,7 @@ ANSWER_ONLY: Final = frozenset(
         RequestCode.GET_POP_STATE,
         RequestCode.GET_DAMAGE,
         RequestCode.GET_PRODUCER_STATES,
+        RequestCode.FOLLOW_TABLES,
         RequestCode.GET_KV_CONFIG,
         RequestCode.GET_KVLIST_BY_NAMESPACE,
         RequestCode.GET_ROUTEINFO_BY_TOPIC,

@@ -41,6 +41,8 @@ from rocketpost.server.replication.master_address import MasterAddress
 from rocketpost.server.replication.master_client import MasterClient
 from rocketpost.server.replication.master_presence import MasterPresence
 from rocketpost.server.replication.slave import SlaveFeature
+from rocketpost.server.replication.tables_feed import TablesFeed
+from rocketpost.server.replication.tables_follower import TablesFollower
 from rocketpost.server.replication.tables_serving import FollowedTimer, ProgressFeature
 from rocketpost.server.routes.follower_refusals import follower_routes
 from rocketpost.server.routes.route import Route
@@ -250,7 +252,9 @@ class LeaderTerm(_OfficeTerm):
             adopts_waiting = is_first and bool(context.repairs)
             timer = TimerFeature(leader, adopts_waiting=adopts_waiting)
             self.features.add(timer)
-        self.features.add(ProgressFeature(delays=tables.delays, timer=timer))
+        self.features.add(
+            ProgressFeature(delays=tables.delays, timer=timer), TablesFeed(context, timer=timer)
+        )
         self.features.add(
             ExpiryFeature.of(context),
             cleaning,
@@ -359,6 +363,9 @@ class FollowerTerm(_OfficeTerm):
             broker_id=broker_id,
             ask_name_servers=self.registration.note_change,
         )
+        self.tables = TablesFollower(context, master=self._followed_master)
+        """Follows the tables of the master."""
+        self.stream.on_connected = self.tables.wake
         self.features.add(
             StatisticsFeature(context),
             PullFeature(context, presence=self.master_presence),
@@ -376,6 +383,7 @@ class FollowerTerm(_OfficeTerm):
             FilterFeature(context),
             AssignmentFeature(context),
             ProgressFeature(delays=context.tables.delays, timer=_timer_of_master(context)),
+            self.tables,
         )
 
     @classmethod
@@ -398,6 +406,13 @@ class FollowerTerm(_OfficeTerm):
     def routes(self) -> list[Route]:
         """Return the routes of all requests: reads are served, others are refused."""
         return follower_routes(self.features.routes())
+
+    def _followed_master(self) -> str:
+        """Return the address of the master; empty while its log is not followed.
+
+        Offsets of a master whose log differs would mean other messages.
+        """
+        return self.master.remoting if self.stream.status().is_connected else ""
 
     def _take_master(self, remoting: str, ha: str) -> None:
         if remoting != self.context.identity.address:  # ours, until the name server forgets it

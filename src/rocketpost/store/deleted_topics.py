@@ -152,6 +152,13 @@ class DeletedTopics:
             deletion.next[queue_id] = offset
             self.is_changed = True
 
+    def snapshot(self) -> dict[str, DeletedTopic]:
+        """Return a copy of the deletions, by topic."""
+        return {
+            topic: DeletedTopic(each.position, dict(each.next))
+            for topic, each in self._by_topic.items()
+        }
+
     def position(self, topic: str) -> int:
         """Return the position before which the topic's records are dead; 0 if never deleted."""
         deletion = self._by_topic.get(topic)

@@ -27,6 +27,7 @@ from rocketpost.store.files import FileSystem, RealFiles
 from rocketpost.store.integrity.read_check import Unit
 from rocketpost.store.parts import StoreParts
 from rocketpost.store.queue.consume_queue import ConsumeQueue
+from rocketpost.store.replica.deletions import TopicDeletions
 from rocketpost.store.replica.truncation import Truncation
 from rocketpost.store.topic_deletion import QueueDeletion
 
@@ -54,7 +55,6 @@ class MessageStore:
     ) -> None:
         self.config = config
         self._delays_ms = parse_delay_levels(config.delay_levels)
-
         parts = StoreParts(
             config,
             clock=clock,
@@ -64,6 +64,7 @@ class MessageStore:
             on_truncated=on_truncated,
         )
         self._parts = parts
+        self.deletions = TopicDeletions(parts)
         self._clock = parts.store_clock
         self.layout = parts.layout
         self._readiness = parts.readiness

@@ -79,6 +79,20 @@ class DelayProgress:
         self._positions = dict(table.delivered_before)
         self._safe_positions = dict(table.delivered_before)
 
+    def follow(self, data: bytes) -> None:
+        """Take over the progress of the master, once the log has the copies that it delivered.
+
+        Args:
+            data: The text of its ``delayOffset.json``, or of GET_ALL_DELAY_OFFSET.
+
+        Raises:
+            StoreError: The text is not such a table.
+        """
+        before = self._safe, self._safe_positions, self.version
+        self._unsafe.clear()
+        self.load(data)
+        self._revision += (self._safe, self._safe_positions, self.version) != before
+
     def _settle(self) -> None:
         durable = self.durable()
         while self._unsafe and self._unsafe[0][0] <= durable:

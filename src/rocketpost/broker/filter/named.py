@@ -140,6 +140,18 @@ class NamedFilters:
         self._filters = dict(table.filters)
         self._version = table.data_version
 
+    def follow(self, data: bytes) -> None:
+        """Take over the table of the master, as :meth:`to_json` returns it.
+
+        Raises:
+            StoreError: The text is not such a table, or holds an invalid filter.
+        """
+        before = self._filters, self._version
+        self.load(data)
+        if (self._filters, self._version) != before:
+            self.revision += 1
+            self.on_change()
+
     def _table(self) -> NamedFilterTable:
         return NamedFilterTable(
             data_version=self._version,

@@ -5,16 +5,21 @@ with a lower one. A reset by an administrator waits here for the next pull of th
 commits of that queue are ignored, because their consumer does not know of the reset yet. The reset
 is saved with the offsets; otherwise a consumer that returns after a crash would undo it.
 
+The table of a slave follows its master's. Commits that consumers make at the slave are marked, and
+saved with their mark, until the master has them: until then they are not overwritten by an earlier
+offset of the master.
+
 The table also holds the pull progress of each group, for statistics; that is not saved.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
 
 from rocketpost.codec.bodies.offset import (
+    OffsetTableBody,
     decode_offset_table,
     encode_offset_row,
     encode_offset_table,
@@ -31,16 +36,41 @@ NO_OFFSET: Final = -1
 OFFSETS_MAX: Final = 2_000_000
 """Offsets of all groups in all queues; beyond it new ones are refused."""
 COMMITS_A_VERSION: Final = 500
+FORGOTTEN_MAX: Final = 10_000
+"""Forgotten rows that are remembered for slaves; a slave that knows less gets the whole table."""
 
 
 class _Row:
     """The offsets of one group in one topic, and their text while it is current."""
 
-    __slots__ = ("offsets", "text")
+    __slots__ = ("offsets", "revision", "text")
 
-    def __init__(self, offsets: dict[int, int]) -> None:
+    def __init__(self, offsets: dict[int, int], revision: int) -> None:
         self.offsets = offsets
+        self.revision = revision
+        """Revision of the table after the row's last change."""
         self.text: bytes | None = None
+
+
+class MarkedCommit(NamedTuple):
+    """An offset that a consumer committed at a slave."""
+
+    topic: str
+    group: str
+    queue_id: int
+    offset: int
+
+
+class OffsetChanges(NamedTuple):
+    """Rows of the table that have changed; an empty row was forgotten."""
+
+    text: bytes
+    revision: int
+    """Revision up to which they include all changes."""
+    is_whole: bool
+    """Whether they are all rows of the table."""
+    is_cut: bool
+    """Whether there are more, which did not fit."""
 
 
 class OffsetTable:
@@ -53,6 +83,10 @@ class OffsetTable:
         self._resets: dict[tuple[str, int], int] = {}
         self._commits = 0
         self._count = 0
+        self._is_marking = False
+        self._marks: dict[tuple[str, int], int] = {}
+        self._forgotten: dict[str, int] = {}  # row to the revision at which it was forgotten
+        self._known_from = 0  # changes before this revision are known only as the whole table
         self.version = DataVersion()
         self.revision = 0
         """Number of changes; the saver compares it to tell whether to write the table."""
@@ -67,6 +101,8 @@ class OffsetTable:
         if self._resets and (key, queue_id) in self._resets:
             return False
         self._put(key, queue_id, offset)
+        if self._is_marking:
+            self._mark(key, queue_id, offset)
         return True
 
     def query(self, topic: str, group: str, queue_id: int) -> int:
@@ -132,8 +168,8 @@ class OffsetTable:
             self._check_room(len(row.offsets))
             before = self._rows.get(f"{topic}@{target}")
             self._count += len(row.offsets) - (0 if before is None else len(before.offsets))
-            self._rows[f"{topic}@{target}"] = _Row(dict(row.offsets))
             self._note_change()
+            self._rows[f"{topic}@{target}"] = _Row(dict(row.offsets), self.revision)
 
     def forget_topic(self, topic: str) -> None:
         """Forget every offset in the topic."""
@@ -147,17 +183,116 @@ class OffsetTable:
         suffix = f"@{group}"
         self._forget_volatile([key for key in self._pulled if key.endswith(suffix)])
 
+    # -- slaves
+
+    @property
+    def marks(self) -> list[MarkedCommit]:
+        """The commits that consumers made here, and the master does not have yet."""
+        marks = []
+        for (key, queue_id), offset in self._marks.items():
+            topic, _, group = key.partition("@")
+            marks.append(MarkedCommit(topic, group, queue_id, offset))
+        return marks
+
+    def begin_marking(self) -> None:
+        """Mark commits from now on: this broker is a slave."""
+        self._is_marking = True
+
+    def end_marking(self) -> None:
+        """Mark no more commits: this broker is the master now, and its offsets are the right ones.
+
+        Marks that are left are forgotten; the offsets stay.
+        """
+        self._is_marking = False
+        if self._marks:
+            self._marks.clear()
+            self.revision += 1
+
+    def unmark(self, commit: MarkedCommit) -> None:
+        """Note that the master has a commit, unless there is a later one by now."""
+        at = f"{commit.topic}@{commit.group}", commit.queue_id
+        if self._marks.get(at) == commit.offset:
+            del self._marks[at]
+            self.revision += 1
+
+    def follow(self, master: OffsetTableBody, *, is_whole: bool) -> None:
+        """Take over rows of the master; a marked commit stays where the master is behind it.
+
+        Args:
+            master: Rows of its table; an empty one was forgotten there.
+            is_whole: Whether they are all rows, so that others are forgotten.
+        """
+        before = self.revision
+        marked: dict[str, dict[int, int]] = {}
+        for (key, queue_id), offset in self._marks.items():
+            marked.setdefault(key, {})[queue_id] = offset
+        for key, offsets in master.offset_table.items():
+            self._follow_row(key, offsets, marked.get(key, {}))
+        if is_whole:
+            for key in [each for each in self._rows if each not in master.offset_table]:
+                self._follow_row(key, {}, marked.get(key, {}))
+        resets = {
+            (key, queue_id): offset
+            for key, row in master.pending_reset_table.items()
+            for queue_id, offset in row.items()
+        }
+        if resets != self._resets:
+            self._resets = resets
+            self.revision += 1
+        if self.version != master.data_version:
+            self.version = master.data_version
+            self.revision = max(self.revision, before + 1)
+
+    def changes_since(
+        self, revision: int, *, bytes_max: int, is_partial: bool = False
+    ) -> OffsetChanges:
+        """Return the rows that changed after a revision, the earliest changes first.
+
+        Args:
+            revision: Revision up to which the slave has all changes; 0 if it has nothing.
+            bytes_max: Rows beyond this size are left for the next call.
+            is_partial: Whether the slave is still fetching the whole table, part by part.
+        """
+        is_whole = not revision or (revision < self._known_from and not is_partial)
+        texts: dict[str, bytes] = {}
+        if is_whole:
+            revision = 0
+        else:
+            texts.update((key, b"{}") for key, at in self._forgotten.items() if at > revision)
+        changed = sorted(
+            (row.revision, key) for key, row in self._rows.items() if row.revision > revision
+        )
+        size, end, is_cut = sum(map(len, texts)), self.revision, False
+        for at, key in changed:
+            text = self._text_of(self._rows[key])
+            size += len(key) + len(text)
+            if size > bytes_max and texts:
+                is_cut = True
+                break
+            texts[key] = text
+            end = at
+        return OffsetChanges(
+            encode_offset_table(self.version, texts.items(), resets=self._reset_texts()),
+            end if is_cut else self.revision,
+            is_whole=is_whole and not is_cut,
+            is_cut=is_cut,
+        )
+
+    # -- texts
+
     def body(self) -> bytes:
         """Return the body of GET_ALL_CONSUMER_OFFSET."""
         return encode_offset_table(self.version, self._texts())
 
     def to_json(self) -> bytes:
         """Return the text of ``consumerOffset.json``."""
-        resets: dict[str, dict[int, int]] = {}
-        for (key, queue_id), offset in self._resets.items():
-            resets.setdefault(key, {})[queue_id] = offset
-        rows = ((key, encode_offset_row(row)) for key, row in resets.items())
-        return encode_offset_table(self.version, self._texts(), resets=rows, lines=True)
+        return encode_offset_table(
+            self.version,
+            self._texts(),
+            resets=self._reset_texts(),
+            marks=_texts_of(self._marks),
+            lines=True,
+        )
 
     def load(self, data: bytes) -> None:
         """Load the table from ``consumerOffset.json``; rows with illegal names are dropped.
@@ -175,20 +310,25 @@ class OffsetTable:
                 logger.warning("offsets dropped: row=%r reason=not topic@group", key)
                 continue
             good = {queue: offset for queue, offset in offsets.items() if queue >= 0 <= offset}
-            self._rows[key] = _Row(good)
+            self._rows[key] = _Row(good, len(self._rows) + 1)
             self._count += len(good)
         for key, resets in body.pending_reset_table.items():
-            row = self._rows.get(key, _Row({}))
+            row = self._rows.get(key, _Row({}, 0))
             for queue_id, offset in resets.items():
                 if row.offsets.get(queue_id) == offset:
                     self._resets[key, queue_id] = offset
+        for key, marks in body.to_master_table.items():
+            if key in self._rows:
+                self._marks |= {(key, queue_id): offset for queue_id, offset in marks.items()}
         self.version = body.data_version
+        self.revision = len(self._rows)
 
     def _put(self, key: str, queue_id: int, offset: int) -> None:
         row = self._rows.get(key)
         if row is None:
             self._check_room(1)
-            row = self._rows[key] = _Row({})
+            row = self._rows[key] = _Row({}, self.revision)
+            self._forgotten.pop(key, None)
         before = row.offsets.get(queue_id, NO_OFFSET)
         if before == offset:
             return
@@ -202,6 +342,7 @@ class OffsetTable:
         row.offsets[queue_id] = offset
         row.text = None
         self.revision += 1
+        row.revision = self.revision
         self._commits += 1
         if self._commits % COMMITS_A_VERSION == 0:
             self.version = self.version.next(self._clock.now_ms())
@@ -215,12 +356,43 @@ class OffsetTable:
             self._count -= len(self._rows.pop(key).offsets)
             self._forget_volatile([key])
             self._note_change()
+            self._note_forgotten(key)
 
     def _forget_volatile(self, keys: list[str]) -> None:
         for key in keys:
             self._pulled.pop(key, None)
-            for reset in [each for each in self._resets if each[0] == key]:
-                del self._resets[reset]
+            for volatile in (self._resets, self._marks):
+                for at in [each for each in volatile if each[0] == key]:
+                    del volatile[at]
+
+    def _note_forgotten(self, key: str) -> None:
+        self._forgotten[key] = self.revision
+        if len(self._forgotten) > FORGOTTEN_MAX:
+            for old in list(self._forgotten)[: FORGOTTEN_MAX // 2]:
+                self._known_from = max(self._known_from, self._forgotten.pop(old))
+
+    def _mark(self, key: str, queue_id: int, offset: int) -> None:
+        if self._marks.get((key, queue_id)) != offset:
+            self._marks[key, queue_id] = offset
+            self.revision += 1
+
+    def _follow_row(self, key: str, offsets: Mapping[int, int], marks: Mapping[int, int]) -> None:
+        """Take over one row; ``marks`` are the marked commits in it."""
+        wanted = {queue: offset for queue, offset in offsets.items() if queue >= 0 <= offset}
+        for queue_id, offset in marks.items():
+            wanted[queue_id] = max(offset, wanted.get(queue_id, NO_OFFSET))
+        row = self._rows.get(key)
+        if not wanted:
+            if row is not None:
+                self.revision += 1
+                self._count -= len(self._rows.pop(key).offsets)
+                self._forget_volatile([key])
+                self._note_forgotten(key)
+        elif row is None or row.offsets != wanted:
+            self.revision += 1
+            self._count += len(wanted) - (0 if row is None else len(row.offsets))
+            self._rows[key] = _Row(wanted, self.revision)
+            self._forgotten.pop(key, None)
 
     def _note_change(self) -> None:
         self.revision += 1
@@ -232,7 +404,20 @@ class OffsetTable:
             yield topic, group
 
     def _texts(self) -> Iterator[tuple[str, bytes]]:
-        for key, row in self._rows.items():
-            if row.text is None:
-                row.text = encode_offset_row(row.offsets)
-            yield key, row.text
+        return ((key, self._text_of(row)) for key, row in self._rows.items())
+
+    def _text_of(self, row: _Row) -> bytes:
+        if row.text is None:
+            row.text = encode_offset_row(row.offsets)
+        return row.text
+
+    def _reset_texts(self) -> Iterator[tuple[str, bytes]]:
+        return _texts_of(self._resets)
+
+
+def _texts_of(offsets: Mapping[tuple[str, int], int]) -> Iterator[tuple[str, bytes]]:
+    """Yield the text of each row of offsets by row and queue."""
+    rows: dict[str, dict[int, int]] = {}
+    for (key, queue_id), offset in offsets.items():
+        rows.setdefault(key, {})[queue_id] = offset
+    return ((key, encode_offset_row(row)) for key, row in rows.items())

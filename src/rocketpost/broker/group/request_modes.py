@@ -103,16 +103,31 @@ class RequestModes:
             StoreError: The text is not such a table.
         """
         try:
-            rows = decode_request_modes(data).message_request_mode_map
+            table = decode_request_modes(data)
         except RemoteProtocolError as error:
             raise StoreError(f"messageRequestMode.json cannot be read: {error}") from None
-        for topic, row in rows.items():
-            for group, mode in row.items():
-                named = msgspec.structs.replace(mode, topic=topic, consumer_group=group)
-                if (problem := _problem(named)) is not None:
-                    logger.warning("request mode dropped: topic=%r reason=%s", topic, problem)
-                else:
-                    self._rows.setdefault(topic, {})[group] = named
+        self._rows = _sound_rows(table)
+
+    def follow(self, master: RequestModeTable) -> None:
+        """Take over the table of the master; invalid entries are dropped."""
+        rows = _sound_rows(master)
+        if rows != self._rows:
+            self._rows = rows
+            self.revision += 1
+            if self.on_change is not None:
+                self.on_change("")
+
+
+def _sound_rows(table: RequestModeTable) -> dict[str, dict[str, RequestMode]]:
+    sound: dict[str, dict[str, RequestMode]] = {}
+    for topic, row in table.message_request_mode_map.items():
+        for group, mode in row.items():
+            named = msgspec.structs.replace(mode, topic=topic, consumer_group=group)
+            if (problem := _problem(named)) is not None:
+                logger.warning("request mode dropped: topic=%r reason=%s", topic, problem)
+            else:
+                sound.setdefault(topic, {})[group] = named
+    return sound
 
 
 def _problem(mode: RequestMode) -> str | None:

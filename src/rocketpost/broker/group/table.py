@@ -218,6 +218,31 @@ class GroupTable:
             subscription_group_table=self._configs,
         )
 
+    def follow(self, master: GroupTableBody) -> None:
+        """Take over the table of the master, with its version.
+
+        Groups that the master lacks are removed, except those of RocketMQ's own tools.
+        """
+        wanted: dict[str, GroupConfig] = {}
+        for name, config in master.subscription_group_table.items():
+            if problem := names.group_problem(name):
+                logger.warning("group of the master is left out: reason=%s", problem)
+            else:
+                wanted[name] = msgspec.structs.replace(config, group_name=name)
+        for group in [*self._configs]:
+            if group not in wanted and group not in names.SYSTEM_GROUPS:
+                self.auto.remove(group)
+                del self._configs[group]
+                logger.info("group deleted: group=%s by=the master", group)
+                self._note_change(group)
+        for name, config in wanted.items():
+            if self._configs.get(name) != config:
+                self._put(config, "the master")
+        if self.version != master.data_version or self._forbidden != master.forbidden_table:
+            self._forbidden = master.forbidden_table
+            self.version = master.data_version
+            self.revision += 1
+
     def to_json(self) -> bytes:
         """Return the text of ``subscriptionGroup.json``."""
         return msgspec.json.format(encode_group_table(self.body()), indent=2)

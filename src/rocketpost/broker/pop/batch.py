@@ -166,6 +166,15 @@ class Batches:
         """Note that a batch has changed."""
         self.revision += 1
 
+    def follow(self, data: bytes) -> None:
+        """Take over the table of the master, as :meth:`to_json` returns it.
+
+        Raises:
+            StoreError: The text is not such a table.
+        """
+        self.load(data)
+        self.revision += 1
+
     def to_json(self) -> bytes:
         """Return the text of ``consumerOrderInfo.json``."""
         rows: dict[str, dict[int, OrderInfo]] = {}
@@ -183,6 +192,7 @@ class Batches:
             table: Mapping[str, Mapping[int, OrderInfo]] = decode_order_table(data).table
         except RemoteProtocolError as error:
             raise StoreError(f"consumerOrderInfo.json cannot be read: {error}") from None
+        self._batches.clear()
         for name, row in table.items():
             topic, _, group = name.partition("@")
             for queue_id, info in row.items():

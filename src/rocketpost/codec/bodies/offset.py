@@ -24,13 +24,15 @@ _quote_bare_keys = re.compile(rb"([{,]\s*)(\d+)\s*:").sub
 class OffsetTableBody(msgspec.Struct, rename="camel", kw_only=True):
     """Next offsets of all groups of a broker, by ``topic@group`` and queue id.
 
-    ``pending_reset_table`` is our own and only in files: offsets that an administrator set and the
-    group's consumers have not adopted yet.
+    ``pending_reset_table`` is our own: offsets that an administrator set and the group's consumers
+    have not adopted yet. ``to_master_table`` is our own and only in files: offsets that consumers
+    committed at a slave and the master does not have yet.
     """
 
     data_version: DataVersion = DataVersion()
     offset_table: dict[str, dict[int, int]] = {}
     pending_reset_table: dict[str, dict[int, int]] = {}
+    to_master_table: dict[str, dict[int, int]] = {}
 
 
 class QueueProgress(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -88,6 +90,7 @@ def encode_offset_table(
     rows: Iterable[tuple[str, bytes]],
     *,
     resets: Iterable[tuple[str, bytes]] = (),
+    marks: Iterable[tuple[str, bytes]] = (),
     lines: bool = False,
 ) -> bytes:
     """Return an offset table made of rows from :func:`encode_offset_row`.
@@ -96,14 +99,15 @@ def encode_offset_table(
         version: The version of the table.
         rows: Key and text of each row.
         resets: Key and text of each row of resets that consumers have not adopted yet.
+        marks: Key and text of each row of commits that the master does not have yet.
         lines: Whether to write one row per line, for a file that people may open.
     """
     start, between, end = (b"\n\t", b",\n\t", b"\n") if lines else (b"", b",", b"")
     texts = between.join(encode(key) + b":" + text for key, text in rows)
     table = b'{"dataVersion":%b,"offsetTable":{%b%b%b}' % (encode(version), start, texts, end)
-    pending = between.join(encode(key) + b":" + text for key, text in resets)
-    if pending:
-        table += b',"pendingResetTable":{%b%b%b}' % (start, pending, end)
+    for name, more in ((b"pendingResetTable", resets), (b"toMasterTable", marks)):
+        if own := between.join(encode(key) + b":" + text for key, text in more):
+            table += b',"%b":{%b%b%b}' % (name, start, own, end)
     return table + b"}"
 
 

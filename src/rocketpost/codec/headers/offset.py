@@ -20,12 +20,16 @@ class QueryOffset(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class UpdateOffset(msgspec.Struct, rename="camel", kw_only=True, gc=False):
-    """UPDATE_CONSUMER_OFFSET (15)."""
+    """UPDATE_CONSUMER_OFFSET (15).
+
+    ``only_forward`` is our own: a slave passes on a commit, which must not move the group back.
+    """
 
     consumer_group: str
     topic: str
     queue_id: Int32
     commit_offset: Int64
+    only_forward: bool = False
 
 
 class QueueRequest(msgspec.Struct, rename="camel", kw_only=True):

@@ -206,6 +206,8 @@ class OffsetHandlers:
             raise InvalidParameter(f"queueId={header.queue_id} is not a queue of {header.topic}")
         self._check_range(connection, header, end=0 if queue is None else queue.end)
         before = self._offsets.query(header.topic, header.consumer_group, header.queue_id)
+        if header.only_forward and before >= header.commit_offset:
+            return Reply(remark="the group is further by now, the commit is ignored")
         taken = self._offsets.commit(
             header.topic, header.consumer_group, header.queue_id, header.commit_offset
         )

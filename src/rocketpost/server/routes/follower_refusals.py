@@ -39,6 +39,7 @@ _NEEDS_LEADER: Final = (
     RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
     RequestCode.GET_POP_STATE,
     RequestCode.GET_PRODUCER_STATES,
+    RequestCode.FOLLOW_TABLES,
     RequestCode.LOCK_BATCH_MQ,
     RequestCode.UNLOCK_BATCH_MQ,
 )

@@ -34,6 +34,7 @@ class Kind(Enum):
     ROUTES = "name servers"
     CLIENTS = "an answer of another client"
     REPLIES = "another client to take a reply"
+    SLAVES = "a change of a table, for slaves"
 
 
 BOUNDS: Final = {
@@ -44,6 +45,8 @@ BOUNDS: Final = {
     # Small requests that people make at a screen, or clients make rarely.
     Kind.ROUTES: Bounds(4096, 16 * MIB),
     Kind.CLIENTS: Bounds(4096, 16 * MIB),
+    # One request of each slave; a group has few of them.
+    Kind.SLAVES: Bounds(256, MIB),
 }
 
 
