@@ -362,6 +362,7 @@ class FollowerTerm(_OfficeTerm):
             log=self.log,
             broker_id=broker_id,
             ask_name_servers=self.registration.note_change,
+            presence=self.master_presence,
         )
         self.tables = TablesFollower(context, master=self._followed_master)
         """Follows the tables of the master."""

@@ -10,13 +10,14 @@ from typing import Final
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.command import Command
 from rocketpost.codec.headers.replication import ExchangeHaInfo
-from rocketpost.errors import RocketpostError
+from rocketpost.errors import ConnectionLost, RequestTimeout, RocketpostError
 from rocketpost.model.ids import Position
 from rocketpost.replication.receiver import LogReceiver
 from rocketpost.server.context import BrokerContext
 from rocketpost.server.feature import Feature
 from rocketpost.server.replication.dialer import Dialed, Dialer
 from rocketpost.server.replication.master_client import MasterClient
+from rocketpost.server.replication.master_presence import MasterPresence
 from rocketpost.server.replication.master_stream import MasterStream
 from rocketpost.server.replication.status import SlaveStatus
 from rocketpost.server.routes.access import UPDATE, of_cluster
@@ -42,6 +43,7 @@ class SlaveFeature(Feature):
         log: Takes the master's records.
         broker_id: The slave's id.
         ask_name_servers: Asks the name servers soon where the master is.
+        presence: Is told whether the master is alive.
     """
 
     def __init__(
@@ -52,12 +54,14 @@ class SlaveFeature(Feature):
         log: FollowerLog,
         broker_id: int,
         ask_name_servers: Callable[[], None],
+        presence: MasterPresence,
     ) -> None:
         config = context.broker_config
         self._context = context
         self._client = client
         self._log = log
         self._ask_name_servers = ask_name_servers
+        self._presence = presence
         self._loop = asyncio.get_running_loop()
         self._dialer = Dialer(
             client,
@@ -116,7 +120,7 @@ class SlaveFeature(Feature):
         try:
             self._log.check_room()
             await self._flush()
-            dialed = await self._dialer.dial()
+            dialed = await self._dial()
             stream = self._stream = self._open(dialed)
             try:
                 self._note_connected(dialed)
@@ -125,12 +129,26 @@ class SlaveFeature(Feature):
                 received = stream.received
                 self._keep_times(stream)
                 self._stream = None
+                self._presence.set_alive(False)
         except RocketpostError as error:
             self._note_problem(str(error))
         if received:
             return RESUME_SECONDS
         self._ask_name_servers()
         return BACKOFF_SECONDS
+
+    async def _dial(self) -> Dialed:
+        """Connect to the master, and note whether it is alive."""
+        try:
+            dialed = await self._dialer.dial()
+        except (ConnectionLost, RequestTimeout):
+            self._presence.set_alive(False)
+            raise
+        except RocketpostError:
+            self._presence.set_alive(True)  # it has answered, although it cannot be followed
+            raise
+        self._presence.set_alive(True)
+        return dialed
 
     def _open(self, dialed: Dialed) -> MasterStream:
         config, store = self._context.broker_config, self._context.store

@@ -1,0 +1,88 @@
+"""Pulls at a slave: served, sent back to the master, or held while there is no master."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from rocketpost.codec.codes import RequestCode as Code
+from rocketpost.codec.codes import ResponseCode
+from rocketpost.codec.record import decode_records
+from rocketpost.model.topic import TopicConfig
+
+from .replicas import QUICK, follower, name_server, pair, slave_of, until_copied, until_following
+from .settings.harness import Peer, broker, until
+
+READS: dict[str, object] = {"slaveReadEnable": "true", **QUICK}
+
+
+def learn_topic(slave: Peer, topic: str = "T") -> None:
+    """Give a slave a topic that it has not been told of yet."""
+    table = slave.server._context.tables.topics
+    table.update(TopicConfig(topic_name=topic, read_queue_nums=4, write_queue_nums=4))
+
+
+async def until_alone(slave: Peer) -> None:
+    async with asyncio.timeout(15):
+        while follower(slave).master_presence.is_alive:
+            await asyncio.sleep(0.005)
+
+
+async def test_a_slave_sends_readers_to_its_master_as_long_as_there_is_one(tmp_path: Path) -> None:
+    async with (
+        name_server(tmp_path) as names,
+        broker(tmp_path / "m", namesrvAddr=names, **READS) as master,
+        slave_of(names, tmp_path / "s", **READS) as slave,
+    ):
+        await until_following(slave)
+        await master.send("T", b"first", default_queues=4)
+        await until_copied(master, slave)
+        learn_topic(slave)
+        found = await slave.pull("T", 0)
+        assert [record.body for record in decode_records(found.body)] == [b"first"]
+        assert found.fields["suggestWhichBrokerId"] == "0"
+        empty = await slave.pull("T", 1, hold_ms=30_000)
+        assert empty.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+
+        await master.server.stop()
+        await until_alone(slave)
+        waiting = asyncio.create_task(slave.pull("T", 1, hold_ms=30_000))
+        await until_held(slave)
+        async with broker(tmp_path / "m", namesrvAddr=names, **READS):
+            answer = await waiting  # long before its time is over
+            assert answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+            assert answer.fields["suggestWhichBrokerId"] == "0"
+            assert answer.fields["nextBeginOffset"] == "1"
+
+
+async def test_a_slave_answers_questions_about_messages_as_its_master_does(tmp_path: Path) -> None:
+    async with pair(tmp_path) as (master, slave):
+        for body in (b"first", b"second"):
+            await master.send("T", body, default_queues=4, KEYS="k")
+        await until_copied(master, slave)
+        learn_topic(slave)
+        [record, _] = decode_records((await master.pull("T", 0)).body)
+        questions: list[tuple[Code, dict[str, object]]] = [
+            (Code.GET_MIN_OFFSET, {"topic": "T", "queueId": 0}),
+            (Code.GET_MAX_OFFSET, {"topic": "T", "queueId": 0}),
+            (Code.GET_EARLIEST_MSG_STORETIME, {"topic": "T", "queueId": 0}),
+            (
+                Code.SEARCH_OFFSET_BY_TIMESTAMP,
+                {"topic": "T", "queueId": 0, "timestamp": record.store_ms},
+            ),
+            (Code.VIEW_MESSAGE_BY_ID, {"offset": record.position}),
+            (
+                Code.QUERY_MESSAGE,
+                {"topic": "T", "key": "k", "maxNum": 9, "beginTimestamp": 0, "endTimestamp": 2**62},
+            ),
+        ]
+        for code, fields in questions:
+            ours, theirs = await master.ok(code, **fields), await slave.ok(code, **fields)
+            assert (theirs.fields, theirs.body) == (ours.fields, ours.body), code.name
+
+
+async def until_held(slave: Peer) -> None:
+    async def is_held() -> bool:
+        return slave.server.held_count > 0
+
+    await until(is_held)
