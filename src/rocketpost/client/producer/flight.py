@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
+
 from rocketpost.client.message import SendResult, SendStatus
 from rocketpost.codec.codes import ResponseCode
 from rocketpost.codec.command import Command
@@ -46,10 +48,10 @@ OnEnd = Callable[[MessageQueue, bool, bool], None]
 """Called with the queue, whether the message is stored there, and whether that is known."""
 
 
-class OutgoingSend:
+class OutgoingSend(msgspec.Struct, eq=False, gc=False):
     """The request of a message or a batch, without its queue.
 
-    Args:
+    Attributes:
         heads: Encodes the heads of its frames.
         message_id: The unique id, or those of a batch with commas.
         properties: The property string.
@@ -57,34 +59,26 @@ class OutgoingSend:
         born_ms: Time of the send.
         flag: The sender's number.
         count: Number of messages.
+        sequence: The stamp of an idempotent producer.
+        duplicates: The broker's word on which messages it had already, if it sent one.
+        queue_offsets: The broker's offsets of each message, if it sent them.
     """
 
-    __slots__ = ("body", "born_ms", "count", "duplicates", "flag", "heads", "message_id",
-                 "properties", "queue_offsets", "sequence", "topic")  # fmt: skip
+    heads: SendHeads
+    message_id: str
+    properties: str
+    body: bytes
+    born_ms: int
+    flag: int = 0
+    count: int = 1
+    sequence: str | None = None
+    duplicates: str | None = None
+    queue_offsets: str | None = None
 
-    def __init__(
-        self,
-        heads: SendHeads,
-        message_id: str,
-        properties: str,
-        body: bytes,
-        born_ms: int,
-        flag: int = 0,
-        count: int = 1,
-    ) -> None:
-        self.heads = heads
-        self.topic = heads.topic
-        self.message_id = message_id
-        self.properties = properties
-        self.body = body
-        self.born_ms = born_ms
-        self.flag = flag
-        self.count = count
-        self.sequence: str | None = None
-        """The stamp of an idempotent producer."""
-        self.duplicates: str | None = None
-        self.queue_offsets: str | None = None
-        """The broker's offsets of each message, if it sent them."""
+    @property
+    def topic(self) -> str:
+        """The topic."""
+        return self.heads.topic
 
     @property
     def code(self) -> int:
@@ -97,69 +91,52 @@ class OutgoingSend:
         return fields | {"e": str(queue.queue_id), "n": queue.broker_name}
 
 
-class InFlightSend:
-    """One send in flight."""
+class InFlightSend(msgspec.Struct, eq=False):
+    """One send in flight.
 
-    __slots__ = (
-        "address",
-        "attempt_seconds",
-        "attempts_left",
-        "brokers",
-        "connection",
-        "deadline",
-        "due",
-        "error",
-        "fixed",
-        "future",
-        "on_end",
-        "opaque",
-        "out",
-        "outcome",
-        "pauses",
-        "queue",
-        "round_start",
-        "sent_at",
-        "sticky",
-        "unresolved",
-    )
+    Attributes:
+        out: The request.
+        queue: The queue of the current attempt.
+        future: Gets the result.
+        attempts_left: Number of attempts that may still be made.
+        deadline: Time at which the send is given up.
+        fixed: Whether the queue is the user's choice.
+        brokers: The brokers of the attempts so far.
+        outcome: The result of an attempt that was not good enough.
+        address: The broker of the current attempt.
+        sent_at: Time of the current attempt.
+        due: Time at which the current attempt is given up.
+        connection: The connection of the current attempt.
+        opaque: The number of the current attempt; the answers to older ones are dropped.
+        sticky: Whether it is repeated at the same queue.
+        attempt_seconds: Time limit of one attempt, if not the configured one.
+        unresolved: Number of attempts that may have stored it.
+        pauses: Number of pauses so far, each taken because there was no broker left to try at once.
+        round_start: Number of ``brokers`` that were tried before the last pause.
+        error: Error of the last attempt.
+        on_end: Called with the outcome.
+    """
 
-    def __init__(
-        self,
-        out: OutgoingSend,
-        queue: MessageQueue,
-        future: asyncio.Future[SendResult],
-        attempts: int,
-        deadline: float,
-        fixed: bool,
-    ) -> None:
-        self.out = out
-        self.queue = queue
-        self.future = future
-        self.attempts_left = attempts
-        self.deadline = deadline
-        self.fixed = fixed
-        self.brokers: tuple[str, ...] = ()
-        """The brokers of the attempts so far."""
-        self.outcome: SendResult | None = None
-        self.address = ""
-        self.sent_at = 0.0
-        self.due = 0.0
-        """Time at which the current attempt is given up."""
-        self.connection: Connection | None = None
-        self.opaque = 0
-        """Connection and number of the current attempt; the answers to older ones are dropped."""
-        self.sticky = False
-        self.attempt_seconds = 0.0
-        """Time limit of one attempt, if not the configured one."""
-        self.unresolved = 0
-        """Number of attempts that may have stored it."""
-        self.pauses = 0
-        """Number of pauses so far, each taken because there was no broker left to try at once."""
-        self.round_start = 0
-        """Number of ``brokers`` that were tried before the last pause."""
-        self.error: RocketpostError | None = None
-        """Error of the last attempt."""
-        self.on_end: OnEnd | None = None
+    out: OutgoingSend
+    queue: MessageQueue
+    future: asyncio.Future[SendResult]
+    attempts_left: int
+    deadline: float
+    fixed: bool
+    brokers: tuple[str, ...] = ()
+    outcome: SendResult | None = None
+    address: str = ""
+    sent_at: float = 0.0
+    due: float = 0.0
+    connection: Connection | None = None
+    opaque: int = 0
+    sticky: bool = False
+    attempt_seconds: float = 0.0
+    unresolved: int = 0
+    pauses: int = 0
+    round_start: int = 0
+    error: RocketpostError | None = None
+    on_end: OnEnd | None = None
 
 
 def result_of(status: SendStatus, flight: InFlightSend, response: Command) -> SendResult:
