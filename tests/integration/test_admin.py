@@ -726,7 +726,7 @@ def test_brokers_are_listed(admin: Admin) -> None:
     assert [row[:4] for row in rows] == [
         [CLUSTER, f"broker-{index}", "0", address] for index, address in enumerate(admin.brokers)
     ]
-    assert all(row[-1] == "true" for row in rows)
+    assert all(row[-3:] == ["true", "ASYNC_MASTER", "0"] for row in rows)
     totals = admin.json("clusterList", "-m", "-c", CLUSTER)
     assert [row["brokerName"] for row in totals] == ["broker-0", "broker-1"]
     assert "no cluster Nowhere" in admin.fails("clusterList", "-c", "Nowhere")

@@ -16,6 +16,7 @@ from rocketpost.diagnosis.message_facts import (
     find_broker,
     list_brokers,
 )
+from rocketpost.diagnosis.replicas import ReplicaCopy, find_copies
 from rocketpost.model import properties as names
 from rocketpost.model.names import SCHEDULE_TOPIC, TIMER_TOPIC
 
@@ -25,6 +26,8 @@ class Explanation(msgspec.Struct, kw_only=True):
 
     message: ReceivedMessage
     stored_at: StoredAt
+    replicas: list[ReplicaCopy]
+    """Master and slaves of its broker, by their ids."""
     delayed_until_ms: int | None
     fates: list[Fate]
 
@@ -44,6 +47,7 @@ async def explain_message(admin: AdminClient, message: ReceivedMessage) -> Expla
     return Explanation(
         message=message,
         stored_at=await collector.locate(),
+        replicas=await find_copies(admin, home, message),
         delayed_until_ms=delayed_until_ms,
         fates=fates,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import click
@@ -24,11 +24,12 @@ from rocketpost.admin.render import (
 )
 from rocketpost.client.admin import AdminClient
 from rocketpost.errors import ClientError, Fault
+from rocketpost.model.route import MASTER_ID
 
 _HOUR_MS: Final = 3_600_000
 
 _CLUSTERS: Final = Table(
-    "%-22s  %-22s  %-4s  %-22s %-16s  %16s  %30s  %-22s  %11s  %-12s  %-8s  %10s",
+    "%-22s  %-22s  %-4s  %-22s %-16s  %16s  %30s  %-22s  %11s  %-12s  %-8s  %10s  %-12s  %10s",
     [
         Column("#Cluster Name", "cluster"),
         Column("#Broker Name", "brokerName"),
@@ -42,6 +43,8 @@ _CLUSTERS: Final = Table(
         Column("#Hour", "hours", lambda value: _text(value, ".2f")),
         Column("#SPACE", "diskRatio", lambda value: _text(value, ".4f")),
         Column("#ACTIVATED", "active", lambda value: _text(value)),
+        Column("#Role", "role", lambda value: _text(value)),
+        Column("#Behind(B)", "behindBytes", lambda value: _text(value)),
     ],
 )
 _TOTALS: Final = Table(
@@ -70,7 +73,7 @@ async def cluster_list(
 
     async def show() -> None:
         silent: list[str] = []
-        rows = []
+        found: list[tuple[BrokerProcess, Mapping[str, str]]] = []
         for process in await list_processes(admin, cluster):
             try:
                 values = await admin.brokers.runtime(process.address)
@@ -78,7 +81,13 @@ async def cluster_list(
                 click.echo(f"note: {process.name} at {process.address}: {error}", err=True)
                 silent.append(process.address)
                 values = {}
-            rows.append(row(process, values, now_ms=time.time_ns() // 1_000_000))
+            found.append((process, values))
+        now_ms = time.time_ns() // 1_000_000
+        ends = master_ends(found)
+        rows = [
+            row(process, values, now_ms=now_ms, master_end=ends.get(process.name))
+            for process, values in found
+        ]
         show_rows(table, rows, as_json=as_json)
         if silent and every is None:
             raise Failure(f"no values from {', '.join(silent)}; check that it runs")
@@ -118,12 +127,33 @@ class TimerState(msgspec.Struct, rename="camel"):
     dequeue_tps: float | None
 
 
+def master_ends(found: Iterable[tuple[BrokerProcess, Mapping[str, str]]]) -> dict[str, int]:
+    """Return the ends of the logs of all masters, by their names."""
+    ends: dict[str, int] = {}
+    for process, values in found:
+        end = _integer(values, "commitLogMaxOffset")
+        if process.broker_id == MASTER_ID and end is not None:
+            ends[process.name] = end
+    return ends
+
+
 def cluster_row(
-    process: BrokerProcess, values: Mapping[str, str], *, now_ms: int
+    process: BrokerProcess,
+    values: Mapping[str, str],
+    *,
+    now_ms: int,
+    master_end: int | None = None,
 ) -> tuple[object, ...]:
-    """Return the row of one broker from its runtime values; None for missing values."""
+    """Return the row of one broker from its runtime values; None for missing values.
+
+    Args:
+        process: The broker.
+        values: Its runtime values.
+        now_ms: The time now.
+        master_end: The end of its master's log, if that is known.
+    """
     if not values:
-        return (process.cluster, process.name, process.broker_id, process.address, *[None] * 8)
+        return (process.cluster, process.name, process.broker_id, process.address, *[None] * 10)
 
     def load(pool: str) -> Load:
         return Load(_integer(values, f"{pool}Size"), _integer(values, f"{pool}HeadWaitTimeMills"))
@@ -152,7 +182,20 @@ def cluster_row(
         _message_age_hours(values, now_ms),
         _number(values, "commitLogDiskRatio"),
         None if active is None else active == "true",
+        values.get("brokerRole") or ("SLAVE" if process.broker_id else "MASTER"),
+        _count_behind(process, values, master_end),
     )
+
+
+def _count_behind(
+    process: BrokerProcess, values: Mapping[str, str], master_end: int | None
+) -> int | None:
+    """Return the number of bytes that a slave's log lacks; 0 for a master."""
+    if process.broker_id == MASTER_ID:
+        return 0
+    end = _integer(values, "commitLogMaxOffset")
+    # The slave may have taken more while its master was asked.
+    return None if end is None or master_end is None else max(0, master_end - end)
 
 
 def _number(values: Mapping[str, str], key: str) -> float | None:
@@ -210,10 +253,14 @@ def _timer_text(state: TimerState | None) -> str:
 
 
 def total_row(
-    process: BrokerProcess, values: Mapping[str, str], *, now_ms: int
+    process: BrokerProcess,
+    values: Mapping[str, str],
+    *,
+    now_ms: int,
+    master_end: int | None = None,
 ) -> tuple[object, ...]:
     """Return the row of messages received and delivered, yesterday and today."""
-    del now_ms
+    del now_ms, master_end
 
     def between(name: str, first: str, last: str) -> int | None:
         until = _integer(values, f"msg{name}Total{last}")

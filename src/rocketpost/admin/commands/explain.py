@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 import click
@@ -21,10 +22,11 @@ from rocketpost.diagnosis.losses import (
     find_lost_message,
     list_topics_of_group,
 )
+from rocketpost.diagnosis.replicas import ReplicaCopy
 from rocketpost.errors import RocketpostError
 from rocketpost.model import properties as names
 from rocketpost.model.hosts import host_text
-from rocketpost.model.route import MessageQueue
+from rocketpost.model.route import MASTER_ID, MessageQueue
 
 UNKNOWN: Final = "unknown here"
 _is_offset_id = re.compile(r"(?:[0-9A-Fa-f]{32}|[0-9A-Fa-f]{56})").fullmatch
@@ -147,6 +149,7 @@ def explanation_text(explanation: Explanation) -> str:
         ),
         ("Commit log", f"position {stored_at.position}, {stored_at.size} bytes"),
         ("File", stored_at.file or UNKNOWN),
+        *_replica_lines(explanation.replicas),
         ("Indexed", indexed),
         ("Born", f"{time_text_ms(message.born_ms)} at {host_text(message.born_host)}"),
         ("Stored", f"{time_text_ms(message.store_ms)} at {host_text(message.store_host)}"),
@@ -163,6 +166,20 @@ def explanation_text(explanation: Explanation) -> str:
     if not explanation.fates:
         shown.append(_LINE.format("Groups:", "none has offsets or members for this topic"))
     return "\n".join([*shown, *(fate_text(fate) for fate in explanation.fates)])
+
+
+def _replica_lines(replicas: Sequence[ReplicaCopy]) -> list[tuple[str, str]]:
+    """Return a line for each replica; none for a master without slaves that has the message."""
+    if [(each.broker_id, each.present) for each in replicas] == [(MASTER_ID, True)]:
+        return []
+    found = {True: "has it", False: "does not have it", None: UNKNOWN}
+    return [
+        (
+            "Master" if each.broker_id == MASTER_ID else f"Slave {each.broker_id}",
+            f"{each.address} {found[each.present]}" + (f": {each.reason}" if each.reason else ""),
+        )
+        for each in replicas
+    ]
 
 
 def fate_text(fate: Fate) -> str:
@@ -210,6 +227,7 @@ def explanation_members(explanation: Explanation) -> dict[str, object]:
         "originMsgId": message.properties.get(names.ORIGIN_MESSAGE_ID),
         "delayedUntil": explanation.delayed_until_ms,
         "place": msgspec.to_builtins(explanation.stored_at),
+        "replicas": msgspec.to_builtins(explanation.replicas),
         "groups": msgspec.to_builtins(explanation.fates),
     }
 

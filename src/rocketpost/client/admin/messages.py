@@ -132,11 +132,21 @@ class MessageAdmin:
         host, position = parse_message_id(offset_id)
         ip, port = unpack_host(host)
         address = f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
+        record = await self.at_position(address, position)
+        return ReceivedMessage(record, MessageQueue("", record.queue_id, record.topic))
+
+    async def at_position(self, address: str, position: int) -> Record:
+        """Return the record at a position of a broker's commit log.
+
+        Raises:
+            Fault: There is none.
+            RequestTimeout: The broker does not answer.
+            ConnectionLost: It cannot be reached.
+        """
         response = await self._session.call(
             address, RequestCode.VIEW_MESSAGE_BY_ID, ViewMessage(offset=position)
         )
-        record = decode_record(response.body)
-        return ReceivedMessage(record, MessageQueue("", record.queue_id, record.topic))
+        return decode_record(response.body)
 
     async def by_id(self, topic: str, message_id: str) -> ReceivedMessage:
         """Return a message by either kind of id.

@@ -5,7 +5,13 @@ import json
 import pytest
 
 from rocketpost.admin.broker_processes import BrokerProcess, repeat
-from rocketpost.admin.commands.cluster import _CLUSTERS, _TOTALS, cluster_row, total_row
+from rocketpost.admin.commands.cluster import (
+    _CLUSTERS,
+    _TOTALS,
+    cluster_row,
+    master_ends,
+    total_row,
+)
 from rocketpost.admin.render import json_text
 
 PROCESS = BrokerProcess("DefaultCluster", "broker-a", 0, "127.0.0.1:34141")
@@ -39,10 +45,10 @@ def test_a_broker_is_listed_as_by_the_original() -> None:
     assert _CLUSTERS.text([row]).splitlines() == [
         "#Cluster Name           #Broker Name            #BID  #Addr                  #Version"
         "              #InTPS(LOAD)                   #OutTPS(LOAD)  #Timer(Progress)        "
-        "#PCWait(ms)  #Hour         #SPACE    #ACTIVATED",
+        "#PCWait(ms)  #Hour         #SPACE    #ACTIVATED  #Role         #Behind(B)",
         "DefaultCluster          broker-a                0     127.0.0.1:34141        V5_3_3  "
         "               0.00(0,0ms)               0.00(0,0ms|0,0ms)  0-0(0.0w, 0.0, 0.0)      "
-        "         0  0.02          0.1500          true",
+        "         0  0.02          0.1500          true  MASTER                 0",
     ]
 
 
@@ -52,7 +58,7 @@ def test_values_that_a_broker_does_not_report_are_not_invented() -> None:
     assert cells[5] == "N/A(N/A,N/Ams)"
     assert cells[9] == "N/A"
     assert cells[11] == "true"
-    assert _CLUSTERS.cells(cluster_row(PROCESS, {}, now_ms=NOW_MS))[4:] == ["N/A"] * 8
+    assert _CLUSTERS.cells(cluster_row(PROCESS, {}, now_ms=NOW_MS))[4:] == ["N/A"] * 10
 
 
 def test_programs_get_numbers_as_numbers() -> None:
@@ -72,6 +78,23 @@ def test_a_broker_without_messages_has_no_age() -> None:
     for earliest in ("-1", "0", ""):
         values = {**VALUES, "earliestMessageTimeStamp": earliest}
         assert cluster_row(PROCESS, values, now_ms=NOW_MS)[9] is None
+
+
+def test_slaves_are_shown_with_the_bytes_that_they_lack() -> None:
+    slave = BrokerProcess("DefaultCluster", "broker-a", 2, "127.0.0.1:34142")
+    lagging = {**VALUES, "commitLogMaxOffset": "700"}
+    found = [(PROCESS, {**VALUES, "commitLogMaxOffset": "1000"}), (slave, lagging)]
+    assert master_ends(found) == {"broker-a": 1000}
+
+    def last_two(process: BrokerProcess, values: dict[str, str], end: int | None) -> list[str]:
+        return _CLUSTERS.cells(cluster_row(process, values, now_ms=NOW_MS, master_end=end))[-2:]
+
+    assert last_two(slave, lagging, 1000) == ["SLAVE", "300"]
+    assert last_two(slave, lagging, 600) == ["SLAVE", "0"]
+    assert last_two(slave, lagging, None) == ["SLAVE", "N/A"]
+    sync = {**VALUES, "brokerRole": "SYNC_MASTER"}
+    assert last_two(PROCESS, sync, 1000) == ["SYNC_MASTER", "0"]
+    assert master_ends([(slave, lagging), (PROCESS, {})]) == {}
 
 
 def test_totals_are_differences() -> None:

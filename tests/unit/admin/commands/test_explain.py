@@ -7,13 +7,21 @@ from rocketpost.admin.commands.explain import explanation_members, explanation_t
 from rocketpost.diagnosis.explanation import Explanation
 from rocketpost.diagnosis.fate import Copy, Fate, Owner, State
 from rocketpost.diagnosis.message_facts import StoredAt
+from rocketpost.diagnosis.replicas import ReplicaCopy
 
 STORED_AT = StoredAt(broker_name="a", address="a:1", position=786, size=99, file=None, indexed=None)
 
 
-def explanation(**properties: Any) -> Explanation:
+MASTER = ReplicaCopy(broker_id=0, address="a:1", present=True)
+
+
+def explanation(*replicas: ReplicaCopy, **properties: Any) -> Explanation:
     return Explanation(
-        message=make_message(**properties), stored_at=STORED_AT, delayed_until_ms=None, fates=[]
+        message=make_message(**properties),
+        stored_at=STORED_AT,
+        replicas=list(replicas or [MASTER]),
+        delayed_until_ms=None,
+        fates=[],
     )
 
 
@@ -30,6 +38,22 @@ def test_values_that_a_broker_does_not_report_are_unknown_here(utc: None) -> Non
         "file": None,
         "indexed": None,
     }
+
+
+def test_the_replicas_of_a_broker_are_listed(utc: None) -> None:
+    assert "Master" not in explanation_text(explanation())
+    slaves = [
+        ReplicaCopy(broker_id=1, address="s:1", present=False, reason="there is no message"),
+        ReplicaCopy(broker_id=2, address="s:2", present=None, reason="cannot connect"),
+    ]
+    shown = explanation_text(explanation(MASTER, *slaves)).splitlines()
+    assert "Master:          a:1 has it" in shown
+    assert "Slave 1:         s:1 does not have it: there is no message" in shown
+    assert "Slave 2:         s:2 unknown here: cannot connect" in shown
+    assert explanation_members(explanation(*slaves))["replicas"] == [
+        {"brokerId": 1, "address": "s:1", "present": False, "reason": "there is no message"},
+        {"brokerId": 2, "address": "s:2", "present": None, "reason": "cannot connect"},
+    ]
 
 
 def test_a_copy_names_its_origin(utc: None) -> None:
