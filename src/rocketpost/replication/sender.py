@@ -118,6 +118,11 @@ class LogSender:
         self._reported = 0
         self._sent_ms = 0
 
+    @property
+    def has_started(self) -> bool:
+        """Whether the slave's request was found in the log."""
+        return self._has_started
+
     def report(self, position: int, now_ms: int) -> None:
         """Take a report of the slave.
 

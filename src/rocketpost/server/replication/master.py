@@ -20,7 +20,7 @@ from rocketpost.server.feature import Feature
 from rocketpost.server.replication.hello import judge_blocking
 from rocketpost.server.replication.listener import HaListener
 from rocketpost.server.replication.master_log import MasterLog
-from rocketpost.server.replication.slave_link import SlaveLink
+from rocketpost.server.replication.slave_link import LINGER_SECONDS, SlaveLink
 from rocketpost.server.replication.status import MasterStatus, ReplicaStatus
 from rocketpost.server.routes.access import UPDATE, of_cluster
 from rocketpost.server.routes.route import Reply, Route, waiting
@@ -109,7 +109,7 @@ class MasterFeature(Feature):
     def note_growth(self) -> None:
         """Have new messages sent to the slaves; called once after each commit."""
         for link in self._links:
-            link.wake()
+            link.note_growth()
 
     async def run(self) -> None:
         """Send heartbeats, and end connections on which a slave is silent."""
@@ -216,6 +216,7 @@ class MasterFeature(Feature):
             now_ms=self._now_ms,
             frame_bytes_max=config.ha_batch_bytes,
             rate_max=_rate_max(config),
+            linger_seconds=0.0 if config.broker_role is BrokerRole.SYNC_MASTER else LINGER_SECONDS,
             on_report=self._take_report,
             on_end=self._drop,
         )
