@@ -23,9 +23,8 @@ try:
 except ImportError:
     from rocketpost.kernel import uncompiled as cython
 if not cython.compiled:
-    from rocketpost.kernel.send_fields import Send
     from rocketpost.kernel.send_text import is_text, unescape
-    from rocketpost.kernel.uncompiled import memcmp
+    from rocketpost.kernel.uncompiled import Send, memcmp
 
 Bytes = Any
 """Bytes that are read by index; a pointer in the compiled build."""

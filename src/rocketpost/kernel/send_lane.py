@@ -35,11 +35,10 @@ try:
 except ImportError:
     from rocketpost.kernel import uncompiled as cython
 if not cython.compiled:
-    from rocketpost.kernel.send_fields import Send
     from rocketpost.kernel.send_headers import read_binary, read_json
     from rocketpost.kernel.send_properties import is_nothing_shared, read_properties
     from rocketpost.kernel.send_replies import reply_bytes_max, write_reply
-    from rocketpost.kernel.uncompiled import memcmp
+    from rocketpost.kernel.uncompiled import Send, memcmp
 from rocketpost.kernel.send_records import RecordWriter
 from rocketpost.kernel.send_topics import TopicTable
 

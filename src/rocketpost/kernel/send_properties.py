@@ -21,9 +21,8 @@ try:
 except ImportError:
     from rocketpost.kernel import uncompiled as cython
 if not cython.compiled:
-    from rocketpost.kernel.send_fields import Send
     from rocketpost.kernel.send_text import is_text
-    from rocketpost.kernel.uncompiled import memchr, memcmp
+    from rocketpost.kernel.uncompiled import Send, memchr, memcmp
 
 Bytes = Any
 """Bytes that are read by index; a pointer in the compiled build."""

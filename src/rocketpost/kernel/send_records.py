@@ -20,10 +20,9 @@ except ImportError:
     from rocketpost.kernel import uncompiled as cython
 if not cython.compiled:
     from rocketpost.kernel.crc import crc_of
-    from rocketpost.kernel.send_fields import Send
     from rocketpost.kernel.send_properties import hash_text, key_hash, signed_hash
     from rocketpost.kernel.send_topics import TopicTable
-    from rocketpost.kernel.uncompiled import memcpy
+    from rocketpost.kernel.uncompiled import Send, memcpy
 
 Bytes = Any
 """Bytes that are read by index; a pointer in the compiled build."""

@@ -9,7 +9,7 @@ try:
 except ImportError:
     from rocketpost.kernel import uncompiled as cython
 if not cython.compiled:
-    from rocketpost.kernel.send_fields import Send
+    from rocketpost.kernel.uncompiled import Send
 
 Bytes = Any
 """Bytes that are read by index; a pointer in the compiled build."""

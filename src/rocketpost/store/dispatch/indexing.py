@@ -52,18 +52,26 @@ class Indexing:
                 done += 1
 
     def put_rows(self, span: RowSpan) -> None:
-        """Index the messages of a wave."""
+        """Index the messages of a span."""
         keys, at, end = span.keys, span.first_key, span.key_end
         while at < end:
+            stop, store_ms = end, span.store_ms
+            # Entries have whole seconds, so the messages of one second go together.
+            if span.times is not None and store_ms >= self.index.end_of_second(
+                span.times[span.first_row]
+            ):
+                second_end = self.index.end_of_second(span.time_of_key(at))
+                stop, store_ms = span.keys_before(at, second_end)
             if self.why_not is None:
-                at = self.index.put_pairs(keys, at, end, span.store_ms)
-            if at < end:  # as above
+                at = self.index.put_pairs(keys, at, stop, store_ms)
+            if at < stop:  # as above
+                store_ms = span.time_of_key(at)
                 position = keys[at * PAIR + 1]
                 hashes = []
                 while at < end and keys[at * PAIR + 1] == position:
                     hashes.append(keys[at * PAIR])
                     at += 1
-                self._put(hashes, Position(position), span.store_ms)
+                self._put(hashes, Position(position), store_ms)
 
     def retry(self) -> bool:
         """Index the messages that had no room; True if none is left."""

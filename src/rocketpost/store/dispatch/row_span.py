@@ -2,8 +2,10 @@
 
 A wave (``store.wave``) describes a message by a row of five numbers: position, size, tags code,
 slot of its queue, queue offset. Keys are pairs of numbers: hash and position. A span is a run of
-rows that are neighbours in the log, with one store time; it stands between ordinary messages
-(:class:`~rocketpost.store.draft.Appended`) in the list of those that wait.
+rows that are neighbours in the log; it stands between ordinary messages
+(:class:`~rocketpost.store.draft.Appended`) in the list of those that wait. The messages of a wave
+have one store time. Records of a leader (``store.replica.raw_append``) have one each, which never
+falls within a span.
 """
 
 from __future__ import annotations
@@ -32,9 +34,22 @@ _ROOM_MIN: Final = 256
 
 
 class RowSpan:
-    """A run of rows, not empty, and the keys of their messages."""
+    """A run of rows, not empty, and the keys of their messages.
 
-    __slots__ = ("first_key", "first_row", "key_end", "keys", "row_end", "rows", "store_ms")
+    ``store_ms`` is the store time of the last message. ``times`` has the store time of each row;
+    None if all have the same.
+    """
+
+    __slots__ = (
+        "first_key",
+        "first_row",
+        "key_end",
+        "keys",
+        "row_end",
+        "rows",
+        "store_ms",
+        "times",
+    )
 
     def __init__(
         self,
@@ -45,6 +60,7 @@ class RowSpan:
         first_key: int,
         key_end: int,
         store_ms: int,
+        times: array[int] | None = None,
     ) -> None:
         self.rows = rows
         self.first_row = first_row
@@ -53,6 +69,7 @@ class RowSpan:
         self.first_key = first_key
         self.key_end = key_end
         self.store_ms = store_ms
+        self.times = times
 
     @property
     def position(self) -> int:
@@ -75,14 +92,30 @@ class RowSpan:
         assert row > self.first_row
         if row == self.row_end:
             return None
-        begin = self.rows[row * ROW]
-        key = bisect.bisect_left(
-            range(self.key_end), begin, self.first_key, key=lambda key: self.keys[key * PAIR + 1]
+        key = self._first_key_of(row)
+        rest = RowSpan(
+            self.rows, row, self.row_end, self.keys, key, self.key_end, self.store_ms, self.times
         )
-        rest = RowSpan(self.rows, row, self.row_end, self.keys, key, self.key_end, self.store_ms)
         self.row_end = row
         self.key_end = key
+        if self.times is not None:
+            self.store_ms = self.times[row - 1]
         return rest
+
+    def time_of_key(self, key: int) -> int:
+        """Return the store time of the message that a key belongs to."""
+        return self.store_ms if self.times is None else self.times[self._row_of_key(key)]
+
+    def keys_before(self, key: int, end_ms: int) -> tuple[int, int]:
+        """Find the keys, from ``key`` on, of messages stored before ``end_ms``, which the first is.
+
+        Returns:
+            The key after the last of them, and the store time of the last message.
+        """
+        if self.times is None or self.store_ms < end_ms:
+            return self.key_end, self.store_ms
+        row = bisect.bisect_left(self.times, end_ms, self._row_of_key(key), self.row_end)
+        return self._first_key_of(row), self.times[row - 1]
 
     def border_below(self, ceiling: int) -> int | None:
         """Return the end of the last whole message before ``ceiling``; None if there is none."""
@@ -108,7 +141,7 @@ class RowSpan:
                     Position(position),
                     size,
                     QueueOffset(queue_offset),
-                    self.store_ms,
+                    self.store_ms if self.times is None else self.times[at // ROW],
                     queue.topic,
                     queue.queue_id,
                     tags_code,
@@ -117,6 +150,19 @@ class RowSpan:
                 )
             )
         return found
+
+    def _first_key_of(self, row: int) -> int:
+        """Return the first key of a row or of a later one; the end if there is none."""
+        begin = self.rows[row * ROW]
+        return bisect.bisect_left(
+            range(self.key_end), begin, self.first_key, key=lambda key: self.keys[key * PAIR + 1]
+        )
+
+    def _row_of_key(self, key: int) -> int:
+        position = self.keys[key * PAIR + 1]
+        return bisect.bisect_left(
+            range(self.row_end), position, self.first_row, key=lambda row: self.rows[row * ROW]
+        )
 
     def _end_of(self, row: int) -> int:
         return self.rows[row * ROW] + self.rows[row * ROW + SIZE]

@@ -33,6 +33,7 @@ _ENTRY: Final = Struct(">iqii")
 _HASH_ALONE: Final = Struct(">i16x")
 _CHUNK_COUNT: Final = 65_536
 _SECONDS_MAX: Final = 2**31 - 1
+_NEVER: Final = 2**63
 
 _read_slot = _SLOT.unpack_from
 _write_slot = _SLOT.pack_into
@@ -124,13 +125,13 @@ class IndexFile:
         self._store_header()
 
     def put(self, pairs: array[int], first: int, count: int, store_ms: int) -> None:
-        """Add entries of messages stored at one time; the caller has checked the room.
+        """Add entries of messages with one time field; the caller has checked the room.
 
         Args:
             pairs: Key hash and position of each entry.
             first: The first pair to add.
             count: The number of pairs to add.
-            store_ms: The store time.
+            store_ms: The store time of the last message, and of all in a file without entries.
         """
         if not count:
             return
@@ -149,6 +150,11 @@ class IndexFile:
         self.end_position = pairs[2 * (first + count) - 1]
         self.next_entry = number + count
         self._store_header()
+
+    def end_of_second(self, store_ms: int) -> int:
+        """Return the time at which entries get a later time field than at ``store_ms``."""
+        seconds = (store_ms - self.begin_ms) // 1000
+        return self.begin_ms + (max(0, seconds) + 1) * 1000 if seconds < _SECONDS_MAX else _NEVER
 
     def _store_header(self) -> None:
         _write_header(

@@ -141,13 +141,13 @@ class KeyIndex:
         return done
 
     def put_pairs(self, pairs: array[int], first: int, end: int, store_ms: int) -> int:
-        """Index messages of a wave as long as the last file has room.
+        """Index messages as long as the last file has room.
 
         Args:
             pairs: Key hash and position of each key; those of one message follow one another.
             first: The first pair to use.
             end: The pair after the last one to use.
-            store_ms: Store time of the messages.
+            store_ms: Store time of the last message; those of the others are in the same second.
 
         Returns:
             The first pair that was not handled; :meth:`put` its message to make a new file.
@@ -165,6 +165,16 @@ class KeyIndex:
             last.put(pairs, first, stop - first, store_ms)
             self._end = pairs[2 * stop - 1]
         return stop
+
+    def end_of_second(self, store_ms: int) -> int:
+        """Return the end of the second that the entry of a message has in the last file.
+
+        Entries of messages stored from ``store_ms`` up to this time have the same time field.
+        """
+        last = self._files[-1] if self._files else None
+        if last is None or last.is_empty:
+            return store_ms + 1  # it sets the time that seconds count from
+        return last.end_of_second(store_ms)
 
     def find(
         self,

@@ -30,6 +30,8 @@ class QueueSlots:
         """The queue of each slot; it is deleted if the slot waits to be used again."""
         self.on_change: Callable[[], None] = _nobody
         """Called when ``next_offsets`` was replaced, and when a queue lost its slot."""
+        self.change_count = 0
+        """Number of such changes."""
         self._removed: list[int] = []
         self._free: list[int] = []
 
@@ -51,7 +53,7 @@ class QueueSlots:
         assert self.queues[queue.slot] is queue
         self._removed.append(queue.slot)
         queue.detach()
-        self.on_change()
+        self._note_change()
 
     def reuse(self) -> None:
         """Let new queues have the slots of removed ones: no row names them any more."""
@@ -66,6 +68,10 @@ class QueueSlots:
         for slot, queue in enumerate(self.queues):
             if slot not in without_queue:
                 queue.offsets = self._view
+        self._note_change()
+
+    def _note_change(self) -> None:
+        self.change_count += 1
         self.on_change()
 
 

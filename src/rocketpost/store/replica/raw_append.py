@@ -1,17 +1,28 @@
 """Appends of a leader's records unchanged: the same bytes at the same position.
 
 A chunk is a run of whole records of one segment. It may end with the filler that ends the segment,
-which then extends to the segment's last byte. A chunk is checked before anything changes: each
+which then extends to the segment's last byte. A chunk is checked before anything is written: each
 record by size, magic, stated position, body CRC or checksum, and queue offset. A chunk with one bad
 record is refused.
+
+Plain records become rows of numbers (``kernel.record_rows``), as those of a wave do. Others are
+read one by one: the first of a queue that the scanner does not know, delayed and transactional
+ones, and every record if the kernel is not compiled. Both ways have the same results.
+
+While a chunk is checked, the next offsets of queues are raised, since the scanner compares with
+them. A refusal, or a failed write, lowers them again. Queues are made after the write.
 """
 
 from __future__ import annotations
 
+from array import array
 from struct import Struct
 from typing import Final, NamedTuple
 
 from rocketpost.errors import CorruptRecord, StoreError
+from rocketpost.kernel import FORM
+from rocketpost.kernel.hashing import extend_state
+from rocketpost.kernel.record_rows import QueueNames, RowScanner
 from rocketpost.kernel.record_scan import (
     BLANK,
     INVALID,
@@ -22,9 +33,11 @@ from rocketpost.kernel.record_scan import (
     scan_records,
 )
 from rocketpost.model.ids import Position, QueueOffset
+from rocketpost.model.names import SCHEDULE_TOPIC
 from rocketpost.store.apply import ApplyRules, Effects, is_possible
 from rocketpost.store.deleted_topics import DeletedTopics
 from rocketpost.store.dispatch.dispatcher import Dispatcher
+from rocketpost.store.dispatch.row_span import PAIR, ROW, RowSpan
 from rocketpost.store.draft import Appended
 from rocketpost.store.integrity.damage import NO_CHECKSUM
 from rocketpost.store.integrity.record_evidence import (
@@ -34,13 +47,15 @@ from rocketpost.store.integrity.record_evidence import (
 )
 from rocketpost.store.log.commit_log import BLANK_BYTES, CommitLog
 from rocketpost.store.log.segmented_log import SegmentedLog
+from rocketpost.store.queue.consume_queue import ConsumeQueue
 from rocketpost.store.queue.table import QueueTable
+
+ROW_COUNT: Final = 16_384
+"""Rows of one set of buffers; a chunk that has more continues in another set."""
+KEY_COUNT: Final = 2 * ROW_COUNT
 
 _HEAD: Final = Struct(">iIIiiqq")
 _MARK: Final = Struct(">iI")
-
-Checked = list[tuple[Entry, Effects]]
-"""Records of a sound chunk, each with its effects."""
 
 
 class RawChunk(NamedTuple):
@@ -51,8 +66,37 @@ class RawChunk(NamedTuple):
     """Newest store time in it; 0 if it held only the filler."""
 
 
+class SingleRecord(NamedTuple):
+    """A checked record that is not a row."""
+
+    entry: Entry
+    effects: Effects
+    queue: ConsumeQueue | None
+    """Its queue; None if it has none, or the queue does not exist yet."""
+
+    @property
+    def end(self) -> int:
+        """The position after the record."""
+        return self.entry[0] + self.entry[1]
+
+
+Checked = list[SingleRecord | RowSpan]
+"""Records of a sound chunk, in the order of the log."""
+
+
 class RawAppender:
-    """Checks, writes and applies chunks of a leader's log. Belongs to the loop thread."""
+    """Checks, writes and applies chunks of a leader's log. Belongs to the loop thread.
+
+    Args:
+        commit_log: The log to append to.
+        segments: Its segments.
+        queues: The queues of the records.
+        deleted_topics: Deleted topics, whose queues do not begin at 0.
+        dispatcher: Gets the records, which wait there to be confirmed.
+        delays_ms: Delay of each level of the schedule topic.
+        require_checksum: Whether every record must have a checksum.
+        wants_rows: Whether plain records become rows.
+    """
 
     def __init__(
         self,
@@ -64,14 +108,25 @@ class RawAppender:
         dispatcher: Dispatcher,
         delays_ms: tuple[int, ...],
         require_checksum: bool,
+        wants_rows: bool = FORM.is_compiled,
     ) -> None:
         self._log = commit_log
         self._segments = segments
+        self._segment_bytes = segments.segment_bytes
         self._queues = queues
         self._deleted_topics = deleted_topics
         self._dispatcher = dispatcher
+        self._pending = dispatcher.pending
         self._require_checksum = require_checksum
         self._rules = ApplyRules(delays_ms=delays_ms, deleted_topics=deleted_topics)
+        self.wants_rows = wants_rows
+        """Whether plain records become rows; may be changed between two chunks."""
+        self._names = QueueNames()
+        self._known: set[tuple[str, int]] = set()
+        self._scanner = RowScanner(self._names, dispatcher.indexing is not None, require_checksum)
+        self._slots_seen = -1
+        self._rows = self._times = self._keys = array("q")
+        self._last: RowSpan | None = None
 
     def append(self, position: int, data: bytes | memoryview) -> RawChunk:
         """Append a chunk whose first byte has ``position``; its records are not visible yet.
@@ -82,17 +137,21 @@ class RawAppender:
             StoreFull: There is no room; nothing was changed.
             StoreBroken: The write failed, and no more may be written.
         """
-        self._check_place(position, len(data))
-        checked = self._check_records(position, data)
-        self._log.write_raw(position, data)
-        for entry, effects in checked:
-            self._apply(entry, effects)
-        return RawChunk(
-            Position(position + len(data)), max((entry[6] for entry, _ in checked), default=0)
-        )
+        size = len(data)
+        self._check_place(position, size)
+        if self.wants_rows:
+            self._prepare_scanner()
+        checked: Checked = []
+        try:
+            self._check_records(position, data, checked)
+            self._log.write_raw(position, data)
+        except StoreError:
+            self._withdraw(checked)
+            raise
+        return RawChunk(Position(position + size), self._apply(checked))
 
     def _check_place(self, position: int, size: int) -> None:
-        log, segment_bytes = self._log, self._segments.segment_bytes
+        log, segment_bytes = self._log, self._segment_bytes
         if log.end != log.written:
             raise StoreError(f"messages at {log.written} are not committed yet; commit them first")
         if not len(self._segments):
@@ -111,74 +170,182 @@ class RawAppender:
                 f"the chunk at {position} has {size} bytes, but its segment has only {room} left"
             )
 
-    def _check_records(self, position: int, data: bytes | memoryview) -> Checked:
-        entries, at, verdict = scan_records(data, 0, position, count_max=len(data))
-        room_end = position + self._segments.segment_bytes - position % self._segments.segment_bytes
-        if verdict == BLANK:
-            _check_blank(data, at, position + at, room_end)
-        elif verdict == INVALID:
-            raise _refusal(position + at, why_refused(data, at, position + at))
-        elif position + at > room_end - BLANK_BYTES:
-            last = entries[-1]
-            raise _refusal(
-                last[0], f"it ends at {last[0] + last[1]} and leaves no room for the filler"
-            )
-        next_offsets: dict[tuple[str, int], int] = {}
-        return [
-            (entry, self._check_place_in_queue(entry, data, position, next_offsets))
-            for entry in entries
-        ]
+    def _prepare_scanner(self) -> None:
+        slots = self._queues.slots
+        if slots.change_count != self._slots_seen:
+            self._slots_seen = slots.change_count
+            self._names.clear()
+            self._known.clear()
+            self._scanner.use_offsets(slots.next_offsets)
+        if not self._rows:
+            self._renew_buffers()
+        elif not self._pending and self._scanner.row_at:
+            self._scanner.rewind()  # nothing that waits is in them
+            self._last = None
 
-    def _check_place_in_queue(
+    def _renew_buffers(self) -> None:
+        self._rows = array("q", bytes(8 * ROW * ROW_COUNT))
+        self._times = array("q", bytes(8 * ROW_COUNT))
+        self._keys = array("q", bytes(8 * PAIR * KEY_COUNT))
+        self._scanner.use_buffers(self._rows, self._times, self._keys)
+        self._last = None
+
+    def _check_records(self, position: int, data: bytes | memoryview, checked: Checked) -> None:
+        """Check the records of a chunk, and add them to ``checked`` as far as they are sound."""
+        room_end = position + self._segment_bytes - position % self._segment_bytes
+        records_end = room_end - BLANK_BYTES
+        at, size = 0, len(data)
+        new_queues: dict[tuple[str, int], int] = {}
+        while at < size:
+            if self.wants_rows:
+                at = self._scan(position, data, at, records_end, checked)
+                if at == size:
+                    return
+            entries, after, verdict = scan_records(data, at, position + at, count_max=1)
+            if verdict == BLANK:
+                _check_blank(data, at, position + at, room_end)
+                return
+            if verdict == INVALID:
+                raise _refusal(position + at, why_refused(data, at, position + at))
+            checked.append(self._check_one(entries[0], data, at, new_queues))
+            at = after
+        last = checked[-1]
+        if last.end > records_end:
+            assert isinstance(last, SingleRecord)
+            raise _refusal(
+                last.entry[0], f"it ends at {last.end} and leaves no room for the filler"
+            )
+
+    def _scan(
+        self, position: int, data: bytes | memoryview, at: int, records_end: int, checked: Checked
+    ) -> int:
+        """Add the plain records from byte ``at`` on; return where the first other one begins."""
+        scanner = self._scanner
+        while True:
+            row, key = scanner.row_at, scanner.key_at
+            at = scanner.scan(data, at, position, records_end)
+            if scanner.row_at > row:
+                self._add_spans(row, scanner.row_at, key, scanner.key_at, checked)
+            # A record with more keys than the buffers have room for is read on its own.
+            if not scanner.is_full or not scanner.row_at:
+                return at
+            self._renew_buffers()
+
+    def _add_spans(self, row: int, row_end: int, key: int, key_end: int, checked: Checked) -> None:
+        """Add rows as spans, in each of which the store times rise."""
+        rows, times, keys = self._rows, self._times, self._keys
+        span = RowSpan(rows, row, row_end, keys, key, key_end, times[row_end - 1], times)
+        checked.append(span)
+        if row_end - row == 1:
+            return
+        for begin in _falls(times, row, row_end):
+            rest = span.split_at(rows[begin * ROW])
+            assert rest is not None
+            checked.append(rest)
+            span = rest
+
+    def _check_one(
         self,
         entry: Entry,
         data: bytes | memoryview,
-        chunk_position: int,
-        next_offsets: dict[tuple[str, int], int],
-    ) -> Effects:
+        at: int,
+        new_queues: dict[tuple[str, int], int],
+    ) -> SingleRecord:
         position, size, topic, queue_id, queue_offset, *_ = entry
         if not is_possible(entry):
             raise _refusal(
                 position,
                 f"no queue can be {topic!r}/{queue_id} or have the offset {queue_offset}",
             )
-        at = position - chunk_position
         if self._require_checksum and lacks_checksum(data[at : at + size]):
             raise _refusal(position, NO_CHECKSUM)
         effects = self._rules.effects_of(entry, data, at)
         if not effects.is_in_queue:
-            return effects
-        wanted = next_offsets.get((topic, queue_id))
-        if wanted is None:
-            wanted = self._next_offset(topic, queue_id, queue_offset)
+            return SingleRecord(entry, effects, None)
+        place = topic, queue_id
+        queue = self._queues.get(place)
+        if queue is not None:
+            wanted = int(queue.next_offset)
+        elif place in new_queues:
+            wanted = new_queues[place]
+        else:
+            wanted = self._first_offset(topic, queue_id, queue_offset)
         if queue_offset != wanted:
             raise _refusal(
                 position,
                 f"it has the offset {queue_offset} of queue {topic}/{queue_id}, whose "
                 f"next offset is {wanted}",
             )
-        next_offsets[topic, queue_id] = queue_offset + 1
-        return effects
+        if queue is None:
+            new_queues[place] = queue_offset + 1
+        else:
+            queue.next_offset = QueueOffset(queue_offset + 1)
+            self._introduce(queue)
+        return SingleRecord(entry, effects, queue)
 
-    def _next_offset(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        """Return the offset that the next record of a queue must have."""
-        queue = self._queues.get((topic, queue_id))
-        if queue is not None:
-            return int(queue.next_offset)
+    def _first_offset(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        """Return the offset that the first record of a new queue must have."""
         known = self._deleted_topics.next_offset(topic, queue_id)
         has_expired = self._log.first > 0 or not len(self._segments)
         # The records before it may have expired at the leader.
         return queue_offset if has_expired and queue_offset > known else known
 
-    def _apply(self, entry: Entry, effects: Effects) -> None:
-        position, size, topic, queue_id, queue_offset, _, store_ms, _, _ = entry
-        queue = None
-        if effects.is_in_queue:
+    def _introduce(self, queue: ConsumeQueue) -> None:
+        """Have the scanner take the further records of a queue, unless all are special."""
+        place = queue.topic, queue.queue_id
+        if not self.wants_rows or queue.topic == SCHEDULE_TOPIC or place in self._known:
+            return
+        self._known.add(place)
+        state = extend_state(0, queue.topic + "#")
+        self._names.add(queue.topic.encode(), queue.queue_id, queue.slot, state)
+
+    def _withdraw(self, checked: Checked) -> None:
+        """Give back the queue offsets of records that are not appended."""
+        for each in reversed(checked):
+            if isinstance(each, RowSpan):
+                each.give_back(self._queues.slots)
+            elif each.queue is not None:
+                each.queue.next_offset = QueueOffset(each.entry[4])
+
+    def _apply(self, checked: Checked) -> int:
+        """Have the records wait to be confirmed; return the newest store time."""
+        newest_ms = 0
+        for each in checked:
+            if isinstance(each, RowSpan):
+                newest_ms = max(newest_ms, each.store_ms)
+                self._add_rows(each)
+            else:
+                newest_ms = max(newest_ms, each.entry[6])
+                self._add_single(each)
+        return newest_ms
+
+    def _add_rows(self, span: RowSpan) -> None:
+        """Add a span, or extend the last one that waits."""
+        last = self._last
+        if (
+            last is not None
+            and self._pending
+            and self._pending[-1] is last
+            and last.row_end == span.first_row
+            and last.store_ms <= span.times[span.first_row]  # type: ignore[index]
+        ):
+            last.row_end = span.row_end
+            last.key_end = span.key_end
+            last.store_ms = span.store_ms
+            return
+        self._last = span
+        self._dispatcher.add_rows(span)
+
+    def _add_single(self, single: SingleRecord) -> None:
+        position, size, topic, queue_id, queue_offset, _, store_ms, _, _ = single.entry
+        effects, queue = single.effects, single.queue
+        if effects.is_in_queue and queue is None:
             queue = self._queues.get((topic, queue_id))
             if queue is None:
                 queue = self._queues.make(topic, queue_id, start=queue_offset)
+                self._introduce(queue)
             queue.next_offset = QueueOffset(queue_offset + 1)
-        self._dispatcher.pending.append(
+        self._pending.append(
             Appended(
                 Position(position),
                 size,
@@ -191,6 +358,14 @@ class RawAppender:
                 queue,
             )
         )
+
+
+def _falls(times: array[int], row: int, row_end: int) -> list[int]:
+    """Return the rows whose store time is before that of the row in front."""
+    some = times[row:row_end].tolist()
+    if some == sorted(some):  # nearly always, and fast then
+        return []
+    return [row + at for at in range(1, len(some)) if some[at] < some[at - 1]]
 
 
 def why_refused(data: bytes | memoryview, at: int, position: int) -> str:

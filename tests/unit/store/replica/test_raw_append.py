@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from rocketpost.model import sysflag
 from rocketpost.model.ids import Position
 from rocketpost.model.names import SCHEDULE_TOPIC
 from rocketpost.store.message_store import MessageStore
+from rocketpost.store.replica import raw_append
+from rocketpost.store.replica.raw_append import RawAppender
 
 from ..conftest import Opener, Roomy, draft
 from ..test_java_store import SIZES, _golden
@@ -29,6 +32,14 @@ STATES = (
 )
 TOPICS = ("TopicA", "TopicB", SCHEDULE_TOPIC)
 Chunk = tuple[Position, bytes]
+
+
+@pytest.fixture(params=["rows", "single records"], autouse=True)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run every test with and without rows; without is the way of an uncompiled kernel."""
+    defaults = RawAppender.__init__.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "wants_rows", request.param == "rows")
 
 
 @pytest.fixture
@@ -126,6 +137,44 @@ def test_a_follower_has_the_leaders_bytes_queues_and_keys(opener: Opener, leader
         assert files
         for path in files:
             assert path.read_bytes() == (opener.root / path.relative_to(leader.root)).read_bytes()
+
+
+@pytest.mark.parametrize("rows", [3, 7, 16_384])
+def test_key_index_files_are_the_leaders(
+    opener: Opener, leader: Opener, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    """Whatever the times of the messages, the chunks, and the room for rows."""
+    monkeypatch.setattr(raw_append, "ROW_COUNT", rows)
+    monkeypatch.setattr(raw_append, "KEY_COUNT", 2 * rows)
+    rng = random.Random(rows)
+    source = leader()
+    for number in range(300):
+        leader.clock.ms += rng.choice((0, 0, 1, 30, 999, 5000, 10**7, -(10**6)))
+        words = " ".join(f"k{number}-{word}" for word in range(rng.choice((0, 1, 1, 2, 9))))
+        keys = (f"u{number}", *filter(None, words.split(" ")))
+        properties = encode_properties({"UNIQ_KEY": keys[0], "KEYS": words or "k", "TAGS": "a"})
+        keys = keys if words else (*keys, "k")
+        source.append(
+            draft(bytes(9), queue_id=number % 3, properties=properties, keys=keys, tags_code=97)
+        )
+        source.confirm(source.commit())
+    store = opener()
+    for position, data in chunks(source):
+        starts, _ = record_starts(data, 0, count_max=10**6, bytes_max=10**9)
+        cuts = sorted({0, len(data), *rng.sample(starts, 4)})
+        for low, high in itertools.pairwise(cuts):
+            end = store.append_raw(Position(position + low), data[low:high])
+            if rng.random() < 0.7:
+                store.confirm(end)
+    store.confirm(store.end_position)
+    source.close_blocking()
+    store.close_blocking()
+    names = sorted(path.name for path in (leader.root / "index").iterdir())
+    assert len(names) > 2
+    assert names == sorted(path.name for path in (opener.root / "index").iterdir())
+    for name in names:
+        ours = (opener.root / "index" / name).read_bytes()
+        assert ours == (leader.root / "index" / name).read_bytes(), name
 
 
 def test_a_killed_follower_continues(opener: Opener, leader: Opener) -> None:
