@@ -161,6 +161,22 @@ class Ledger:
             self._complain(f"message {noted.number} of a deleted topic came back: {_show(slot)}")
         self._place(noted, slot, "seen")
 
+    def forget_unacknowledged(self) -> None:
+        """Record that a copy takes the broker's place, which owes acknowledged messages only.
+
+        Messages that were not acknowledged may be gone, even if a reader saw them.
+        """
+        gone = [
+            slot for slot, number in self._number_at.items() if number not in self._acknowledged
+        ]
+        for slot in gone:
+            del self._slot_of[self._number_at.pop(slot)]
+            self._seen.discard(slot)
+        self._ends.clear()
+        for slot in self._number_at:
+            queue = (slot.topic, slot.queue_id)
+            self._ends[queue] = max(self._ends.get(queue, 0), slot.offset + 1)
+
     def begin_delete(self, topic: str) -> None:
         """Record that a topic is about to be deleted: its messages may be gone from now on."""
         numbers = {

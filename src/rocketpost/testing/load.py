@@ -33,6 +33,14 @@ _BATCH_SHARE: Final = 0.05
 _HOLD_MS: Final = 200
 _COMMIT_SECONDS: Final = 0.05
 _GROUP: Final = "load"
+_STORED: Final = frozenset(
+    {
+        ResponseCode.FLUSH_DISK_TIMEOUT,
+        ResponseCode.FLUSH_SLAVE_TIMEOUT,
+        ResponseCode.SLAVE_NOT_AVAILABLE,
+    }
+)
+"""Answers to messages that are stored, but not as safely as settings demand."""
 
 
 class LoadQueue(NamedTuple):
@@ -77,6 +85,8 @@ class Stream:
         self._waiting: set[asyncio.Future[Command]] = set()
         self.refusals: Counter[str] = Counter()
         """Number of refusals by reason."""
+        self.doubts: Counter[int] = Counter()
+        """Number of answers, by code, that leave open whether the message lasts."""
 
     async def run(self, queues: list[LoadQueue]) -> None:
         """Send in bursts until the connection is gone."""
@@ -130,7 +140,9 @@ class Stream:
             first = answer.read(SendResponse).queue_offset
             for at, number in enumerate(numbers):
                 self._ledger.acknowledge(number, first + at)
-        elif answer.code != ResponseCode.FLUSH_DISK_TIMEOUT:
+        elif answer.code in _STORED:
+            self.doubts[answer.code] += len(numbers)
+        else:
             self.refusals[f"{answer.code}: {answer.remark}"] += 1
             for number in numbers:
                 self._ledger.refuse(number)

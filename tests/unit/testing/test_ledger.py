@@ -124,3 +124,18 @@ def test_a_deletion_under_way_is_done_or_undone() -> None:
     ledger.settle_delete("t", [2])
     with pytest.raises(PromiseBroken, match="half undone: 1 are back, 1 are not"):
         ledger.verify()
+
+
+def test_a_copy_owes_acknowledged_messages_only() -> None:
+    ledger = noted(1, 2, 3)
+    ledger.acknowledge(1, 0)
+    for number in (1, 2, 3):
+        ledger.see(record(number, number - 1))
+    assert ledger.expected_end("t", 0) == 3
+    ledger.forget_unacknowledged()
+    assert ledger.expected_end("t", 0) == 1
+    ledger.check_queue("t", 0, [record(1, 0), record(2, 1)], first=0)
+    ledger.verify()
+    ledger.check_queue("t", 0, [], first=0)
+    with pytest.raises(PromiseBroken, match="acknowledged message 1 is lost"):
+        ledger.verify()

@@ -1,0 +1,1 @@
+"""Masters and slaves as real processes, and a campaign against them."""
