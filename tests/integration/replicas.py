@@ -93,13 +93,15 @@ async def until_refused(slave: Peer, *, seconds: float = 15) -> str:
     return status.problem
 
 
-async def until_copied(master: Peer, slave: Peer, *, seconds: float = 15) -> None:
-    """Wait until the slave shows everything that the master shows, and has told so."""
+async def until_copied(
+    master: Peer, slave: Peer, *, replicas: int = 1, seconds: float = 15
+) -> None:
+    """Wait until a slave shows everything that the master shows, and so many have told so."""
     store, copy = master.server._context.store, slave.server._context.store
     async with asyncio.timeout(seconds):
         while True:
             end = store.confirmed_position
-            known = leader(master).slaves.acks.position_of(1)
+            known = leader(master).slaves.acks.position_of(replicas)
             if copy.confirmed_position == end == known:
                 return
             await asyncio.sleep(0.002)

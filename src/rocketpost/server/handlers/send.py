@@ -7,7 +7,7 @@ original is as safe as an acknowledged send.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -210,13 +210,19 @@ class SendHandler:
     def acknowledge(self, sends: list[ClientSend]) -> None:
         """Answer stored sends; for a new topic, answer once it has a route."""
         if self._announcing.topics:
-            sends = self._hold_back_new(sends)
+            sends = self._hold_back_new(sends, self._answer_stored)
         self._answer_stored(sends)
 
     def answer_late(self, sends: list[ClientSend], status: ResponseCode) -> None:
         """Answer written sends with a status that names the rule they do not meet."""
-        for send in sends:
-            self._answer(send, self._reply(send, status))
+
+        def answer_now(sends: list[ClientSend]) -> None:
+            for send in sends:
+                self._answer(send, self._reply(send, status))
+
+        if self._announcing.topics:
+            sends = self._hold_back_new(sends, answer_now)
+        answer_now(sends)
 
     def refuse(self, sends: list[ClientSend], error: StoreError) -> None:
         """Refuse sends whose messages may be lost in a crash."""
@@ -229,7 +235,9 @@ class SendHandler:
             self._stats.count_failed_put()
         self.refuse(sends, error)
 
-    def _hold_back_new(self, sends: list[ClientSend]) -> list[ClientSend]:
+    def _hold_back_new(
+        self, sends: list[ClientSend], answer_now: Callable[[list[ClientSend]], None]
+    ) -> list[ClientSend]:
         """Hold the first sends to a new topic until it has a route; return the others."""
         new: list[ClientSend] = []
         known: list[ClientSend] = []
@@ -238,7 +246,7 @@ class SendHandler:
             (new if is_new else known).append(send)
         if new:
             topics = {send.stored[0].topic for send in new}
-            self._announcing.when_announced(topics, lambda: self._answer_stored(new))
+            self._announcing.when_announced(topics, lambda: answer_now(new))
         return known
 
     def _answer_stored(self, sends: list[ClientSend]) -> None:

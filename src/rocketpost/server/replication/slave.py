@@ -27,10 +27,10 @@ from rocketpost.transport.connection import Connection
 
 logger = logging.getLogger(__name__)
 
+RETRY_SECONDS: Final = 0.5
+"""Pause after the loss of a stream that had brought something; doubles with each failure."""
 BACKOFF_SECONDS: Final = 5.0
-"""Pause after a failed attempt to follow the master."""
-RESUME_SECONDS: Final = 0.5
-"""Pause after the loss of a stream that had brought something."""
+"""Longest pause between attempts to follow the master."""
 _STALLED_SECONDS: Final = 15.0
 
 
@@ -106,16 +106,20 @@ class SlaveFeature(Feature):
 
     async def run(self) -> None:
         """Follow the master, again and again."""
-        pause = 0.0 if self._client.master.ha else BACKOFF_SECONDS  # until the registration
+        pause = 0.0 if self._client.master.ha else RETRY_SECONDS  # the registration may tell it
         try:
             while True:
                 await self._client.master.wait_changed(pause)
-                pause = await self._follow()
+                if await self._follow():
+                    pause = RETRY_SECONDS
+                else:
+                    self._ask_name_servers()
+                    pause = min(max(2 * pause, RETRY_SECONDS), BACKOFF_SECONDS)
         finally:
             await self._client.close()
 
-    async def _follow(self) -> float:
-        """Follow the master until that fails; return the seconds until the next attempt."""
+    async def _follow(self) -> bool:
+        """Follow the master until that fails; tells whether it had sent anything."""
         received = 0
         try:
             self._log.check_room()
@@ -132,10 +136,7 @@ class SlaveFeature(Feature):
                 self._presence.set_alive(False)
         except RocketpostError as error:
             self._note_problem(str(error))
-        if received:
-            return RESUME_SECONDS
-        self._ask_name_servers()
-        return BACKOFF_SECONDS
+        return received > 0
 
     async def _dial(self) -> Dialed:
         """Connect to the master, and note whether it is alive."""
