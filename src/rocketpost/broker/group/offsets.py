@@ -262,11 +262,11 @@ class OffsetTable:
         changed = sorted(
             (row.revision, key) for key, row in self._rows.items() if row.revision > revision
         )
-        size, end, is_cut = sum(map(len, texts)), self.revision, False
+        size, end, is_cut = sum(map(len, texts)), 0, False
         for at, key in changed:
             text = self._text_of(self._rows[key])
             size += len(key) + len(text)
-            if size > bytes_max and texts:
+            if size > bytes_max and end:  # never without a row, so that there is an end
                 is_cut = True
                 break
             texts[key] = text

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from rocketpost.broker.delivery import Records
 from rocketpost.broker.timer.admission import TimerRules, Waiting, waiting_of
 from rocketpost.broker.timer.copies import Copies
+from rocketpost.broker.timer.target import MISSING_MS_MAX
 from rocketpost.codec.record import Record
 from rocketpost.kernel.hashing import string_hash
 from rocketpost.model.names import TIMER_TOPIC
@@ -48,7 +49,9 @@ class Intake:
         self._store = store
         self._timers = timers
         self._copies = copies
-        self._done_before = (0, 0) if is_indexed else timers.done_before
+        self._done_before = () if is_indexed else (timers.done_before, timers.left_before)
+        # Messages that waited for a missing topic may be left; their copies are looked for.
+        self._left_before = timers.left_before[0], timers.left_before[1] - 2 * MISSING_MS_MAX
 
     def start(self) -> bool:
         """Correct the progress in the topic if the log was cut; return whether it was corrected."""
@@ -93,16 +96,15 @@ class Intake:
         self._timers.queue_offset = offset
         return [TakenMessage(*each, at) for each, at in zip(found, places, strict=True)]
 
+    def _is_done(self, offset: int, waiting: Waiting) -> bool:
+        return any(_is_before(limits, offset, waiting) for limits in self._done_before)
+
     def record(self, position: int, size: int) -> Record | None:
         """Return the message of a unit; None if it is gone or another record is in its place."""
         record = self._store.record_at(position)
         if record is None or record.size != size or record.topic != TIMER_TOPIC:
             return None
         return record
-
-    def _is_done(self, offset: int, waiting: Waiting) -> bool:
-        offset_max, slot_ms_max = self._done_before
-        return offset < offset_max and waiting.slot_ms < slot_ms_max
 
     def _item(
         self, record: Record | None, offset: int, rules: TimerRules, now_ms: int
@@ -118,6 +120,8 @@ class Intake:
             logger.error(
                 "message of the timer topic has no delivery time: position=%s", record.position
             )
+            return None
+        if _is_before(self._left_before, offset, waiting):
             return None
         if self._copies.exists(record, properties, waiting.topic):
             return None
@@ -139,3 +143,8 @@ class Intake:
             due_ms = max(due_ms, timers.cursor.due_ms)
         topic_hash = string_hash(waiting.topic)
         return Item(slot_ms, due_ms, magic, record.position, record.size, topic_hash), waiting
+
+
+def _is_before(limits: tuple[int, int], offset: int, waiting: Waiting) -> bool:
+    """Tell whether a message is before both an offset and a time."""
+    return offset < limits[0] and waiting.slot_ms < limits[1]

@@ -16,6 +16,7 @@ from rocketpost.errors import StoreError
 class _File(msgspec.Struct, rename="camel"):
     check_point: TimerCheckPoint = TimerCheckPoint()
     metrics: TimerMetrics = TimerMetrics()
+    left_before: tuple[int, int] = (0, 0)
 
 
 class MasterTimer:
@@ -25,18 +26,16 @@ class MasterTimer:
         self.check_point = TimerCheckPoint()
         self.metrics = TimerMetrics()
         """Timed messages that wait, by topic."""
+        self.left_before: tuple[int, int] = (0, 0)
+        """Offset of the timer topic and time: messages before both have left the wheel, except
+        those that wait for a missing topic."""
         self.revision = 0
         """Number of changes; the saver compares it to tell whether to write the table."""
 
-    @property
-    def delivered_before(self) -> tuple[int, int]:
-        """Offset of the timer topic and time: messages before both have left the wheel."""
-        return self.check_point.master_queue_offset, self.check_point.read_ms
-
-    def follow(self, check_point: TimerCheckPoint) -> None:
+    def follow(self, check_point: TimerCheckPoint, *, left_before: tuple[int, int]) -> None:
         """Take the progress of the master, once the log has what its timer delivered."""
-        if check_point != self.check_point:
-            self.check_point = check_point
+        if (check_point, left_before) != (self.check_point, self.left_before):
+            self.check_point, self.left_before = check_point, left_before
             self.revision += 1
 
     def follow_metrics(self, metrics: TimerMetrics) -> None:
@@ -47,7 +46,7 @@ class MasterTimer:
 
     def to_json(self) -> bytes:
         """Return the text of ``masterTimer.json``."""
-        return msgspec.json.encode(_File(self.check_point, self.metrics))
+        return msgspec.json.encode(_File(self.check_point, self.metrics, self.left_before))
 
     def load(self, data: bytes) -> None:
         """Load the table from ``masterTimer.json``.
@@ -60,3 +59,4 @@ class MasterTimer:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise StoreError(f"masterTimer.json cannot be read: {error}") from None
         self.check_point, self.metrics = found.check_point, found.metrics
+        self.left_before = found.left_before

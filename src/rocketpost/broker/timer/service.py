@@ -317,8 +317,8 @@ class TimerService:
 
     def _move(self, slot_ms: int) -> None:
         if slot_ms != self._timers.read_ms:
-            self._timers.read_ms = slot_ms
-            self._timers.cursor = Cursor()
+            self._timers.read_ms, self._timers.cursor = slot_ms, Cursor()
+            self._timers.left_before = self._timers.queue_offset, slot_ms
 
     def _load(self, slot: OpenSlot) -> None:
         """Read some units of a slot's chain."""

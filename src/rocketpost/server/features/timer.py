@@ -133,6 +133,7 @@ class TimerFeature(Feature):
         self._interval_s = 1.0
         self._rates = _Rates()
         self._counts = VersionedCounts(clock=context.clock)
+        self._left_before = (0, 0)
         self._saving = asyncio.Lock()
         self._expiring = asyncio.Lock()
 
@@ -145,6 +146,8 @@ class TimerFeature(Feature):
             clock=context.clock,
             topics=list(self._topics.configs),
         )
+        # What this broker learned of its master while it was a slave.
+        timers.left_before = context.tables.master_timer.left_before
         try:
             self._build(timers)
             self._adopt_topics()
@@ -264,6 +267,10 @@ class TimerFeature(Feature):
         """Return the progress that is saved: the messages it counts as delivered are durable."""
         return TimerCheckPoint(*self._timers.saved)
 
+    def left_before(self) -> tuple[int, int]:
+        """Return the offset and time before which messages have durably left the wheel."""
+        return self._left_before
+
     def metrics(self) -> TimerMetrics:
         """Return the number of waiting messages of each topic."""
         return self._counts.metrics(self._timers.waiting)
@@ -377,6 +384,7 @@ class TimerFeature(Feature):
     async def _save(self, *, flags: int = 0) -> None:
         async with self._saving:
             self._service.is_changed = False
+            left_before = self._timers.left_before
             save = self._timers.prepare_save(
                 commit_log_end=int(self._store.confirmed_position),
                 now_ms=self._clock.now_ms(),
@@ -391,6 +399,7 @@ class TimerFeature(Feature):
                 self._service.is_changed = True
                 raise
             self._timers.mark_saved()
+            self._left_before = left_before
 
     def _save_blocking(self, save: Save) -> None:
         # A power cut must not undo deliveries that the files record.

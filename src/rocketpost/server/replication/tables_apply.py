@@ -76,7 +76,7 @@ class TablesReplica:
             check_point = TimerCheckPoint(*found.check_point)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError) as error:
             raise RemoteProtocolError(f"bad progress of a timer: {error}") from None
-        self._tables.master_timer.follow(check_point)
+        self._tables.master_timer.follow(check_point, left_before=found.left_before)
         self._tables.master_timer.follow_metrics(decode_timer_metrics(bytes(found.metrics)))
 
     async def _delete(self, text: bytes) -> None:

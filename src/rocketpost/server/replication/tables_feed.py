@@ -73,6 +73,8 @@ class TimerText(msgspec.Struct):
 
     check_point: list[int]
     metrics: msgspec.Raw
+    left_before: tuple[int, int]
+    """Offset of the timer topic and time: messages before both have left the wheel."""
 
 
 class _Source(NamedTuple):
@@ -278,7 +280,8 @@ def _sources(context: BrokerContext, timer: Timer | None) -> list[_Source]:
 def _timer_source(timer: Timer) -> _Source:
     def text() -> bytes:
         metrics = msgspec.Raw(msgspec.json.encode(timer.metrics()))
-        return msgspec.json.encode(TimerText(list(timer.check_point()), metrics))
+        text = TimerText(list(timer.check_point()), metrics, timer.left_before())
+        return msgspec.json.encode(text)
 
     def revision() -> int:
         return timer.check_point().counter

@@ -83,8 +83,8 @@ async def _poll_timer(master: Master) -> TableText | None:
     answer.raise_for_code()
     metrics.raise_for_code()
     check_point = decode_check_point(answer.body)
-    check_point = check_point._replace(read_ms=max(0, check_point.read_ms - _TIMER_MARGIN_MS))
-    text = feed.TimerText(list(check_point), msgspec.Raw(bytes(metrics.body)))
+    left_before = check_point.master_queue_offset, check_point.read_ms - _TIMER_MARGIN_MS
+    text = feed.TimerText(list(check_point), msgspec.Raw(bytes(metrics.body)), left_before)
     return TableText(feed.TIMER, "", msgspec.json.encode(text))
 
 

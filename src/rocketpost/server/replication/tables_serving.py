@@ -38,6 +38,10 @@ class Timer(Protocol):
         """Return its progress."""
         ...
 
+    def left_before(self) -> tuple[int, int]:
+        """Return the offset and time before which messages have left the wheel."""
+        ...
+
     def metrics(self) -> TimerMetrics:
         """Return the number of waiting messages of each topic."""
         ...
@@ -52,6 +56,10 @@ class FollowedTimer:
     def check_point(self) -> TimerCheckPoint:
         """Return the master's progress."""
         return self._known.check_point
+
+    def left_before(self) -> tuple[int, int]:
+        """Return the offset and time before which messages have left the wheel."""
+        return self._known.left_before
 
     def metrics(self) -> TimerMetrics:
         """Return the number of waiting messages of each topic."""

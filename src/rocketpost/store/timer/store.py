@@ -98,6 +98,9 @@ class TimerStore:
         self.done_before: tuple[int, int] = (0, 0)
         """Offset of the timer topic and time: messages before both count as delivered, if the topic
         is read again and there is no index to tell."""
+        self.left_before: tuple[int, int] = (0, 0)
+        """Offset of the timer topic and time: messages before both have left the wheel, except
+        those that wait for a missing topic. At first the wheel is that of the former master."""
         self.saved = JavaFields()
         """Progress as of the last save."""
         self._prepared = JavaFields()
