@@ -225,6 +225,8 @@ class GroupTable:
         """
         wanted: dict[str, GroupConfig] = {}
         for name, config in master.subscription_group_table.items():
+            if not name:  # see load()
+                continue
             if problem := names.group_problem(name):
                 logger.warning("group of the master is left out: reason=%s", problem)
             else:
@@ -250,6 +252,8 @@ class GroupTable:
     def load(self, data: bytes) -> None:
         """Load the table from ``subscriptionGroup.json``; illegal names are refused.
 
+        A group without a name is left out: RocketMQ's broker makes one when a request lacks it.
+
         Raises:
             StoreError: The text is not a group table.
         """
@@ -258,6 +262,8 @@ class GroupTable:
         except RemoteProtocolError as error:
             raise StoreError(f"subscriptionGroup.json cannot be read: {error}") from None
         for name, config in body.subscription_group_table.items():
+            if not name:
+                continue
             if problem := names.group_problem(name):
                 raise StoreError(f"subscriptionGroup.json cannot be used: {problem}")
             self._configs[name] = msgspec.structs.replace(config, group_name=name)

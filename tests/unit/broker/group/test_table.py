@@ -189,6 +189,17 @@ def test_a_file_that_is_not_a_group_table_is_refused(clock: FakeClock, text: byt
         GroupTable(clock=clock).load(text)
 
 
+def test_a_group_without_a_name_is_left_out(clock: FakeClock) -> None:
+    """RocketMQ's broker has made it; a slave and the next owner of the store meet it."""
+    table = GroupTable(clock=clock)
+    table.load(b'{"subscriptionGroupTable":{"":{},"G":{}}}')
+    assert set(table.configs) == {"G"}
+    configs = {"": GroupConfig(), "G": GroupConfig(group_name="G")}
+    table.follow(GroupTableBody(subscription_group_table=configs))
+    assert "" not in table.configs
+    assert "G" in table.configs
+
+
 def test_a_group_used_after_the_last_save_is_restored(clock: FakeClock) -> None:
     saved = GroupTable(clock=clock)
     saved.find_or_create("Deleted")
