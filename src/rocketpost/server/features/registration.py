@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from rocketpost.model.route import MASTER_ID
 from rocketpost.server.context import BrokerContext
 from rocketpost.server.feature import Feature
 from rocketpost.server.name_servers.registration import Announcement, Registration
@@ -78,6 +79,8 @@ class RegistrationFeature(Feature):
         }
 
     def _take_ordered_topics(self, address: str, table: Mapping[str, str]) -> None:
+        if self._broker_id != MASTER_ID:
+            return  # a slave follows its master's table
         # Name servers may differ after a missed change: a topic is ordered if any of them says so.
         self._ordered[address] = frozenset(table)
         self._context.tables.topics.mark_ordered(frozenset().union(*self._ordered.values()))

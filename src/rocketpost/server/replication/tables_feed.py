@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import secrets
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
@@ -39,11 +40,14 @@ from rocketpost.codec.headers.followed_tables import FollowTables, FollowTablesR
 from rocketpost.model.ids import Position
 from rocketpost.server.context import BrokerContext
 from rocketpost.server.feature import Feature
+from rocketpost.server.handlers.replies import BODY_BYTES_MAX
 from rocketpost.server.replication.tables_serving import Timer
 from rocketpost.server.routes.access import GET, of_cluster, strict
 from rocketpost.server.routes.pools import Kind
 from rocketpost.server.routes.route import Reply, Route, waiting
 from rocketpost.transport.connection import Connection
+
+logger = logging.getLogger(__name__)
 
 TOPICS: Final = "topics"
 GROUPS: Final = "groups"
@@ -60,6 +64,7 @@ TIMER: Final = "timer"
 HOLD_SECONDS_MAX: Final = 30.0
 ANSWER_BYTES_MAX: Final = 8 * 1024 * 1024
 """Size of an answer; a larger table is sent alone, or in parts."""
+_TABLE_BYTES_MAX: Final = BODY_BYTES_MAX - 64 * 1024
 _LOOK_SECONDS: Final = 0.1
 _PROGRESS_SECONDS: Final = 0.5
 _BYTES_PER_SECOND: Final = 2 * 1024 * 1024
@@ -117,6 +122,7 @@ class TablesFeed(Feature):
         self._asked_at = -_IDLE_SECONDS
         self._asked = asyncio.Event()
         self._is_closed = False
+        self._left_out: set[str] = set()
 
     @property
     def held(self) -> int:
@@ -217,6 +223,9 @@ class TablesFeed(Feature):
                 if published.text is None:
                     published.revision, published.text = source.revision(), source.text()
                 table = TableText(source.name, self._version(published.revision), published.text)
+            if len(table.text) > _TABLE_BYTES_MAX:
+                self._leave_out(table)
+                continue
             if tables and len(table.text) > room:
                 break
             tables.append(table)
@@ -237,6 +246,15 @@ class TablesFeed(Feature):
         return TableText(
             OFFSETS, self._version(changes.revision) + part, changes.text, changes.is_whole
         )
+
+    def _leave_out(self, table: TableText) -> None:
+        """Log, once for each table, that it does not fit into an answer."""
+        if table.name not in self._left_out:
+            self._left_out.add(table.name)
+            logger.error(
+                "slaves cannot follow a table: name=%s bytes=%s reason=it is too large",
+                table.name, len(table.text),
+            )  # fmt: skip
 
     def _version(self, revision: int) -> str:
         return f"{self._epoch}.{revision}"
