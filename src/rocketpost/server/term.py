@@ -40,6 +40,7 @@ from rocketpost.server.replication.master import MasterFeature
 from rocketpost.server.replication.master_address import MasterAddress
 from rocketpost.server.replication.master_client import MasterClient
 from rocketpost.server.replication.master_presence import MasterPresence
+from rocketpost.server.replication.retention import MasterHold
 from rocketpost.server.replication.slave import SlaveFeature
 from rocketpost.server.replication.tables_feed import TablesFeed
 from rocketpost.server.replication.tables_follower import TablesFollower
@@ -338,7 +339,7 @@ class LeaderTerm(_OfficeTerm):
 class FollowerTerm(_OfficeTerm):
     """The term of a follower, which serves reads and refuses other requests. Owned by the loop.
 
-    It deletes nothing: only the leader's features know which messages are still needed.
+    Messages expire by its own settings, but not before the master has deleted them.
 
     Args:
         context: The state of the broker.
@@ -367,6 +368,17 @@ class FollowerTerm(_OfficeTerm):
         self.tables = TablesFollower(context, master=self._followed_master)
         """Follows the tables of the master."""
         self.stream.on_connected = self.tables.wake
+        holds = RetentionHolds(
+            groups=context.tables.groups,
+            offsets=context.tables.offsets,
+            queues=context.store.queues,
+        )
+        master_hold = MasterHold(
+            log=context.store, holds=holds, ask_bounds=self.stream.master_bounds
+        )
+        cleaning = CleaningFeature(
+            context, features=self.features, holds=master_hold, prepare=master_hold.refresh
+        )
         self.features.add(
             StatisticsFeature(context),
             PullFeature(context, presence=self.master_presence),
@@ -376,7 +388,7 @@ class FollowerTerm(_OfficeTerm):
                 context,
                 features=self.features,
                 deleter=context.store,
-                clean=_clean_nothing,
+                clean=cleaning.clean_now,
                 wait_registered=self.registration.wait_registered,
                 replication=self.stream.status,
             ),
@@ -385,6 +397,8 @@ class FollowerTerm(_OfficeTerm):
             AssignmentFeature(context),
             ProgressFeature(delays=context.tables.delays, timer=_timer_of_master(context)),
             self.tables,
+            cleaning,
+            RetentionHoldsFeature(holds=holds, save=context.persistence.save),
         )
 
     @classmethod
@@ -424,7 +438,3 @@ def _timer_of_master(context: BrokerContext) -> FollowedTimer | None:
     """Return what a follower knows of its master's timer; None if it has no timed messages."""
     is_timed = context.store.config.timer_enabled
     return FollowedTimer(context.tables.master_timer) if is_timed else None
-
-
-async def _clean_nothing() -> None:
-    """Delete nothing; requests to delete are refused."""

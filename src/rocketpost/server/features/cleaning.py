@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Awaitable, Callable
 from datetime import datetime
+from typing import Protocol
 
-from rocketpost.broker.group.retention_holds import RetentionHolds
 from rocketpost.errors import StoreError
 from rocketpost.model.ids import Position
 from rocketpost.server.context import BrokerContext
@@ -17,22 +18,40 @@ from rocketpost.store.retention import CleanPlan
 logger = logging.getLogger(__name__)
 
 
+class Holds(Protocol):
+    """Knows which messages do not expire."""
+
+    def oldest_needed_position(self) -> Position | None:
+        """Return the position of the oldest message that does not expire; None if all do."""
+
+
+async def _nothing() -> None:
+    """Do nothing before a round."""
+
+
 class CleaningFeature(Feature):
     """Deletes expired files. Owned by the loop.
 
     Args:
         context: The state of the broker.
         features: Asked for the messages that they still need, and to move them.
-        holds: The groups that keep messages from being deleted.
+        holds: Keeps messages from being deleted.
+        prepare: Runs before each round.
     """
 
     def __init__(
-        self, context: BrokerContext, *, features: FeatureSet, holds: RetentionHolds
+        self,
+        context: BrokerContext,
+        *,
+        features: FeatureSet,
+        holds: Holds,
+        prepare: Callable[[], Awaitable[None]] = _nothing,
     ) -> None:
         self._context = context
         self._store = context.store
         self._features = features
         self._holds = holds
+        self._prepare = prepare
         self._one_at_a_time = asyncio.Lock()
 
     async def run(self) -> None:
@@ -55,6 +74,7 @@ class CleaningFeature(Feature):
     async def _clean(self, *, is_requested: bool) -> int:
         cleaning = self._store.cleaning
         async with self._one_at_a_time:
+            await self._prepare()
             now_ms = self._context.clock.wall_ms()  # like the times of files
             hour = datetime.fromtimestamp(now_ms / 1000).hour
             try:

@@ -161,7 +161,7 @@ class Dialer:
             ReplicationError: Its log does not continue this one.
         """
         segment_bytes = await self._foreign_segment_bytes() or facts.segment_bytes
-        bounds = await self.foreign_bounds()
+        bounds = await self.bounds()
         first, end = bounds if bounds is not None else (0, facts.end)
         problem = why_not_follow(
             facts,
@@ -182,7 +182,7 @@ class Dialer:
             )
         return first if first % segment_bytes == 0 else 0
 
-    async def foreign_bounds(self) -> tuple[int, int] | None:
+    async def bounds(self) -> tuple[int, int] | None:
         """Return start and end of the master's log; None if it does not tell.
 
         Raises:

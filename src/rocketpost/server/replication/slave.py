@@ -104,6 +104,16 @@ class SlaveFeature(Feature):
             self._dialer.take_flushed(header.master_flush_offset)
         return Reply()
 
+    async def master_bounds(self) -> tuple[int, int] | None:
+        """Return start and end of the master's log; None if it is not followed or does not tell.
+
+        Raises:
+            RocketpostError: It cannot be asked.
+        """
+        if self._stream is None or not self._client.master.remoting:
+            return None
+        return await self._dialer.bounds()
+
     async def run(self) -> None:
         """Follow the master, again and again."""
         pause = 0.0 if self._client.master.ha else RETRY_SECONDS  # the registration may tell it
@@ -186,7 +196,7 @@ class SlaveFeature(Feature):
             if self._context.store.written_position > end:
                 continue
             try:
-                bounds = await self._dialer.foreign_bounds()
+                bounds = await self._dialer.bounds()
             except RocketpostError as error:
                 logger.info("state of the master not known: reason=%s", error)
                 continue
