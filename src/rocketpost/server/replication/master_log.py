@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Final
 
 from rocketpost.replication.sender import MARK_BYTES, stated_bytes
@@ -39,6 +40,21 @@ class MasterLog:
     def segment_bytes(self) -> int:
         """Size of a segment."""
         return self._segments.segment_bytes
+
+    def send(self, sock: socket.socket, position: int, size: int) -> int:
+        """Send bytes of one segment to a socket; returns how many it took, 0 if there are none.
+
+        New messages go from the file to the socket, which costs less than a view of the map. The
+        descriptors of older segments may be closed at any time.
+
+        Raises:
+            OSError: The socket takes nothing now, or the connection is lost.
+        """
+        segment = self._segments.last
+        if segment is not None and segment.start <= position:
+            return segment.send(sock.fileno(), position - segment.start, size)
+        view = self.view(position, size)
+        return sock.send(view) if view is not None else 0
 
     def is_cached(self, position: int, size: int) -> bool:
         """Tell whether bytes are in memory; True if that is unknown."""

@@ -1,8 +1,8 @@
 """A master's connection to one slave: parts of the log out, reports in.
 
 The loop sends as much as the socket takes, but never more than ``TURN_BYTES_MAX`` in one turn, so
-that a slave that catches up delays nobody. Frames are sent as views of the mapped log. Parts of the
-log that are not in memory are read by a thread first.
+that a slave that catches up delays nobody. Bodies of frames are sent from the files of the log,
+without a copy. Parts of the log that are not in memory are read by a thread first.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -20,15 +19,14 @@ from rocketpost.replication.sender import LogSender
 
 logger = logging.getLogger(__name__)
 
-TURN_BYTES_MAX: Final = 256 * 1024
+TURN_BYTES_MAX: Final = 512 * 1024
 """Most bytes sent to one slave in one turn of the loop."""
 LINGER_SECONDS: Final = 0.005
 """Time that new messages may wait for more, if no sender waits for slaves."""
-LINGER_BYTES: Final = 256 * 1024
+LINGER_BYTES: Final = 512 * 1024
 """Bytes of new messages that are sent without such a wait."""
 READ_AHEAD_BYTES: Final = 2 * 1024 * 1024
 """Bytes that a thread reads into memory at a time, unless a frame is larger."""
-_PIECES_MAX: Final = 512
 _REPORT_BYTES_MAX: Final = 64 * 1024
 _WINDOW_MS: Final = 1000
 
@@ -44,8 +42,8 @@ class Log(Protocol):
     def end(self) -> int:
         """End of the bytes that slaves may have."""
 
-    def view(self, position: int, size: int, /) -> memoryview | None:
-        """Return bytes without a copy; None if the log lacks them."""
+    def send(self, sock: socket.socket, position: int, size: int) -> int:
+        """Send bytes to a socket; returns how many it took, 0 if the log lacks them."""
 
     def is_cached(self, position: int, size: int) -> bool:
         """Tell whether bytes are in memory."""
@@ -98,7 +96,8 @@ class SlaveLink:
         self._on_report = on_report
         self._on_end = on_end
         self._reports = ReportDecoder()
-        self._unsent: deque[memoryview] = deque()
+        self._head = b""
+        self._body_at = self._body_end = 0
         self._is_open = True
         self._is_waiting = False
         self._is_scheduled = False
@@ -155,7 +154,6 @@ class SlaveLink:
         for timer in (self._pause, self._lingering):
             if timer is not None:
                 timer.cancel()
-        self._unsent.clear()
         self._socket.close()
         self._on_end(self, reason)
 
@@ -192,9 +190,7 @@ class SlaveLink:
         if not self._is_open or self._is_waiting or self._warming is not None:
             return
         try:
-            self._fill()
-            while self._unsent:
-                self._drop_sent(self._socket.sendmsg(self._unsent))
+            self._send_frames()
         except (BlockingIOError, InterruptedError):
             self._is_waiting = True
             self._loop.add_writer(self._socket, self._continue)
@@ -211,25 +207,36 @@ class SlaveLink:
         self._loop.remove_writer(self._socket)
         self._pump()
 
-    def _fill(self) -> None:
-        """Take the frames that are sent in this turn, as far as they are in memory."""
-        log, sender, unsent = self._log, self.sender, self._unsent
-        taken = sum(map(len, unsent))
-        while taken < TURN_BYTES_MAX and len(unsent) < _PIECES_MAX:
+    def _send_frames(self) -> None:
+        """Send frames that are in memory, until there is no more, or enough for this turn.
+
+        Raises:
+            BlockingIOError: The socket takes no more now.
+        """
+        log, sender, left = self._log, self.sender, TURN_BYTES_MAX
+        while left > 0:
+            while self._head:
+                more = socket.MSG_MORE if self._body_at < self._body_end else 0
+                self._head = self._head[self._socket.send(self._head, more) :]
+            while self._body_at < self._body_end:
+                left -= self._send_body()
             if not self._may_send():
                 return
             frame = sender.next_frame(log.first, log.end, self._now_ms())
             if frame is None:
                 return
-            unsent.append(memoryview(frame.head()))
-            if frame.size:
-                view = log.view(frame.position, frame.size)
-                if view is None:
-                    raise ReplicationError(f"the log has no {frame.size} bytes at {frame.position}")
-                unsent.append(view)
-            taken += frame.size
+            self._head = frame.head()
+            self._body_at, self._body_end = frame.position, frame.position + frame.size
             self._window_bytes += frame.size
         self.wake()  # there may be more
+
+    def _send_body(self) -> int:
+        size = self._body_end - self._body_at
+        sent = self._log.send(self._socket, self._body_at, size)
+        if not sent:
+            raise ReplicationError(f"the log has no {size} bytes at {self._body_at}")
+        self._body_at += sent
+        return sent
 
     def _may_send(self) -> bool:
         """Tell whether the next bytes may be sent now; if not, arrange to go on later."""
@@ -277,13 +284,3 @@ class SlaveLink:
             self.bytes_per_second = self._window_bytes * 1000 // passed
             self._window_ms += passed
             self._window_bytes = 0
-
-    def _drop_sent(self, size: int) -> None:
-        unsent = self._unsent
-        while size:
-            first = unsent[0]
-            if size < len(first):
-                unsent[0] = first[size:]
-                return
-            size -= len(first)
-            unsent.popleft()
