@@ -25,6 +25,8 @@ _OFFSETS: Final = "tests/unit/client/test_offset_stores.py::test_"
 _LITE: Final = "tests/unit/client/consumer/test_lite_pull_consumer.py::test_"
 _RETENTION: Final = "tests/unit/store/test_retention.py::test_"
 _FILTER: Final = "tests/unit/server/features/test_filter.py::test_"
+_ACTING: Final = "tests/unit/server/replication/test_acting.py::test_"
+_GROUP: Final = f"{_S}test_group.py::test_"
 _UNIT_NAMESRV: Final = "tests/unit/server/namesrv/test_handlers.py::test_"
 
 BROKER: Final = {
@@ -116,6 +118,15 @@ BROKER: Final = {
     "defaultMessageRequestMode": f"{_MESSAGES}queues_assigned_by_the_broker",
     "defaultPopShareQueueNum": f"{_MESSAGES}defaultPopShareQueueNum",
     "loadBalancePollNameServerInterval": f"{_MESSAGES}loadBalancePollNameServerInterval",
+    "totalReplicas": f"{_ACTING}it_prepares_before_it_registers",
+    "skipPreOnline": f"{_ACTING}without_preparation_it_registers_at_once",
+    "syncBrokerMemberGroupPeriod": f"{_ACTING}the_settings_say_how_often_it_asks_and_tells",
+    "brokerHeartbeatInterval": f"{_ACTING}the_settings_say_how_often_it_asks_and_tells",
+    "enableSlaveActingMaster": f"{_GROUP}enableSlaveActingMaster",
+    "compatibleWithOldNameSrv": f"{_GROUP}compatibleWithOldNameSrv",
+    "sendHeartbeatTimeoutMillis": f"{_GROUP}sendHeartbeatTimeoutMillis",
+    "brokerNotActiveTimeoutMillis": f"{_GROUP}brokerNotActiveTimeoutMillis",
+    "lockInStrictMode": f"{_GROUP}lockInStrictMode",
 }
 
 STORE: Final = {
@@ -358,11 +369,7 @@ UNPROVED: Final = {
     *("haSendHeartbeatInterval", "haHousekeepingInterval", "haTransferBatchSize"),
     *("haMaxGapNotInSync", "haFlowControlEnable", "maxHaTransferByteInSecond", "syncFromLastFile"),
     *("slaveTimeout", "inSyncReplicas", "minInSyncReplicas", "enableAutoInSyncReplicas"),
-    *("totalReplicas", "slaveReadEnable", "offsetCheckInSlave"),
-    *("syncMasterFlushOffsetWhenStartup", "enableSlaveActingMaster", "enableRemoteEscape"),
-    *("skipPreOnline", "compatibleWithOldNameSrv", "syncBrokerMemberGroupPeriod"),
-    *("brokerHeartbeatInterval", "sendHeartbeatTimeoutMillis", "brokerNotActiveTimeoutMillis"),
-    *("lockInStrictMode",),
+    *("slaveReadEnable", "offsetCheckInSlave", "syncMasterFlushOffsetWhenStartup"),
 }
 """Settings of replication whose proof is still to be named in ``BROKER``."""
 

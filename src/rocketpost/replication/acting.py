@@ -75,6 +75,11 @@ class Duties:
         """Number of members that are alive, this one included."""
         return len(self._members.keys() | {self._own_id})
 
+    @property
+    def others(self) -> list[str]:
+        """The addresses of the other members that are alive."""
+        return [address for key, address in self._members.items() if key != self._own_id]
+
     def take_members(self, members: Mapping[int, str]) -> list[Duty]:
         """Take the members that a name server knows; return what changes.
 
@@ -184,6 +189,11 @@ class PreOnline:
         self.problems: dict[int, str] = {}
         """Why members were not waited for any longer, by id."""
 
+    @property
+    def member(self) -> int:
+        """Id of the member that the step concerns."""
+        return self._pending()[0]
+
     def take_members(self, members: Mapping[int, str]) -> None:
         """Take the members that a name server knows."""
         assert isinstance(self.step, Look)
@@ -203,7 +213,7 @@ class PreOnline:
     def fail(self, reason: str) -> None:
         """Note that the step failed; the members are looked up again before the next try."""
         if not isinstance(self.step, Look):
-            member = self._current()
+            member = self.member
             self._failures[member] = self._failures.get(member, 0) + 1
             if self._failures[member] >= self._tries_max:
                 self.problems[member] = reason
@@ -218,9 +228,6 @@ class PreOnline:
         members = self._members if self._own_id == MASTER_ID else self._members.keys() & {MASTER_ID}
         return sorted(set(members) - self._done)
 
-    def _current(self) -> int:
-        return self._pending()[0]
-
     def _begin_member(self) -> None:
         pending = self._pending()
         if not pending:
@@ -230,5 +237,5 @@ class PreOnline:
         self.step = Tell(address) if self._own_id == MASTER_ID else Ask(address)
 
     def _end_member(self) -> None:
-        self._done.add(self._current())
+        self._done.add(self.member)
         self._begin_member()

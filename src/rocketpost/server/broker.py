@@ -17,6 +17,7 @@ from typing import Final
 
 from rocketpost.errors import ConfigError, StoreError
 from rocketpost.kernel import FORM
+from rocketpost.server.acting_term import ActingTerm
 from rocketpost.server.clock import BrokerClock
 from rocketpost.server.context import BrokerContext
 from rocketpost.server.name_servers.address_server import AddressServer
@@ -194,7 +195,7 @@ class BrokerServer:
         Raises:
             StoreError: The files of a feature cannot be read; the broker cannot go on.
         """
-        await self._change_term(lambda: FollowerTerm.open(self._context, broker_id=broker_id))
+        await self._change_term(lambda: self._open_follower(broker_id))
 
     async def stop(self) -> None:
         """Unregister, answer waiting requests, save everything, close."""
@@ -251,7 +252,12 @@ class BrokerServer:
             self._context, number=self._term_number, is_first=is_first, is_foreign=is_foreign
         )
 
+    async def _open_follower(self, broker_id: int) -> Term:
+        kind = ActingTerm if self._broker.acting_master else FollowerTerm
+        return await kind.open(self._context, broker_id=broker_id)
+
     def _begin_term(self, term: Term) -> None:
+        term.on_routes_changed = lambda: self._dispatcher.use(term.routes(), term.express)
         term.begin().add_done_callback(self._on_task_end)
 
     async def _end_term(self, reason: str) -> None:
@@ -339,7 +345,7 @@ class BrokerServer:
             )
             apply_settings(context)
             if self._broker.is_slave:
-                self._term = await FollowerTerm.open(context, broker_id=self._broker.broker_id)
+                self._term = await self._open_follower(self._broker.broker_id)
             else:
                 self._term = await self._open_leader(is_first=True, is_foreign=is_foreign)
         except BaseException:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable, Sequence
 from typing import Self
 
 from rocketpost.broker.group.retention_holds import RetentionHolds
@@ -36,6 +37,9 @@ from rocketpost.server.features.statistics import StatisticsFeature
 from rocketpost.server.features.timer import TimerFeature
 from rocketpost.server.features.transaction import TransactionFeature
 from rocketpost.server.name_servers.announcing import Announcing
+from rocketpost.server.replication.acting import GroupFeature
+from rocketpost.server.replication.acting_members import Members
+from rocketpost.server.replication.acting_preparation import MasterPreparation
 from rocketpost.server.replication.master import MasterFeature
 from rocketpost.server.replication.master_address import MasterAddress
 from rocketpost.server.replication.master_client import MasterClient
@@ -66,6 +70,8 @@ class Term:
         self._work: asyncio.Task[None] | None = None
         self.lost: list[Connection] = []
         """Lost connections that no feature was told of."""
+        self.on_routes_changed: Callable[[], None] = _nobody
+        """Called when :meth:`routes` returns others than before."""
 
     @property
     def registered(self) -> frozenset[str]:
@@ -136,7 +142,10 @@ class _OfficeTerm(Term):
         self.registration = RegistrationFeature(
             context, broker_id=broker_id, ha_address=self._ha_address, on_master=self._take_master
         )
-        self.clients = ClientFeature(context)
+        self.group: GroupFeature | None = None
+        """The broker's place in its group, if a slave of the group acts for a lost master."""
+        is_strict = context.broker_config.strict_locks
+        self.clients = ClientFeature(context, others=self._others if is_strict else None)
 
     @property
     def registered(self) -> frozenset[str]:
@@ -148,11 +157,16 @@ class _OfficeTerm(Term):
         self.features.connection_lost(connection)
 
     async def register(self) -> None:
-        """Register with the name servers; return when each was tried, or after some seconds."""
-        await self.registration.begin()
+        """Register with the name servers; return when each was tried, or after some seconds.
+
+        A broker that has to prepare first registers later, on its own.
+        """
+        await (self.registration if self.group is None else self.group).begin()
 
     async def unregister(self) -> None:
         """Unregister from the name servers."""
+        if self.group is not None:
+            self.group.end()
         await self.registration.end()
 
     async def save(self) -> None:
@@ -182,6 +196,10 @@ class _OfficeTerm(Term):
 
     def _take_master(self, remoting: str, ha: str) -> None:
         """Take the addresses of the master that a name server tells a slave."""
+
+    def _others(self) -> Sequence[str]:
+        """Return the addresses of the other members of the broker's group."""
+        return () if self.group is None else self.group.others
 
     def _topic_changed(self, topic: str) -> None:
         self.context.persistence.note_change()
@@ -264,6 +282,22 @@ class LeaderTerm(_OfficeTerm):
             # The last to close: others may store messages when they close.
             self._sends,
         )
+        if context.broker_config.acting_master:
+            self.group = GroupFeature(
+                context,
+                broker_id=MASTER_ID,
+                members=Members.of(context, broker_id=MASTER_ID),
+                preparation=MasterPreparation(
+                    address=context.identity.address,
+                    ha_address=self._ha_address,
+                    log_end=context.store.written_position,
+                    status=self.slaves.status,
+                    offsets=tables.offsets,
+                ),
+                register=self.registration.begin,
+                on_alive=self._sends.note_living_replicas,
+            )
+            self.features.add(self.group)
 
     @classmethod
     async def open(
@@ -436,5 +470,10 @@ class FollowerTerm(_OfficeTerm):
 
 def _timer_of_master(context: BrokerContext) -> FollowedTimer | None:
     """Return what a follower knows of its master's timer; None if it has no timed messages."""
-    is_timed = context.store.config.timer_enabled
+    # A returning master of RocketMQ asks its slaves for this, and does not go online without it.
+    is_timed = context.store.config.timer_enabled or context.broker_config.acting_master
     return FollowedTimer(context.tables.master_timer) if is_timed else None
+
+
+def _nobody() -> None:
+    """Ignore that routes have changed."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from rocketpost.server.context import BrokerContext
@@ -11,6 +11,7 @@ from rocketpost.server.feature import Feature
 from rocketpost.server.handlers.client import ClientHandlers, LockHandlers
 from rocketpost.server.handlers.relay import RelayHandlers
 from rocketpost.server.notices import Notices
+from rocketpost.server.replication.strict_locks import StrictLocks
 from rocketpost.server.routes.route import Route
 from rocketpost.transport.connection import Connection
 
@@ -18,12 +19,24 @@ _EXPIRY_SECONDS_MAX: Final = 10
 
 
 class ClientFeature(Feature):
-    """Serves clients and notices when they leave. Owned by the loop."""
+    """Serves clients and notices when they leave. Owned by the loop.
 
-    def __init__(self, context: BrokerContext) -> None:
+    Args:
+        context: The state of the broker.
+        others: Returns the addresses of the other members of this broker's group. If given, most
+            members must agree to a lock of a queue.
+    """
+
+    def __init__(
+        self, context: BrokerContext, *, others: Callable[[], Sequence[str]] | None = None
+    ) -> None:
         self._member_expiry_ms = context.broker_config.member_expiry_ms
         tables = context.tables
         self._locks = LockHandlers(locks=context.locks, topics=tables.topics)
+        self._strict_locks: StrictLocks | None = None
+        if others is not None:
+            replicas = context.broker_config.total_replicas
+            self._strict_locks = StrictLocks(self._locks, others=others, replicas=replicas)
         self._relays = RelayHandlers(
             membership=context.membership,
             tables=tables,
@@ -46,14 +59,19 @@ class ClientFeature(Feature):
 
     def routes(self) -> Sequence[Route]:
         """Return the routes of clients, and of requests about clients."""
-        return [*self._handlers.routes(), *self._locks.routes(), *self._relays.routes()]
+        locks = self._strict_locks or self._locks
+        return [*self._handlers.routes(), *locks.routes(), *self._relays.routes()]
 
     async def run(self) -> None:
         """Remove silent clients; check more often if they expire sooner."""
         seconds = min(_EXPIRY_SECONDS_MAX, max(1, self._member_expiry_ms // 12_000))
-        while True:
-            await asyncio.sleep(seconds)
-            self.expire()
+        try:
+            while True:
+                await asyncio.sleep(seconds)
+                self.expire()
+        finally:
+            if self._strict_locks is not None:
+                await self._strict_locks.close()
 
     def expire(self) -> None:
         """Remove silent clients and expired locks."""

@@ -46,7 +46,7 @@ class PullFeature(Feature):
             ),
             offsets=tables.offsets,
             stats=context.stats,
-            rules=lambda: self._rules,
+            rules=self._rules_now,
             has_master=lambda: presence is None or presence.is_alive,
         )
         self.polls = LongPolls(
@@ -100,6 +100,10 @@ class PullFeature(Feature):
         self.cold_reads.close()
         self.polls.close()
 
+    def _rules_now(self) -> PullRules:
+        is_acting = self._presence is not None and self._presence.is_acted_for
+        return self._acting_rules if is_acting else self._rules
+
     def _take(self, config: BrokerConfig) -> None:
         self._rules = PullRules(
             broker_readable=bool(config.permission & PERM_READ),
@@ -110,4 +114,6 @@ class PullFeature(Feature):
             reads_from_slaves=config.slave_reads,
             slave_corrects_offsets=config.slave_checks_offsets,
         )
+        # Consumers have nobody else to pull from: it serves them whatever slaveReadEnable says.
+        self._acting_rules = self._rules._replace(reads_from_slaves=True)
         self._held_limits = HeldLimits(config.held_pulls_max, config.held_of_one_max)

@@ -87,6 +87,7 @@ class RegistrationFeature(Feature):
 
     def _announcement(self) -> Announcement:
         identity, topics = self._context.identity, self._context.tables.topics
+        config = self._context.broker_config
         return Announcement(
             cluster=identity.cluster,
             name=identity.name,
@@ -95,5 +96,8 @@ class RegistrationFeature(Feature):
             ha_address=self._ha_address(),
             data_version=topics.version,
             topics=topics.configs,
-            permission=self._context.broker_config.permission,
+            permission=config.permission,
+            slaves_act=config.acting_master,
+            # Without heartbeats every second, the name server's own limit is right.
+            inactive_ms=config.broker_inactive_ms if config.acting_master else None,
         )

@@ -51,6 +51,9 @@ class Announcement:
         data_version: The version of ``topics``.
         topics: Every topic, by name.
         permission: ``brokerPermission``: an upper limit of the topics' permissions.
+        slaves_act: Whether the smallest slave of the broker's group acts for a lost master.
+        inactive_ms: The silence after which name servers forget the broker; None for their own
+            default.
     """
 
     cluster: str
@@ -61,6 +64,8 @@ class Announcement:
     data_version: DataVersion
     topics: Mapping[str, TopicConfig]
     permission: int = PERM_READ | PERM_WRITE
+    slaves_act: bool = False
+    inactive_ms: int | None = None
 
 
 def parse_name_servers(text: str) -> list[str]:
@@ -235,7 +240,8 @@ class Registration:
             cluster_name=news.cluster,
             ha_server_addr=news.ha_address,
             broker_id=news.broker_id,
-            enable_acting_master=False,
+            heartbeat_timeout_millis=news.inactive_ms,
+            enable_acting_master=news.slaves_act,
             body_crc32=body.body_crc(data),
         )
         response = await connection.request(

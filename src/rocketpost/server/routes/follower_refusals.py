@@ -1,14 +1,15 @@
 """The requests that a follower refuses, with the codes of a RocketMQ slave.
 
-RocketMQ's slave refuses sends with SYSTEM_BUSY, other requests that write to its store with
-SERVICE_NOT_AVAILABLE, transactions and recalls with SLAVE_NOT_AVAILABLE, and resets with
+RocketMQ's slave refuses sends with SYSTEM_BUSY, or with SERVICE_NOT_AVAILABLE if slaves may act for
+a lost master. It refuses other requests that write to its store with SERVICE_NOT_AVAILABLE,
+transactions and recalls with SLAVE_NOT_AVAILABLE, and resets with
 SYSTEM_ERROR. It accepts changes of topics and groups and loses them at its next synchronisation.
 We refuse those like resets, because no acknowledged change may be lost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from rocketpost.codec.codes import RequestCode, ResponseCode
@@ -19,6 +20,10 @@ from rocketpost.transport.connection import Connection
 
 _TOUCHES_NOTHING: Final = Access(())
 _TO_LEADER: Final = "this broker is a follower; send it to the leader of its group"
+_NO_LEADER: Final = (
+    "this slave acts for its master, which is gone: it serves consumers, but stores nothing; send "
+    "it to another broker, or wait for the master"
+)
 _BUSY: Final = f"[REJECTREQUEST]system busy, {_TO_LEADER}"
 
 _SENDS: Final = (
@@ -40,9 +45,8 @@ _NEEDS_LEADER: Final = (
     RequestCode.GET_POP_STATE,
     RequestCode.GET_PRODUCER_STATES,
     RequestCode.FOLLOW_TABLES,
-    RequestCode.LOCK_BATCH_MQ,
-    RequestCode.UNLOCK_BATCH_MQ,
 )
+_LOCKS: Final = (RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ)
 _MASTER_ONLY: Final = (RequestCode.END_TRANSACTION, RequestCode.RECALL_MESSAGE)
 _CHANGES: Final = (
     RequestCode.CONSUMER_SEND_MSG_BACK,
@@ -66,16 +70,33 @@ _CHANGES: Final = (
 REFUSED: Final[dict[RequestCode, tuple[ResponseCode, str]]] = {
     **dict.fromkeys(_SENDS, (ResponseCode.SYSTEM_BUSY, _BUSY)),
     **dict.fromkeys(_NEEDS_LEADER, (ResponseCode.SERVICE_NOT_AVAILABLE, _TO_LEADER)),
+    **dict.fromkeys(_LOCKS, (ResponseCode.SERVICE_NOT_AVAILABLE, _TO_LEADER)),
     **dict.fromkeys(_MASTER_ONLY, (ResponseCode.SLAVE_NOT_AVAILABLE, _TO_LEADER)),
     **dict.fromkeys(_CHANGES, (ResponseCode.SYSTEM_ERROR, _TO_LEADER)),
 }
 """Response code and remark for each request that a follower refuses."""
 
 
-def follower_routes(served: Iterable[Route]) -> list[Route]:
+Refusals = Mapping[RequestCode, tuple[ResponseCode, str]]
+
+STANDING_BY: Final[Refusals] = {
+    code: (ResponseCode.SERVICE_NOT_AVAILABLE, _TO_LEADER) if code in _SENDS else refusal
+    for code, refusal in REFUSED.items()
+    if code not in _LOCKS
+}
+"""Refusals of a follower that may act for its leader. It takes locks, since its leader may pass
+them on (``lockInStrictMode``), and clients lock queues here when it acts."""
+
+ACTING: Final[Refusals] = {
+    code: (response, _NO_LEADER) for code, (response, _) in STANDING_BY.items()
+}
+"""Refusals of a follower that acts for its leader."""
+
+
+def follower_routes(served: Iterable[Route], refused: Refusals = REFUSED) -> list[Route]:
     """Return routes that refuse the requests for leaders, and serve the others."""
-    kept = [route for route in served if route.code not in REFUSED]
-    return kept + [_refusing(code, *refusal) for code, refusal in REFUSED.items()]
+    kept = [route for route in served if route.code not in refused]
+    return kept + [_refusing(code, *refusal) for code, refusal in refused.items()]
 
 
 def refusing_routes(routes: Iterable[Route], reason: str) -> list[Route]:

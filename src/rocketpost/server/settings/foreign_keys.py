@@ -335,7 +335,9 @@ REFUSED_WHEN: Final[dict[str, Refusal]] = {
     ),
     "enableDLegerCommitLog": Refusal(_is_on, "Raft replication is not in this version"),
     "enableControllerMode": Refusal(_is_on, "controller mode is not in this version"),
-    "enableSlaveActingMaster": Refusal(_is_on, "acting masters are not in this version"),
+    "enableRemoteEscape": Refusal(
+        _is_on, "a slave that acts for its master stores nothing, here or on other brokers"
+    ),
     "duplicationEnable": Refusal(_is_on, "duplication mode is not in this version"),
     "aclEnable": _NO_ACCESS_CONTROL,
     "authenticationEnabled": _NO_ACCESS_CONTROL,

@@ -57,7 +57,6 @@ class ReplicationConfig:
     slave_checks_offsets: bool = option("offsetCheckInSlave", False, mutable=True)
     sync_master_flush_offset: bool = option("syncMasterFlushOffsetWhenStartup", False)
     acting_master: bool = option("enableSlaveActingMaster", False)
-    remote_escape: bool = option("enableRemoteEscape", False)
     skip_pre_online: bool = option("skipPreOnline", False)
     old_name_servers: bool = option("compatibleWithOldNameSrv", True)
     member_poll_ms: int = option("syncBrokerMemberGroupPeriod", 1000)
@@ -104,6 +103,17 @@ class ReplicationConfig:
         ):
             if not 0 < value <= most:
                 raise ConfigError(f"{key}={value} must be between 1 and {most}")
+        if self.strict_locks and not self.acting_master:
+            raise ConfigError(
+                "lockInStrictMode=true needs enableSlaveActingMaster=true: without it this broker "
+                "does not know the other members of its group"
+            )
+        if self.acting_master and self.broker_heartbeat_ms >= self.broker_inactive_ms:
+            raise ConfigError(
+                f"brokerHeartbeatInterval={self.broker_heartbeat_ms} must be less than "
+                f"brokerNotActiveTimeoutMillis={self.broker_inactive_ms}: name servers would "
+                "forget this broker between two heartbeats"
+            )
         if self.ha_heartbeat_ms >= self.ha_housekeeping_ms:
             raise ConfigError(
                 f"haSendHeartbeatInterval={self.ha_heartbeat_ms} must be less than "
