@@ -74,7 +74,8 @@ class Target:
                 raise Find(f"{len(found.queues)} queues of one topic")
             queue = found.next()
             routes.master(queue.broker_name)
-            routes.reader(queue.broker_name, supply.number(0, 2))
+            routes.replicas(queue.broker_name).get(supply.number(0, 2))
+            routes.master_or_first(queue.broker_name)
             if len(await routes.subscribe("TopicA")) > _QUEUES_MAX:
                 raise Find("too many queues to read")
             routes.some_broker("TopicA")

@@ -29,7 +29,7 @@ class UpdateOffset(msgspec.Struct, rename="camel", kw_only=True, gc=False):
     topic: str
     queue_id: Int32
     commit_offset: Int64
-    only_forward: bool = False
+    only_forward: bool | None = None
 
 
 class QueueRequest(msgspec.Struct, rename="camel", kw_only=True):
