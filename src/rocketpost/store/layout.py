@@ -16,11 +16,13 @@
     scrub.json                            progress of the scrub through the commit log
     extent                                least contents that log and queues must have
     truncating                            position at which the log is being cut
+    late-queues                           queues may begin at any offset
     brokers/{number}/                     stores of further brokers of the same command
 
 ``allocating``, ``dropped``, ``config/known``, ``config/droppedTopics.json``,
 ``config/producerState.json``, ``damage.json``, ``scrub.json``, ``extent``, ``truncating``,
-``brokers`` and the journals are ours; the rest is RocketMQ's. ``store.origin`` relies on that.
+``late-queues``, ``brokers`` and the journals are ours; the rest is RocketMQ's. ``store.origin``
+relies on that.
 """
 
 from __future__ import annotations
@@ -59,6 +61,7 @@ class Layout:
         self.scrub = posixpath.join(root, "scrub.json")
         self.extent = posixpath.join(root, "extent")
         self.truncating = posixpath.join(root, "truncating")
+        self.late_queues = posixpath.join(root, "late-queues")
         self.cut_tails = posixpath.join(root, "cut-tails")
         self.further_brokers = posixpath.join(root, FURTHER_BROKERS_NAME)
         self.timer_wheel = posixpath.join(root, "timerwheel")

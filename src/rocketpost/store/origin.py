@@ -28,6 +28,7 @@ def _own_paths(layout: Layout) -> list[str]:
         layout.allocating,
         layout.extent,
         layout.truncating,
+        layout.late_queues,
         layout.damage,
         layout.scrub,
         layout.deleted_queues,

@@ -32,6 +32,7 @@ from rocketpost.store.readiness import Readiness
 from rocketpost.store.recovery.extent import ExtentFile, ExtentKeeper, read_boot
 from rocketpost.store.recovery.recovery import Recovery
 from rocketpost.store.recovery.values import RecoveryInput, RecoveryResult
+from rocketpost.store.replica.late_queues import LateQueues
 from rocketpost.store.replica.raw_append import RawAppender, RawChunk
 from rocketpost.store.replica.truncation import TruncationFile, cut_log_blocking
 from rocketpost.store.replica.visibility import find_border, hide_from
@@ -101,6 +102,7 @@ class StoreParts:
             dispatcher=self.dispatcher,
             delays_ms=parse_delay_levels(config.delay_levels),
             require_checksum=config.require_checksum,
+            late_queues=LateQueues(files, self.layout.late_queues),
         )
         self.extent_file = ExtentFile(files, self.layout.extent)
         self.truncation_file = TruncationFile(files, self.layout.truncating)
@@ -256,6 +258,7 @@ class StoreParts:
             accept_missing=accept_missing,
             boot=self._boot,
             cut=self._cut,
+            has_late_queues=self.raw_appender.late_queues.load_blocking(),
         )
         return Recovery(
             self._config,

@@ -35,6 +35,7 @@ def test_a_store_that_rocketmq_wrote_is_foreign(store: str) -> None:
         "damage.json",
         "dropped",
         "extent",
+        "late-queues",
         "scrub.json",
         "timerwheel.journal0",
         "timerwheel.journal1",

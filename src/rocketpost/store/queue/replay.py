@@ -46,8 +46,8 @@ class QueueReplay:
 
     Args:
         queues: The queues, loaded from their files up to the checkpoint.
-        is_from_start: Whether the log is read from its start and older records have expired, so
-            that a queue may begin at any offset.
+        begins_anywhere: Whether a queue may begin at any offset: its older records have expired,
+            and the log is read from its start, or came from a leader without them.
         is_foreign: Whether another broker may have written to the store.
         claim_at: Returns topic, queue id and queue offset of the record at a position; None if no
             sound record begins there.
@@ -59,13 +59,13 @@ class QueueReplay:
         self,
         queues: QueueTable,
         *,
-        is_from_start: bool,
+        begins_anywhere: bool,
         is_foreign: bool,
         claim_at: Callable[[int], tuple[str, int, int] | None],
         on_contradiction: Callable[[PlacedEntry, str, int, str], None],
     ) -> None:
         self._queues = queues
-        self._is_from_start = is_from_start
+        self._begins_anywhere = begins_anywhere
         self._is_foreign = is_foreign
         self._claim_at = claim_at
         self._on_contradiction = on_contradiction
@@ -137,7 +137,7 @@ class QueueReplay:
     def _is_credible(self, queue: ConsumeQueue, last: PlacedEntry) -> bool:
         """Tell whether the claimed offset of a queue's last record is plausible."""
         if queue.last_position < 0 and queue.end == 0:
-            return self._is_from_start or self._is_foreign or self.has_unknown_losses
+            return self._begins_anywhere or self._is_foreign or self.has_unknown_losses
         return 0 < last.queue_offset - queue.end <= _LAST_GAP_COUNT_MAX
 
     def _settle(self, queue: ConsumeQueue, held: PlacedEntry, following: PlacedEntry) -> None:
@@ -161,7 +161,7 @@ class QueueReplay:
     def _put_behind_gap(self, queue: ConsumeQueue, placed: PlacedEntry) -> None:
         gap = placed.queue_offset - queue.end
         is_new = queue.last_position < 0
-        if gap and not (is_new and (self._is_from_start or self._is_foreign)):
+        if gap and not (is_new and (self._begins_anywhere or self._is_foreign)):
             logger.error(
                 "messages are missing in a queue topic=%s queue=%s offset=%s count=%s",
                 queue.topic, queue.queue_id, queue.end, gap,

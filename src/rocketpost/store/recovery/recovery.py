@@ -71,6 +71,7 @@ class Recovery:
         self._deleted_topics = deleted_topics
         self._times = found.checkpoint.times
         self._clean = found.clean
+        self._has_late_queues = found.has_late_queues
         self._cut = found.cut
         self._verify_crc = config.verify_crc
         self._record_bytes_max = config.message_bytes_max + RECORD_SLACK_BYTES
@@ -116,7 +117,7 @@ class Recovery:
         self._resync = Resync(self._segments)
         self._replay_queues = QueueReplay(
             self._queues,
-            is_from_start=self._is_from_expired_start(start),
+            begins_anywhere=self._has_late_queues or self._is_from_expired_start(start),
             is_foreign=self._is_foreign,
             claim_at=self._claim_at,
             on_contradiction=self._losses.add_misplaced,

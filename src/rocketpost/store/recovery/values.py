@@ -30,6 +30,8 @@ class RecoveryInput(NamedTuple):
     """Digest of the machine's boot id."""
     cut: int | None
     """Position of a deliberate cut of the log that is to be finished; the log ends there now."""
+    has_late_queues: bool
+    """Whether the log may have queues whose first records expired before they came here."""
 
     def trusted_extent(self) -> Extent | None:
         """Return the extent, unless another broker wrote since, or the checkpoint is newer."""

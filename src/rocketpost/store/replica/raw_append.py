@@ -49,6 +49,7 @@ from rocketpost.store.log.commit_log import BLANK_BYTES, CommitLog
 from rocketpost.store.log.segmented_log import SegmentedLog
 from rocketpost.store.queue.consume_queue import ConsumeQueue
 from rocketpost.store.queue.table import QueueTable
+from rocketpost.store.replica.late_queues import LateQueues
 
 ROW_COUNT: Final = 16_384
 """Rows of one set of buffers; a chunk that has more continues in another set."""
@@ -95,6 +96,7 @@ class RawAppender:
         dispatcher: Gets the records, which wait there to be confirmed.
         delays_ms: Delay of each level of the schedule topic.
         require_checksum: Whether every record must have a checksum.
+        late_queues: Is told of queues that do not begin at their first offset.
         wants_rows: Whether plain records become rows.
     """
 
@@ -108,6 +110,7 @@ class RawAppender:
         dispatcher: Dispatcher,
         delays_ms: tuple[int, ...],
         require_checksum: bool,
+        late_queues: LateQueues,
         wants_rows: bool = FORM.is_compiled,
     ) -> None:
         self._log = commit_log
@@ -118,6 +121,7 @@ class RawAppender:
         self._dispatcher = dispatcher
         self._pending = dispatcher.pending
         self._require_checksum = require_checksum
+        self.late_queues = late_queues
         self._rules = ApplyRules(delays_ms=delays_ms, deleted_topics=deleted_topics)
         self.wants_rows = wants_rows
         """Whether plain records become rows; may be changed between two chunks."""
@@ -125,6 +129,7 @@ class RawAppender:
         self._known: set[tuple[str, int]] = set()
         self._scanner = RowScanner(self._names, dispatcher.indexing is not None, require_checksum)
         self._slots_seen = -1
+        self._is_late = False
         self._rows = self._times = self._keys = array("q")
         self._last: RowSpan | None = None
 
@@ -143,7 +148,10 @@ class RawAppender:
             self._prepare_scanner()
         checked: Checked = []
         try:
+            self._is_late = False
             self._check_records(position, data, checked)
+            if self._is_late:
+                self.late_queues.note()
             self._log.write_raw(position, data)
         except StoreError:
             self._withdraw(checked)
@@ -287,8 +295,10 @@ class RawAppender:
         """Return the offset that the first record of a new queue must have."""
         known = self._deleted_topics.next_offset(topic, queue_id)
         has_expired = self._log.first > 0 or not len(self._segments)
-        # The records before it may have expired at the leader.
-        return queue_offset if has_expired and queue_offset > known else known
+        if not has_expired or queue_offset <= known:
+            return known
+        self._is_late = True  # the records before it have expired at the leader
+        return queue_offset
 
     def _introduce(self, queue: ConsumeQueue) -> None:
         """Have the scanner take the further records of a queue, unless all are special."""

@@ -15,7 +15,7 @@ from rocketpost.store.queue.table import QueueTable
 class Replay:
     """Replays records of one queue, given by their offsets."""
 
-    def __init__(self, root: Path, *, is_from_start: bool = False, is_foreign: bool = False):
+    def __init__(self, root: Path, *, begins_anywhere: bool = False, is_foreign: bool = False):
         layout = Layout(str(root))
         files = QueueFiles(RealFiles(), file_bytes=100 * ENTRY_BYTES)
         deleted_topics = DeletedTopics(RealFiles(), layout.deleted_topics)
@@ -24,7 +24,7 @@ class Replay:
         self.position = 0
         self.replay = QueueReplay(
             self.table,
-            is_from_start=is_from_start,
+            begins_anywhere=begins_anywhere,
             is_foreign=is_foreign,
             claim_at=lambda position: None,
             on_contradiction=lambda placed, *_: self.refused.append(placed.position),
@@ -106,7 +106,7 @@ def test_the_last_record_cannot_be_anywhere(tmp_path: Path, wrong: int) -> None:
 
 
 def test_a_queue_may_begin_anywhere_if_older_records_expired(tmp_path: Path) -> None:
-    replay = Replay(tmp_path, is_from_start=True)
+    replay = Replay(tmp_path, begins_anywhere=True)
     replay.put(50)
     assert replay.finish() == [None] * 50 + [100]
 
