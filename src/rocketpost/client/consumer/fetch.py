@@ -62,6 +62,7 @@ _NO_MASTER_SECONDS: Final = 0.5
 """Pause after a slave has sent us to a master that cannot be reached."""
 
 T = TypeVar("T")
+_Answer = tuple["PullStatus", PullResponse, Command]
 
 
 class Replica(enum.Enum):
@@ -150,53 +151,84 @@ class Fetcher:
         data = response.body if status is PullStatus.FOUND else b""
         return RawPull(status, head.next_begin_offset, head.min_offset, head.max_offset, data)
 
-    async def _ask(
-        self, wish: PullQuery, timeout: float
-    ) -> tuple[PullStatus, PullResponse, Command]:
+    async def _ask(self, wish: PullQuery, timeout: float) -> _Answer:
         if wish.replica is not Replica.SUGGESTED:
             address, is_slave = await self._find(wish.queue, lambda: self._address(wish))
             return await self._ask_at(address, is_slave, wish, timeout)
+        chosen, answer = await self._ask_any(wish, timeout)
+        status, head, _ = answer
+        is_sent_back = (
+            chosen.is_slave
+            and status is PullStatus.NO_MATCHED_MSG
+            and head.next_begin_offset == wish.offset
+        )
+        return await self._go_back(chosen, wish, timeout, answer) if is_sent_back else answer
+
+    async def _ask_any(self, wish: PullQuery, timeout: float) -> tuple[Chosen, _Answer]:
+        """Ask the suggested replica, or else another one; return the one that has answered."""
         chosen = await self._find(wish.queue, lambda: self._choice.choose(wish.queue))
         tried: list[str] = []
         errors: list[RocketpostError] = []
         while True:
             try:
-                answer = await self._ask_at(chosen.address, chosen.is_slave, wish, timeout)
-                break
-            except RequestTimeout:
-                # There is no time left for another replica; the next pull asks one.
-                self._choice.report_failure(chosen.address, is_useless=True)
-                raise
+                return chosen, await self._ask_chosen(chosen, wish, timeout)
             except (ConnectionLost, SystemBusy) as error:
                 if isinstance(error, SystemBusy) and not chosen.is_slave:
                     raise
-                self._choice.report_failure(
-                    chosen.address, is_useless=isinstance(error, SystemBusy)
-                )
                 tried.append(chosen.address)
                 errors.append(error)
                 other = await self._choose_other(wish.queue, tried)
                 if other is None:
                     raise errors[0] from None
                 chosen = other
+
+    async def _go_back(
+        self, slave: Chosen, wish: PullQuery, timeout: float, answer: _Answer
+    ) -> _Answer:
+        """Ask the master instead of a slave that has sent us there.
+
+        Raises:
+            ConnectionLost: The master cannot be reached; a pull that may wait does so for a moment
+                and returns the answer of the slave.
+        """
+        master = self._choice.choose(wish.queue)
+        try:
+            if master.address == slave.address:
+                raise ConnectionLost(
+                    f"the slave at {slave.address} has no message at offset {wish.offset} of "
+                    f"{wish.queue}, and its master cannot be reached"
+                )
+            return await self._ask_chosen(master, wish, timeout)
+        except ConnectionLost:
+            if not wish.hold_ms:
+                raise
+        await asyncio.sleep(_NO_MASTER_SECONDS)
+        return answer
+
+    async def _ask_chosen(self, chosen: Chosen, wish: PullQuery, timeout: float) -> _Answer:
+        """Ask a replica, and take its suggestion, or remember that it failed."""
+        try:
+            answer = await self._ask_at(chosen.address, chosen.is_slave, wish, timeout)
+        except ConnectionLost:
+            self._choice.report_failure(chosen.address, is_useless=False)
+            raise
+        except RequestTimeout:
+            # There is no time left for another replica; the next pull asks one.
+            self._choice.report_failure(chosen.address, is_useless=True)
+            raise
+        except SystemBusy:
+            if chosen.is_slave:
+                self._choice.report_failure(chosen.address, is_useless=True)
+            raise
         self._choice.report_success(chosen.address)
-        status, head, _ = answer
-        self._choice.suggest(wish.queue, head.suggest_which_broker_id)
+        self._choice.suggest(wish.queue, answer[1].suggest_which_broker_id)
         if not self._choice.is_listed(wish.queue):
             self._look_for_suggested(wish.queue)
-        if (
-            wish.hold_ms
-            and not chosen.is_suggested
-            and status is PullStatus.NO_MATCHED_MSG
-            and head.next_begin_offset == wish.offset
-        ):
-            # The slave sends us to a master that we cannot reach.
-            await asyncio.sleep(_NO_MASTER_SECONDS)
         return answer
 
     async def _ask_at(
         self, address: str, is_slave: bool, wish: PullQuery, timeout: float
-    ) -> tuple[PullStatus, PullResponse, Command]:
+    ) -> _Answer:
         response = await self._session.call(
             address,
             RequestCode.PULL_MESSAGE,

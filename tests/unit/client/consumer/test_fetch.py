@@ -195,4 +195,17 @@ async def test_a_slave_that_sends_us_to_an_unreachable_master_is_not_asked_witho
     assert replicas.asked == [SLAVE]
     pull.cancel()
     await asyncio.wait([pull])
-    assert (await reader.pull(QUEUE, 5)).status is PullStatus.NO_MATCHED_MSG  # it does not wait
+    with pytest.raises(ConnectionLost, match="its master cannot be reached"):
+        await reader.pull(QUEUE, 5, timeout=0.01)  # it may not wait
+    assert set(replicas.asked) == {SLAVE}
+
+
+async def test_a_slave_that_sends_us_back_is_followed_in_the_same_pull(
+    replicas: Replicas, reader: PullConsumer
+) -> None:
+    replicas.suggested[MASTER] = 1
+    await reader.pull(QUEUE, 5)
+    replicas.suggested[MASTER] = 0
+    replicas.code[SLAVE] = ResponseCode.PULL_RETRY_IMMEDIATELY
+    assert (await reader.pull(QUEUE, 6)).status is PullStatus.FOUND
+    assert replicas.asked == [MASTER, SLAVE, MASTER]
