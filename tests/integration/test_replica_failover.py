@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from rocketpost.admin.main import mqadmin
 from rocketpost.client import (
     LitePullConsumer,
     LitePullConsumerConfig,
@@ -193,3 +197,35 @@ async def offset_at(admin: AdminClient, queue: MessageQueue) -> int | None:
         accept=frozenset({ResponseCode.QUERY_NOT_FOUND}),
     )
     return int(answer.fields["offset"]) if answer.code == ResponseCode.SUCCESS else None
+
+
+def test_questions_are_answered_by_the_slave_while_there_is_no_master(group: ReplicaGroup) -> None:
+    [slave] = group.slaves
+
+    def ask(*words: str) -> str:
+        result = CliRunner().invoke(mqadmin, [*words, "-n", group.addresses])
+        assert result.exit_code == 0, (words, result.stdout, result.stderr)
+        return result.stdout
+
+    def list_roles() -> dict[str, int]:
+        """Return how many bytes each broker is behind, by its role."""
+        return {row["role"]: row["behindBytes"] for row in json.loads(ask("clusterList", "--json"))}
+
+    ask("updateTopic", "-b", group.master.address, "-t", TOPIC, "-r", "1", "-w", "1")
+    ask("sendMessage", "-t", TOPIC, "-p", "hello", "-k", "invoice")
+    until_true(lambda: list_roles() == {"ASYNC_MASTER": 0, "SLAVE": 0})
+    until_true(lambda: f"{slave.address} has it" in ask("explain", "-t", TOPIC, "invoice"))
+    ask("resetMasterFlushOffset", "-b", slave.address, "-o", "77")
+    group.master.process.kill()
+    until_true(lambda: list_roles() == {"SLAVE": None})
+    assert "#MasterFlushOffset\t77" in ask("haStatus", "-c", "DefaultCluster")
+    assert f"{slave.address} has it" in ask("explain", "-t", TOPIC, "invoice")
+    assert "hello" in ask("printMsg", "-t", TOPIC)
+    rows = ask("topicStatus", "-t", TOPIC).splitlines()
+    assert rows[1].split()[:4] == ["group", "0", "0", "1"]
+
+
+def until_true(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline

@@ -61,7 +61,7 @@ async def _find_longest_delay_ms(admin: AdminClient, group: str, state: ConsumeS
     longest = 0
     for topic in sorted({queue.topic for queue in state.queues}):
         route = await admin.cluster.route(topic)
-        for address in [each.master for each in route.broker_datas if each.master]:
+        for address in [each.reader for each in route.broker_datas if each.reader]:
             spans = await admin.groups.time_spans(address, group, topic)
             longest = max([longest, *(span.delay_time for span in spans)])
     return longest

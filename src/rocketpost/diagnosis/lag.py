@@ -39,7 +39,7 @@ async def count_matching_lags(
 ) -> dict[MessageQueue, int | None]:
     """Return the lag of each queue in messages that the group's filter accepts; None if unknown."""
     queues = list(state.queues)
-    addresses = await _find_masters(admin, {queue.topic for queue in queues})
+    addresses = await _find_readers(admin, {queue.topic for queue in queues})
 
     async def count(queue: MessageQueue) -> int | None:
         progress = state.queues[queue]
@@ -88,12 +88,12 @@ def count_accepted(entries: QueueEntries) -> int | None:
     return sum(entry.eval for entry in entries.queue_data)
 
 
-async def _find_masters(admin: AdminClient, topics: set[str]) -> dict[str, str]:
+async def _find_readers(admin: AdminClient, topics: set[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for topic in sorted(topics):
         try:
             route = await admin.cluster.route(topic)
         except RouteNotFound:
             continue
-        found |= {each.broker_name: each.master for each in route.broker_datas if each.master}
+        found |= {each.broker_name: each.reader for each in route.broker_datas if each.reader}
     return found

@@ -24,14 +24,14 @@ def list_client_ids(connections: ConsumerConnections) -> list[str]:
     return sorted({each.client_id for each in connections.connection_set})
 
 
-async def find_master(admin: AdminClient, group: str) -> str | None:
-    """Return the address of a master that serves a group, or None if there is none.
+async def find_reader(admin: AdminClient, group: str) -> str | None:
+    """Return the address of a broker that serves a group, or None if there is none.
 
     Raises:
         RouteNotFound: No broker knows the group.
     """
     route = await admin.cluster.route(retry_topic(group))
-    return next((each.master for each in route.broker_datas if each.master), None)
+    return next((each.reader for each in route.broker_datas if each.reader), None)
 
 
 async def collect_reports(

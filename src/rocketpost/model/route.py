@@ -45,6 +45,11 @@ class BrokerData(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
         """The master's address, if there is a master."""
         return self.broker_addrs.get(MASTER_ID)
 
+    @property
+    def reader(self) -> str | None:
+        """The address for questions: the master's, or that of the smallest id without a master."""
+        return self.broker_addrs[min(self.broker_addrs)] if self.broker_addrs else None
+
 
 class TopicRoute(msgspec.Struct, rename="camel", frozen=True, kw_only=True, omit_defaults=True):
     """The queues of a topic and the addresses of its brokers."""

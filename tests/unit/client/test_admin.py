@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from client.brokers import HOST, NAMESRV, broker, name_server, record, route_of
 from client.network import Answer, FakeNetwork
-from rocketpost.client import ClientError, MessageQueue, RouteNotFound
+from rocketpost.client import ClientError, ConnectionLost, MessageQueue, RouteNotFound
 from rocketpost.client.admin import AdminClient
 from rocketpost.codec.bodies.cluster import ClusterInfo, encode_cluster
 from rocketpost.codec.bodies.group import GroupNames, GroupTableBody, encode_group_table
@@ -35,7 +35,7 @@ from rocketpost.codec.faults import (
     TopicNotExist,
 )
 from rocketpost.codec.lenient_json import decode_any, encode
-from rocketpost.codec.record import message_id
+from rocketpost.codec.record import message_id, pack_host
 from rocketpost.errors import AlreadyExists
 from rocketpost.model.group import GroupConfig
 from rocketpost.model.route import BrokerData
@@ -389,6 +389,28 @@ async def test_an_offset_id_leads_to_the_broker_in_it(use_network: Use) -> None:
         assert (await client.messages.by_offset_id(offset_id)).body == b"found"
         assert (await client.messages.by_id("T", offset_id)).body == b"found"
     assert fake.sent(RequestCode.VIEW_MESSAGE_BY_ID, A)[0].fields["offset"] == "64"
+
+
+async def test_slaves_are_asked_for_the_message_of_a_dead_master(use_network: Use) -> None:
+    copies = {
+        "s:1": record(position=64, body=b"of another master").replace(
+            HOST, pack_host("10.0.0.9", 1)
+        ),
+        "s:2": record(position=64, body=b"found"),
+    }
+    slaves = BrokerData(broker_name="a", broker_addrs={2: "s:2", 1: "s:1"})
+    info = ClusterInfo(broker_addr_table={"a": slaves}, cluster_addr_table={"C": ["a"]})
+    cluster = Answer(body=encode_cluster(info))
+    fake = use_network(network(at_ns={RequestCode.GET_BROKER_CLUSTER_INFO: cluster}))
+    for address, stored in copies.items():
+        fake.servers[address] = broker(VIEW_MESSAGE_BY_ID=lambda _, at=stored: Answer(body=at))
+    fake.cut(A)
+    async with admin() as client:
+        message = await client.messages.by_offset_id(message_id(HOST, 64))
+        assert (message.body, message.queue.broker_name) == (b"found", "a")
+        fake.cut("s:2")
+        with pytest.raises(ConnectionLost):
+            await client.messages.by_offset_id(message_id(HOST, 64))
 
 
 async def test_an_admin_client_that_is_not_running_says_so() -> None:

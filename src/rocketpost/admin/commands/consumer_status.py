@@ -18,7 +18,7 @@ from rocketpost.client.admin import AdminClient
 from rocketpost.client.route_cache import subscribe_queues
 from rocketpost.codec.bodies.client import ConsumerConnections
 from rocketpost.codec.faults import ConsumerNotOnline
-from rocketpost.diagnosis.members import collect_reports, find_master, list_client_ids
+from rocketpost.diagnosis.members import collect_reports, find_reader, list_client_ids
 from rocketpost.diagnosis.running_info import (
     RunningInfo,
     decode_running_info,
@@ -75,7 +75,7 @@ async def consumer_status(
 ) -> None:
     """Ask the consumers of a group how they are; files of it go to the working directory."""
     if client is not None:
-        address = broker or await _find_master(admin, group)
+        address = broker or await _find_reader(admin, group)
         body = await admin.groups.running_info(address, group, client, stacks=stacks)
         info = decode_running_info(body)
         if as_json:
@@ -199,17 +199,17 @@ async def fetch_running_infos(
     admin: AdminClient, group: str, clients: Sequence[str], *, broker: str | None, stacks: bool
 ) -> dict[str, RunningInfo]:
     """Return the states that consumers report; print a note about each that does not answer."""
-    address = broker or await _find_master(admin, group)
+    address = broker or await _find_reader(admin, group)
     infos, failures = await collect_reports(admin, group, clients, address=address, stacks=stacks)
     for client, reason in failures.items():
         click.echo(f"note: {client} does not report its state: {reason}", err=True)
     return infos
 
 
-async def _find_master(admin: AdminClient, group: str) -> str:
-    address = await find_master(admin, group)
+async def _find_reader(admin: AdminClient, group: str) -> str:
+    address = await find_reader(admin, group)
     if address is None:
-        raise Failure(f"no master serves the group {group}; give a broker with -b")
+        raise Failure(f"no broker serves the group {group}; give a broker with -b")
     return address
 
 

@@ -226,14 +226,14 @@ async def delete_sub_group(
 @_group
 @json_option
 async def get_consumer_config(admin: AdminClient, *, group: str, as_json: bool) -> None:
-    """Show the configuration of a group on every master."""
+    """Show the configuration of a group on every broker."""
     found: dict[str, GroupConfig] = {}
     for cluster, each in await list_cluster_brokers(admin, None):
-        if each.master is None:
+        if each.reader is None:
             continue
         # The whole table, because some brokers create a group when they are asked for it.
-        with errors_from(each.master):
-            groups = (await admin.groups.table(each.master)).subscription_group_table
+        with errors_from(each.reader):
+            groups = (await admin.groups.table(each.reader)).subscription_group_table
         if group in groups:
             found[f"{cluster}:{each.broker_name}"] = groups[group]
     if not found:

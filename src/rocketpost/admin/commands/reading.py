@@ -63,7 +63,7 @@ class Span(NamedTuple):
 async def _find_span(
     admin: AdminClient, queue: MessageQueue, tags: str, begin_ms: int | None, end_ms: int | None
 ) -> Span:
-    calls = OffsetCalls(admin.session)
+    calls = OffsetCalls(admin.session, asks_slaves=True)
     begin, end = await calls.min_offset(queue), await calls.max_offset(queue)
     if begin_ms is not None:
         begin = max(begin, await calls.search_offset(queue, begin_ms))
@@ -306,9 +306,9 @@ async def query_cq(
 ) -> None:
     """Show entries of a consume queue."""
     route = await admin.cluster.route(topic)
-    address = broker or next((each.master for each in route.broker_datas if each.master), None)
+    address = broker or next((each.reader for each in route.broker_datas if each.reader), None)
     if address is None:
-        raise Failure(f"{topic} has no master; give a broker with -b")
+        raise Failure(f"{topic} has no broker; give one with -b")
     with errors_from(address):
         entries = await admin.brokers.queue_entries(
             address, topic, queue_id, index=index, count=count, group=group

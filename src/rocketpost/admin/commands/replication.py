@@ -13,8 +13,9 @@ from rocketpost.admin.command import (
     admin_command,
     broker_or_cluster,
     errors_from,
-    find_masters,
     json_option,
+    list_cluster_brokers,
+    require_one,
     say,
     say_json,
 )
@@ -52,7 +53,7 @@ async def ha_status(
 
     async def show() -> None:
         states: dict[str, ReplicationState] = {}
-        for address in await find_masters(admin, broker, cluster):
+        for address in await _find_brokers(admin, broker, cluster):
             with errors_from(address):
                 states[address] = await admin.brokers.replication(address)
         if as_json:
@@ -62,6 +63,18 @@ async def ha_status(
             say(replication_text(address, state))
 
     await repeat(every, show)
+
+
+async def _find_brokers(admin: AdminClient, broker: str | None, cluster: str | None) -> list[str]:
+    """Return the broker given, or the masters of a cluster, and slaves that have no master."""
+    require_one(broker, cluster)
+    if broker is not None:
+        return [broker]
+    return [
+        address
+        for _, each in await list_cluster_brokers(admin, cluster)
+        for address in ([each.master] if each.master else each.broker_addrs.values())
+    ]
 
 
 def replication_text(address: str, state: ReplicationState) -> str:

@@ -66,8 +66,8 @@ async def _topic_stats(admin: AdminClient, topic: str, *, may_be_gone: bool) -> 
         if may_be_gone:
             return []  # deleted after the list was made
         raise
-    masters = [each.master for each in route.broker_datas if each.master]
-    in_tps, in_count = await _traffic(admin, masters, "TOPIC_PUT_NUMS", topic)
+    readers = [each.reader for each in route.broker_datas if each.reader]
+    in_tps, in_count = await _traffic(admin, readers, "TOPIC_PUT_NUMS", topic)
     groups = sorted(await admin.topics.groups_of(topic))
     if not groups:
         return [(topic, "", 0, in_tps, None, in_count, None)]
@@ -75,7 +75,7 @@ async def _topic_stats(admin: AdminClient, topic: str, *, may_be_gone: bool) -> 
     for group in groups:
         state = await admin.groups.progress(group, topic)
         backlog = total_lag(state)
-        out_tps, out_count = await _traffic(admin, masters, "GROUP_GET_NUMS", f"{topic}@{group}")
+        out_tps, out_count = await _traffic(admin, readers, "GROUP_GET_NUMS", f"{topic}@{group}")
         rows.append((topic, group, backlog, in_tps, out_tps, in_count, out_count))
     return rows
 

@@ -220,13 +220,13 @@ async def topic_config(admin: AdminClient, *, topic: str, as_json: bool) -> None
 
 
 async def _fetch_configs(admin: AdminClient, topic: str) -> dict[str, TopicConfig]:
-    """Return the configuration of a topic on each master, by broker name."""
+    """Return the configuration of a topic on each broker, by its name."""
     found = {}
     route = await admin.cluster.route(topic)
     for each in sorted(route.broker_datas, key=lambda data: data.broker_name):
-        if each.master is not None:
-            with errors_from(each.master):
-                found[each.broker_name] = await admin.topics.config(each.master, topic)
+        if each.reader is not None:
+            with errors_from(each.reader):
+                found[each.broker_name] = await admin.topics.config(each.reader, topic)
     return found
 
 

@@ -191,12 +191,12 @@ class GroupAdmin:
         Raises:
             RouteNotFound: No broker knows the group, or the topic.
         """
-        masters = await self._masters(topic or retry_topic(group))
+        readers = await self._readers(topic or retry_topic(group))
         header = ConsumeStats(consumer_group=group, topic=topic or "")
         answers = await asyncio.gather(
             *(
                 self._session.call(address, RequestCode.GET_CONSUME_STATS, header)
-                for address in masters
+                for address in readers
             )
         )
         states = [decode_consume_state(answer.body) for answer in answers]
@@ -217,7 +217,7 @@ class GroupAdmin:
         """
         header = ConsumerGroupRequest(consumer_group=group)
         failure: ConsumerNotOnline | None = None
-        for broker in [address] if address else await self._masters(retry_topic(group)):
+        for broker in [address] if address else await self._readers(retry_topic(group)):
             try:
                 response = await self._session.call(
                     broker, RequestCode.GET_CONSUMER_CONNECTION_LIST, header
@@ -354,6 +354,14 @@ class GroupAdmin:
         """
         header = CloneOffset(src_group=source, dest_group=target, topic=topic, offline=offline)
         await self._session.call(address, RequestCode.CLONE_GROUP_OFFSET, header)
+
+    async def _readers(self, topic: str) -> list[str]:
+        """Return a replica of each broker of a topic: the master, or a slave if there is none."""
+        route = await self._session.routes.fetch(topic)
+        readers = [broker.reader for broker in route.broker_datas if broker.reader]
+        if not readers:
+            raise RouteNotFound(f"no broker of the topic {topic} has an address")
+        return readers
 
     async def _masters(self, topic: str) -> list[str]:
         route = await self._session.routes.fetch(topic)

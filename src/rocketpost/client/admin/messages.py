@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from rocketpost.client.admin.cluster import ClusterAdmin
 from rocketpost.client.consumer.fetch import Fetcher, PullQuery, PullStatus
 from rocketpost.client.message import ReceivedMessage
 from rocketpost.client.session import Session
@@ -25,9 +26,9 @@ from rocketpost.codec.record import (
     parse_message_id,
     unpack_host,
 )
-from rocketpost.errors import RocketpostError
+from rocketpost.errors import ConnectionLost, RocketpostError
 from rocketpost.model.group import Subscription
-from rocketpost.model.route import BrokerData, MessageQueue
+from rocketpost.model.route import MASTER_ID, BrokerData, MessageQueue
 
 logger = logging.getLogger(__name__)
 
@@ -125,15 +126,41 @@ class MessageAdmin:
     async def by_offset_id(self, offset_id: str) -> ReceivedMessage:
         """Return the message with this offset id, which names a broker and a position.
 
+        If that broker cannot be reached, slaves are asked: they have its records at its positions.
+
         Raises:
             RemoteProtocolError: ``offset_id`` is not such an id.
             Fault: There is no such message.
+            ConnectionLost: The broker cannot be reached, and no slave has the message.
         """
         host, position = parse_message_id(offset_id)
         ip, port = unpack_host(host)
         address = f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
-        record = await self.at_position(address, position)
-        return ReceivedMessage(record, MessageQueue("", record.queue_id, record.topic))
+        broker_name = ""
+        try:
+            record = await self.at_position(address, position)
+        except ConnectionLost:
+            found = await self._at_slaves(host, position)
+            if found is None:
+                raise
+            broker_name, record = found
+        return ReceivedMessage(record, MessageQueue(broker_name, record.queue_id, record.topic))
+
+    async def _at_slaves(self, host: bytes, position: int) -> tuple[str, Record] | None:
+        """Find the record that a broker stored at a position at a slave; return its name, too."""
+        brokers = (await ClusterAdmin(self._session).info()).broker_addr_table.values()
+        for broker in brokers:
+            for broker_id, address in broker.broker_addrs.items():
+                if broker_id == MASTER_ID:
+                    continue
+                try:
+                    record = await self.at_position(address, position)
+                except RocketpostError as error:
+                    logger.debug("not at a slave: address=%s reason=%s", address, error)
+                    continue
+                if record.store_host_bytes == host:
+                    return broker.broker_name, record
+        return None
 
     async def at_position(self, address: str, position: int) -> Record:
         """Return the record at a position of a broker's commit log.

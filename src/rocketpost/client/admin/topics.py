@@ -246,8 +246,8 @@ class TopicAdmin:
             RouteNotFound: The topic is unknown.
         """
         route = await self._session.routes.fetch(topic)
-        masters = [broker.master for broker in route.broker_datas if broker.master]
-        states = await asyncio.gather(*(self.state_at(address, topic) for address in masters))
+        readers = [broker.reader for broker in route.broker_datas if broker.reader]
+        states = await asyncio.gather(*(self.state_at(address, topic) for address in readers))
         merged = TopicState(queues={}, put_tps=sum(state.put_tps for state in states))
         for state in states:
             merged.queues.update(state.queues)

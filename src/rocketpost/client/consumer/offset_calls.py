@@ -45,10 +45,17 @@ class Boundary(enum.Enum):
 
 
 class OffsetCalls:
-    """Sends requests about offsets to masters. Belongs to the event loop."""
+    """Sends requests about offsets to masters. Belongs to the event loop.
 
-    def __init__(self, session: Session) -> None:
+    Args:
+        session: The connections to brokers.
+        asks_slaves: Whether the bounds of a queue are asked of the smallest id while there is no
+            master. That slave may lack the newest messages.
+    """
+
+    def __init__(self, session: Session, *, asks_slaves: bool = False) -> None:
         self._session = session
+        self._asks_slaves = asks_slaves
         self._tables: set[_Table] = set()
         """Tables that exist, because an offset was read from them."""
         self._first_commits: dict[_Table, asyncio.Future[RocketpostError | None]] = {}
@@ -195,7 +202,12 @@ class OffsetCalls:
     async def _ask(
         self, code: int, queue: MessageQueue, header: QueueRequest | SearchOffset
     ) -> int:
-        response = await self._session.call(await self.master(queue), code, header)
+        if self._asks_slaves:
+            response = await self._at_master_or_first(
+                queue, lambda address: self._session.call(address, code, header)
+            )
+        else:
+            response = await self._session.call(await self.master(queue), code, header)
         return response.read(OffsetResponse).offset
 
 

@@ -13,7 +13,9 @@ from rocketpost.client import (
     MessageQueue,
     PullConsumer,
     PullConsumerConfig,
+    RouteNotFound,
 )
+from rocketpost.client.consumer.offset_calls import OffsetCalls
 from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.command import Command
 
@@ -169,6 +171,23 @@ async def test_offsets_are_kept_at_the_smallest_id_while_there_is_no_master(
         await consumer.commit_offset(QUEUES[0], 6)
         assert await consumer.fetch_offset(QUEUES[0]) == 6
     assert [brokers[address].table for address in (A, "s:2", "s:3")] == [{0: 5}, {0: 6}, None]
+
+
+@pytest.mark.parametrize("asks_slaves", [True, False])
+async def test_the_bounds_of_a_queue_come_from_masters_unless_a_slave_will_do(
+    use_network: Use, asks_slaves: bool
+) -> None:
+    route = route_of({"a": A})
+    route.broker_datas[0].broker_addrs.clear()
+    route.broker_datas[0].broker_addrs[1] = "s:1"
+    use_network(network_of({"T": route}, {"s:1": lambda _: Answer(fields={"offset": "9"})}))
+    async with PullConsumer("G", name_servers=NAMESRV) as consumer:
+        calls = OffsetCalls(consumer._running(), asks_slaves=asks_slaves)
+        if asks_slaves:
+            assert await calls.max_offset(QUEUES[0]) == 9
+        else:
+            with pytest.raises(RouteNotFound):
+                await calls.max_offset(QUEUES[0])
 
 
 async def test_no_slave_keeps_offsets_while_name_servers_list_the_master(use_network: Use) -> None:
