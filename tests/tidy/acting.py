@@ -14,6 +14,7 @@ _SERVING: Final = f"{_S}test_serving.py::test_"
 _MESSAGES: Final = f"{_S}test_messages.py::test_"
 _STORE: Final = f"{_S}test_store.py::test_"
 _TIMER: Final = f"{_S}test_timer.py::test_"
+_REPLICATION: Final = "tests/integration/test_replication_settings.py::test_"
 _NAMESRV: Final = f"{_S}test_namesrv.py::test_"
 _BOTH: Final = f"{_S}test_topics_and_groups.py::test_"
 _CLIENT: Final = "tests/unit/client/test_settings_act.py::test_"
@@ -127,6 +128,19 @@ BROKER: Final = {
     "sendHeartbeatTimeoutMillis": f"{_GROUP}sendHeartbeatTimeoutMillis",
     "brokerNotActiveTimeoutMillis": f"{_GROUP}brokerNotActiveTimeoutMillis",
     "lockInStrictMode": f"{_GROUP}lockInStrictMode",
+    "brokerRole": f"{_REPLICATION}brokerRole_and_brokerId",
+    "brokerId": f"{_REPLICATION}brokerRole_and_brokerId",
+    "haListenPort": f"{_REPLICATION}haListenPort_and_brokerIP2",
+    "brokerIP2": f"{_REPLICATION}haListenPort_and_brokerIP2",
+    "haMasterAddress": "tests/integration/test_replication.py::test_haMasterAddress_is_enough",
+    "haSendHeartbeatInterval": f"{_REPLICATION}haSendHeartbeatInterval",
+    "haHousekeepingInterval": f"{_REPLICATION}haHousekeepingInterval",
+    "haTransferBatchSize": f"{_REPLICATION}haTransferBatchSize",
+    "haMaxGapNotInSync": f"{_REPLICATION}haMaxGapNotInSync",
+    "haFlowControlEnable": f"{_REPLICATION}haFlowControlEnable_and_maxHaTransferByteInSecond",
+    "maxHaTransferByteInSecond": f"{_REPLICATION}haFlowControlEnable_and_maxHaTransferByteInSecond",
+    "syncFromLastFile": f"{_REPLICATION}syncFromLastFile",
+    "syncMasterFlushOffsetWhenStartup": f"{_REPLICATION}syncMasterFlushOffsetWhenStartup",
 }
 
 STORE: Final = {
@@ -365,11 +379,8 @@ GROUP_ATTRIBUTES: Final = {
 }
 
 UNPROVED: Final = {
-    *("brokerId", "brokerRole", "haListenPort", "brokerIP2", "haMasterAddress"),
-    *("haSendHeartbeatInterval", "haHousekeepingInterval", "haTransferBatchSize"),
-    *("haMaxGapNotInSync", "haFlowControlEnable", "maxHaTransferByteInSecond", "syncFromLastFile"),
     *("slaveTimeout", "inSyncReplicas", "minInSyncReplicas", "enableAutoInSyncReplicas"),
-    *("slaveReadEnable", "offsetCheckInSlave", "syncMasterFlushOffsetWhenStartup"),
+    *("slaveReadEnable", "offsetCheckInSlave"),
 }
 """Settings of replication whose proof is still to be named in ``BROKER``."""
 
