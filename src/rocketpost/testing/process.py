@@ -25,7 +25,8 @@ STOP_SECONDS: Final = 30.0
 _PORTS: Final = range(12_000, 32_000)
 _PORT_ATTEMPTS_MAX: Final = 100
 _LINES_KEPT: Final = 2000
-_PROGRAM: Final = ("-m", "rocketpost.server")
+PROGRAM: Final = ("-m", "rocketpost.server")
+"""Arguments of ``python`` that run servers."""
 
 
 class ServerFailed(RocketpostError):  # noqa: N818 - named after what happened
@@ -49,7 +50,7 @@ class ServerProcess:
         *,
         ready: str,
         environment: dict[str, str] | None = None,
-        program: Sequence[str] = _PROGRAM,
+        program: Sequence[str] = PROGRAM,
     ) -> None:
         self._arguments = arguments
         self._program = program

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from rocketpost.settings import format_properties
 from rocketpost.testing.cluster import BROKER_READY, NAMESRV_READY, SMALL_STORE
-from rocketpost.testing.process import ServerProcess, free_port
+from rocketpost.testing.process import PROGRAM, ServerProcess, free_port
 
 MASTER_ID = 0
 _QUICK: Mapping[str, str] = {"haSendHeartbeatInterval": "500", "haHousekeepingInterval": "3000"}
@@ -20,13 +20,16 @@ class Replica:
     Args:
         home: The directory of its file and its data.
         values: Its properties by RocketMQ's keys.
+        program: The arguments of ``python`` that run servers.
     """
 
-    def __init__(self, home: Path, values: Mapping[str, str]) -> None:
+    def __init__(
+        self, home: Path, values: Mapping[str, str], *, program: Sequence[str] = PROGRAM
+    ) -> None:
         self.home = home
         self.values = dict(values)
         self.process = ServerProcess(
-            ["mqbroker", "-c", str(home / "broker.conf")], ready=BROKER_READY
+            ["mqbroker", "-c", str(home / "broker.conf")], ready=BROKER_READY, program=program
         )
 
     @property
@@ -67,6 +70,7 @@ class ReplicaGroup:
         settings: Properties of every broker, by RocketMQ's keys.
         master: More properties of the master.
         slave: More properties of the slaves.
+        program: Returns the arguments of ``python`` that run a broker with this directory.
     """
 
     def __init__(
@@ -77,8 +81,10 @@ class ReplicaGroup:
         settings: Mapping[str, str] | None = None,
         master: Mapping[str, str] | None = None,
         slave: Mapping[str, str] | None = None,
+        program: Callable[[Path], Sequence[str]] = lambda home: PROGRAM,
     ) -> None:
         self._directory = directory
+        self._program = program
         self._port = free_port()
         self.name_server = self._name_server()
         common = {**_QUICK, **SMALL_STORE, **(settings or {})}
@@ -132,4 +138,4 @@ class ReplicaGroup:
             "storePathRootDir": str(home / "store"),
             **settings,
         }
-        return Replica(home, values)
+        return Replica(home, values, program=self._program(home))
