@@ -12,7 +12,16 @@ from rocketpost.codec.codes import RequestCode as Code
 from rocketpost.server.replication import slave as slave_module
 from rocketpost.server.replication import tables_follower
 
-from .replicas import QUICK, follower, name_server, pair, slave_of, until_following
+from .replicas import (
+    QUICK,
+    follower,
+    log_of,
+    name_server,
+    pair,
+    slave_of,
+    until_copied,
+    until_following,
+)
 from .settings.harness import Peer, broker, until
 
 SETTINGS: dict[str, object] = {"timerWheelEnable": "true", "timerPrecisionMs": 100}
@@ -133,3 +142,26 @@ async def test_a_slave_started_as_the_master_has_everything(tmp_path: Path) -> N
             return len(await new.records("T")) == 10
 
         await until(delivered)
+
+
+async def test_queues_that_begin_again_at_offset_0_are_followed(tmp_path: Path) -> None:
+    """A master of RocketMQ does so when a topic is deleted and created again."""
+    async with pair(tmp_path) as (master, slave):
+        store, copy = (peer.server._context.store for peer in (master, slave))
+        for _ in range(2):
+            await master.topic("T", readQueueNums=2, writeQueueNums=2)
+            for queue_id in (0, 0, 1):
+                await master.send("T", queue_id=queue_id)
+            await until_copied(master, slave)
+            await master.ok(Code.DELETE_TOPIC_IN_BROKER, topic="T")
+            store._parts.deleted_topics._by_topic["T"].next.clear()
+        await master.topic("T", readQueueNums=2, writeQueueNums=2)
+        for queue_id in (0, 1, 1):
+            answer = await master.send("T", b"new", queue_id=queue_id)
+        assert answer.fields["queueOffset"] == "1"
+        await until_copied(master, slave)
+        for queue_id, end in ((0, 1), (1, 2)):
+            queue = copy.queue("T", queue_id)
+            assert queue is not None
+            assert (queue.first, queue.end) == (0, end)
+        assert log_of(slave.server) == log_of(master.server)

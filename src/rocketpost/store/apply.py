@@ -62,12 +62,12 @@ class ApplyRules:
 
     def effects_of(self, entry: Entry, data: bytes | memoryview, at: int) -> Effects:
         """Return the effects of the record at byte ``at`` of ``data``."""
-        position, size, topic, _, _, sys_flag, store_ms, tags_code, keys = entry
+        position, size, topic, queue_id, _, sys_flag, store_ms, tags_code, keys = entry
         is_in_queue = not sys_flag & NOT_IN_QUEUE
         if topic == SCHEDULE_TOPIC and is_in_queue:
             record = data[at : at + size]
             tags_code = code_of_record(record, topic, tags_code, store_ms, self._delays_ms)
-        is_deleted = position < self._deleted_topics.position(topic)
+        is_deleted = position < self._deleted_topics.position(topic, queue_id)
         return Effects(is_in_queue, is_deleted, tags_code, indexed_keys(sys_flag, keys))
 
 

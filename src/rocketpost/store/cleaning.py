@@ -150,10 +150,8 @@ class Cleaning:
         if first is not None:
             for queue in self._untrimmed[-count_max:]:
                 if not queue.is_deleted:
-                    expired = queue.raise_first(
-                        max(first.start, self._deleted_topics.position(queue.topic))
-                    )
-                    self._doomed += expired
+                    dead_before = self._deleted_topics.position(queue.topic, queue.queue_id)
+                    self._doomed += queue.raise_first(max(first.start, dead_before))
         del self._untrimmed[-count_max:]
         return bool(self._untrimmed)
 

@@ -6,6 +6,10 @@ from the log would show them again, mixed with those of a later topic of the sam
 {queue id: offset}}}, "crc": c}``: records of the topic before P are dead, and its queues, if they
 are created again, continue at offset ``next``, so that no offset ever means two messages.
 
+A master of RocketMQ begins again at offset 0 when a topic is deleted and created again. A slave
+does the same with each queue: ``"restarts": {queue id: P}`` says that records of the queue before P
+are dead, and that their offsets are assigned again.
+
 ``droppedTopics.json.bak`` is a copy: without the file, offsets could be assigned twice.
 
 A deletion first moves the queues aside in one rename, then writes this file, then unlinks. After a
@@ -31,11 +35,18 @@ COUNTED_MAX: Final = 10_000
 """Largest number of deletions remembered after their last record has expired."""
 
 
-class DeletedTopic(msgspec.Struct):
+class DeletedTopic(msgspec.Struct, omit_defaults=True):
     """One deletion."""
 
     position: int
     next: dict[int, int]
+    restarts: dict[int, int] = {}
+    """Queue to the position at which it began again at offset 0."""
+
+    @property
+    def last_position(self) -> int:
+        """Position after the last dead record."""
+        return max(self.position, *self.restarts.values(), 0)
 
 
 class _File(msgspec.Struct):
@@ -155,14 +166,34 @@ class DeletedTopics:
     def snapshot(self) -> dict[str, DeletedTopic]:
         """Return a copy of the deletions, by topic."""
         return {
-            topic: DeletedTopic(each.position, dict(each.next))
+            topic: DeletedTopic(each.position, dict(each.next), dict(each.restarts))
             for topic, each in self._by_topic.items()
         }
 
-    def position(self, topic: str) -> int:
-        """Return the position before which the topic's records are dead; 0 if never deleted."""
+    def restart(self, topic: str, queue_id: int, position: int) -> None:
+        """Note that a queue begins again at offset 0, with the record at ``position``."""
+        deletion = self._by_topic.setdefault(topic, DeletedTopic(0, {}))
+        deletion.restarts[queue_id] = position
+        deletion.next.pop(queue_id, None)
+        self.serial += 1
+        self.is_changed = True
+
+    def position(self, topic: str, queue_id: int) -> int:
+        """Return the position before which the records of a queue are dead; 0 if none are."""
+        deletion = self._by_topic.get(topic)
+        if deletion is None:
+            return 0
+        return max(deletion.position, deletion.restarts.get(queue_id, 0))
+
+    def deleted_before(self, topic: str) -> int:
+        """Return the position at which the whole topic was deleted last; 0 if it never was."""
         deletion = self._by_topic.get(topic)
         return deletion.position if deletion is not None else 0
+
+    def restart_position(self, topic: str, queue_id: int) -> int:
+        """Return the position at which a queue began again at offset 0; 0 if it never did."""
+        deletion = self._by_topic.get(topic)
+        return deletion.restarts.get(queue_id, 0) if deletion is not None else 0
 
     def next_offset(self, topic: str, queue_id: int) -> int:
         """Return the first offset of a queue that is created now."""
@@ -176,11 +207,12 @@ class DeletedTopics:
         positions and must not count as dead. A deletion before the start hides no record any more,
         but still sets the next offsets; only the latest of those are kept.
         """
-        old = [topic for topic, deletion in self._by_topic.items() if deletion.position <= first]
+        old = [topic for topic, each in self._by_topic.items() if each.last_position <= first]
         for topic in old[: max(0, len(old) - COUNTED_MAX)]:
             del self._by_topic[topic]
             self.is_changed = True
         for deletion in self._by_topic.values():
-            if deletion.position > end:
-                deletion.position = end
+            if deletion.last_position > end:
+                deletion.position = min(deletion.position, end)
+                deletion.restarts = {queue: min(at, end) for queue, at in deletion.restarts.items()}
                 self.is_changed = True

@@ -206,7 +206,7 @@ def test_of_deletions_that_hide_nothing_any_more_the_latest_are_kept(
     assert deleted_topics.next_offset("topic0", 1) == 9
     deleted_topics.settle(0, 102)
     assert deleted_topics.is_changed
-    assert deleted_topics.position("topic3") == deleted_topics.position("topic0") == 102
+    assert deleted_topics.deleted_before("topic3") == deleted_topics.deleted_before("topic0") == 102
     deleted_topics.save_blocking()
     assert not deleted_topics.is_changed
     again = DeletedTopics(RealFiles(), str(tmp_path / "config" / "droppedTopics.json"))

@@ -134,6 +134,7 @@ class SlaveFeature(Feature):
         try:
             self._log.check_room()
             await self._flush()
+            await self._log.begin_queue_again()
             dialed = await self._dial()
             stream = self._stream = self._open(dialed)
             try:

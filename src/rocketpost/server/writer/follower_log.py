@@ -25,6 +25,7 @@ from rocketpost.model.ids import Position
 from rocketpost.server.writer.log_writer import ArrivalListener
 from rocketpost.store.config import FlushMode
 from rocketpost.store.dispatch.arrival import Arrival
+from rocketpost.store.replica.deletions import QueueRestarted, TopicDeletions
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +36,10 @@ class FollowerStore(Protocol):
     @property
     def refuses_new(self) -> object:
         """Reasons why new messages are refused; empty if none."""
+
+    @property
+    def deletions(self) -> TopicDeletions:
+        """The deleted topics."""
 
     @property
     def written_position(self) -> Position:
@@ -83,6 +88,7 @@ class FollowerLog:
         self._waits = flush_mode is FlushMode.SYNC_FLUSH
         self._is_scheduled = False
         self._is_open = False
+        self._restarted: QueueRestarted | None = None
         self.position = Position(0)
         """The position to report to the master."""
         self.arrival_listeners: Sequence[ArrivalListener] = ()
@@ -128,11 +134,28 @@ class FollowerLog:
         """
         if self._store.refuses_new:
             self._store.check_writable()
-        end = self._store.append_raw(Position(position), data)
+        try:
+            end = self._store.append_raw(Position(position), data)
+        except QueueRestarted as error:
+            self._restarted = error
+            raise
         if not self._is_scheduled:
             self._is_scheduled = True
             self._loop.call_soon(self._pursue)
         return end
+
+    async def begin_queue_again(self) -> None:
+        """Delete what the master has deleted of a queue whose next record has the offset 0.
+
+        Call it before a stream begins, when everything is visible.
+
+        Raises:
+            StoreError: It cannot be deleted.
+        """
+        restarted, self._restarted = self._restarted, None
+        rest = None if restarted is None else self._store.deletions.restart(restarted)
+        if rest is not None:
+            await asyncio.to_thread(rest.finish_blocking)
 
     def close(self) -> None:
         """Stop using the store. The next term, or the closing store, shows what is left."""

@@ -72,7 +72,8 @@ class EntryCheck:
         if queue is None or found.queue_offset < queue.first:
             return None  # a deleted topic, or one that was created again
         is_behind = found.queue_offset >= queue.end
-        if queue.is_deleted or found.position < self._deleted_topics.position(found.topic):
+        dead_before = self._deleted_topics.position(found.topic, found.queue_id)
+        if queue.is_deleted or found.position < dead_before:
             return None
         if is_behind:
             if self._is_older(queue, found):

@@ -285,6 +285,12 @@ class ConsumeQueue:
         if kept:
             self._files.write(self._directory, low - len(kept) // ENTRY_BYTES, kept)
 
+    def begin_again(self) -> None:
+        """Become an empty queue at offset 0, without files."""
+        self.remove_files()
+        self.restart_at(0)
+        self.checked = (0, 0, 0)
+
     def remove_files(self) -> None:
         """Unlink every file of the queue."""
         self._files.forget_directory(self._directory)

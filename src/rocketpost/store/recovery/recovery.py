@@ -359,7 +359,7 @@ class Recovery:
             return False
         position, size, topic, queue_id, queue_offset, sys_flag, *_ = entry
         is_in_queue = not sys_flag & NOT_IN_QUEUE and position >= self._deleted_topics.position(
-            topic
+            topic, queue_id
         )
         if is_in_queue and position >= self._queue_from:
             placed = PlacedEntry(queue_offset, position, size, 0)
@@ -381,7 +381,8 @@ class Recovery:
             self._replay_queues.has_unknown_losses = True
             return
         if effects.is_in_queue and effects.is_deleted:
-            self._deleted_topics.raise_next(topic, queue_id, queue_offset + 1)
+            if position >= self._deleted_topics.restart_position(topic, queue_id):
+                self._deleted_topics.raise_next(topic, queue_id, queue_offset + 1)
         elif effects.is_in_queue and position >= self._queue_from:
             self._replay_queues.put(topic, queue_id, placed)
         if effects.keys and position >= self._index_from:
@@ -446,8 +447,8 @@ class Recovery:
                 # Files of a deleted topic have reappeared; its messages must not.
                 queue.remove_files()
                 queue.restart_at(next_offset)
-            position_min = max(log_first, self._deleted_topics.position(queue.topic))
-            for path in queue.raise_first(position_min):
+            dead_before = self._deleted_topics.position(queue.topic, queue.queue_id)
+            for path in queue.raise_first(max(log_first, dead_before)):
                 self._files.unlink(path)
         self._deleted_topics.settle(log_first, end)
         if self._deleted_topics.is_changed:

@@ -3,19 +3,38 @@
 A follower may learn of a deletion late. By then its queues may have messages of a topic of the same
 name that was created again; only the earlier messages go. Offsets are not assigned twice: the
 master's queues continue after the deleted ones.
+
+A master of RocketMQ tells no position, and begins its queues again at offset 0. Then the first
+record with offset 0 shows that the queue before it was deleted: :class:`QueueRestarted`.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from rocketpost.errors import StoreError
+from rocketpost.errors import CorruptRecord, StoreError
 from rocketpost.store.deleted_topics import DeletedTopic
 from rocketpost.store.topic_deletion import QueueDeletion
 
 if TYPE_CHECKING:
     from rocketpost.store.parts import StoreParts
+
+logger = logging.getLogger(__name__)
+
+
+class QueueRestarted(CorruptRecord):
+    """A record has the offset 0, although its queue has records: the master deleted the queue."""
+
+    def __init__(self, topic: str, queue_id: int, position: int) -> None:
+        super().__init__(
+            f"the record at {position} begins queue {topic}/{queue_id} again: the master has "
+            "deleted its earlier messages"
+        )
+        self.topic = topic
+        self.queue_id = queue_id
+        self.position = position
 
 
 class TopicDeletions:
@@ -58,9 +77,41 @@ class TopicDeletions:
         parts.dispatcher.refresh_mark()
         return QueueDeletion(parts.topic_deleter, checkpoint=parts.checkpointer.save_blocking)
 
+    def restart(self, restarted: QueueRestarted) -> QueueDeletion | None:
+        """Delete the messages of a queue that begins again, as its master did.
+
+        The log must end at the record that begins it, and all of it must be visible.
+
+        Returns:
+            The rest of the work, for a thread; None if the queue is not at that place any more.
+
+        Raises:
+            StoreError: Its files cannot be deleted; try again.
+        """
+        parts, topic, queue_id = self._parts, restarted.topic, restarted.queue_id
+        if not parts.dispatcher.position == parts.commit_log.end == restarted.position:
+            return None
+        queue = parts.queues.get((topic, queue_id))
+        try:
+            if queue is not None:  # after a crash it is rebuilt, and this is done again
+                queue.begin_again()
+        except OSError as error:
+            raise StoreError(
+                f"the queue {topic}/{queue_id} cannot be deleted: {error.strerror}"
+            ) from error
+        parts.deleted_topics.restart(topic, queue_id, restarted.position)
+        parts.queues.count()
+        parts.dispatcher.refresh_mark()
+        logger.warning(
+            "queue begins again at offset 0 topic=%s queue=%s position=%s",
+            topic, queue_id, restarted.position,
+        )  # fmt: skip
+        return QueueDeletion(parts.topic_deleter, checkpoint=parts.checkpointer.save_blocking)
+
     def _is_known(self, topic: str, deletion: DeletedTopic) -> bool:
         known = self._parts.deleted_topics
-        return known.position(topic) >= deletion.position and all(
+        is_old = known.deleted_before(topic) >= deletion.position
+        return is_old and all(
             known.next_offset(topic, queue_id) >= offset
             for queue_id, offset in deletion.next.items()
         )

@@ -49,6 +49,7 @@ from rocketpost.store.log.commit_log import BLANK_BYTES, CommitLog
 from rocketpost.store.log.segmented_log import SegmentedLog
 from rocketpost.store.queue.consume_queue import ConsumeQueue
 from rocketpost.store.queue.table import QueueTable
+from rocketpost.store.replica.deletions import QueueRestarted
 from rocketpost.store.replica.late_queues import LateQueues
 
 ROW_COUNT: Final = 16_384
@@ -137,6 +138,7 @@ class RawAppender:
         """Append a chunk whose first byte has ``position``; its records are not visible yet.
 
         Raises:
+            QueueRestarted: A record begins its queue again; nothing was changed.
             CorruptRecord: A record is not sound or not the next of its queue; nothing was changed.
             StoreError: The chunk does not belong at the end of the log; nothing was changed.
             StoreFull: There is no room; nothing was changed.
@@ -278,6 +280,8 @@ class RawAppender:
             wanted = new_queues[place]
         else:
             wanted = self._first_offset(topic, queue_id, queue_offset)
+        if queue_offset == 0 < wanted:
+            raise QueueRestarted(topic, queue_id, position)
         if queue_offset != wanted:
             raise _refusal(
                 position,
