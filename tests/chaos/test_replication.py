@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from rocketpost.testing.ledger import PromiseBroken
 from rocketpost.testing.replicas.campaign import ReplicaCampaign
+
+ODD = Path(__file__).parent / "odd_replica.py"
+ROUNDS_MAX = 30
+
+BUGS = [
+    ("count_what_is_sent", "is owed|is lost"),
+    ("report_before_append", "is owed|is lost"),
+    ("last_segment_only", "can be read|is lost|has holes"),
+]
 
 
 async def test_kills_freezes_and_lost_disks(tmp_path: Path, seed: int, rounds: int) -> None:
@@ -16,3 +28,13 @@ async def test_kills_freezes_and_lost_disks(tmp_path: Path, seed: int, rounds: i
             print(campaign.report)
         assert report.promotions == 3 * rounds // 10
         assert report.counts.acknowledged > 3 * rounds
+
+
+@pytest.mark.parametrize(("bug", "symptom"), BUGS)
+async def test_lost_disks_reveal(tmp_path: Path, seed: int, bug: str, symptom: str) -> None:
+    program = [str(ODD), bug]
+    with (
+        ReplicaCampaign(tmp_path, seed=seed, promote_every=2, program=program) as campaign,
+        pytest.raises(PromiseBroken, match=symptom),
+    ):
+        await campaign.run(ROUNDS_MAX)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 PIECE_BYTES: Final = 64 * 1024
+_PIECES_PER_SECOND: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +23,7 @@ class InjectedFault:
     Attributes:
         refuse: Close new connections at once.
         delay_s: Delay each piece of data this long.
+        bytes_per_second: Forward no more than this in each direction of a connection.
         swallow_requests: Discard what clients send; they wait in vain.
         swallow_answers: Discard what the server sends; it did the work, and the client never
             learns of it.
@@ -32,6 +34,7 @@ class InjectedFault:
 
     refuse: bool = False
     delay_s: float = 0.0
+    bytes_per_second: int | None = None
     swallow_requests: bool = False
     swallow_answers: bool = False
     cut_after_bytes: int | None = None
@@ -133,6 +136,10 @@ class FaultProxy:
             await asyncio.gather(*pumps, return_exceptions=True)
             there_writer.transport.abort()
 
+    def _piece_bytes(self) -> int:
+        rate = self.fault.bytes_per_second
+        return PIECE_BYTES if rate is None else max(1, rate // _PIECES_PER_SECOND)
+
     async def _pump(
         self,
         reader: asyncio.StreamReader,
@@ -143,9 +150,11 @@ class FaultProxy:
     ) -> None:
         """Forward data in one direction until its end, or until a fault cuts it."""
         carried = 0
-        while data := await reader.read(PIECE_BYTES):
+        while data := await reader.read(self._piece_bytes()):
             if self.fault.delay_s:
                 await asyncio.sleep(self.fault.delay_s)
+            if (rate := self.fault.bytes_per_second) is not None:
+                await asyncio.sleep(len(data) / rate)
             if swallow():
                 continue
             cut_at = limit()

@@ -17,25 +17,33 @@ import contextlib
 import random
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from rocketpost.codec.codes import ResponseCode
 from rocketpost.errors import ClientError, Fault
+from rocketpost.testing.campaign import TINY_STORE
 from rocketpost.testing.ledger import Counts, Ledger
 from rocketpost.testing.link import BrokerLink
 from rocketpost.testing.load import LoadQueue, Stream
-from rocketpost.testing.replicas.pair import BrokerPair, PairNode
+from rocketpost.testing.process import PROGRAM
+from rocketpost.testing.replicas.group import Replica, ReplicaGroup
 
 QUEUES: Final = [LoadQueue(topic, queue_id) for topic in ("alpha", "beta") for queue_id in range(3)]
+_QUICK: Final[Mapping[str, str]] = {
+    "haSendHeartbeatInterval": "300",
+    "haHousekeepingInterval": "2000",
+    "slaveTimeout": "1000",
+}
+"""Settings with which a lost peer is noticed soon."""
 _QUEUE_NUMS: Final = 3
 _STREAMS: Final = 2
 _REST_SECONDS: Final = 0.08
 _LIFE_SECONDS_MAX: Final = 0.8
 _FREEZE_SECONDS_MAX: Final = 3.0
-_SYNC_SECONDS: Final = 60.0
+_SYNC_SECONDS: Final = 600.0
 _WAIT_SHARE: Final = 0.75
 """Share of rounds in which the load waits until the slave is in sync."""
 
@@ -71,6 +79,7 @@ class ReplicaCampaign:
         seed: The seed of all choices.
         settings: More properties for both brokers.
         promote_every: The master's disk is lost in each round whose number is a multiple of this.
+        program: The arguments of ``python`` that run servers.
     """
 
     def __init__(
@@ -80,11 +89,17 @@ class ReplicaCampaign:
         seed: int,
         settings: Mapping[str, str] | None = None,
         promote_every: int = 10,
+        program: Sequence[str] = PROGRAM,
     ) -> None:
         self._rng = random.Random(seed)
         self._promote_every = promote_every
-        values = {"flushDiskType": "SYNC_FLUSH", **(settings or {})}
-        self.pair = BrokerPair(directory, settings=values)
+        values = {**TINY_STORE, **_QUICK, "flushDiskType": "SYNC_FLUSH", **(settings or {})}
+        self.group = ReplicaGroup(
+            directory,
+            settings=values,
+            master={"brokerRole": "SYNC_MASTER"},
+            program=lambda home: program,
+        )
         self.ledger = Ledger()
         self.report = ReplicaReport(seed)
         self._checked: dict[LoadQueue, int] = {}
@@ -100,15 +115,15 @@ class ReplicaCampaign:
         ]
 
     def __enter__(self) -> ReplicaCampaign:
-        self.pair.__enter__()
+        self.group.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.pair.__exit__()
+        self.group.__exit__()
 
     @property
-    def _slave(self) -> PairNode:
-        return self.pair.slaves[0]
+    def _slave(self) -> Replica:
+        return self.group.slaves[0]
 
     async def run(self, rounds: int) -> ReplicaReport:
         """Run ``rounds`` rounds, then check every promise, and that both logs are equal.
@@ -144,84 +159,95 @@ class ReplicaCampaign:
         async with self._load():
             await asyncio.sleep(self._rng.uniform(0.1, _LIFE_SECONDS_MAX))
             if loses_disk:
-                await self._kill(self.pair.master)
+                await self._kill_for_good()
             else:
                 await self._rng.choice(self._disturbances)()
                 await asyncio.sleep(self._rng.uniform(0.0, 0.3))
         if loses_disk:
             await self._promote()
 
+    async def _kill_for_good(self) -> None:
+        """Kill the master; in half of the cases the slave gets nothing more, and dies as well."""
+        if self._rng.random() < 0.5:
+            self._note("freeze slave")
+            self._slave.process.pause()
+            await asyncio.sleep(self._rng.uniform(0.05, 0.4))
+            await self._kill_both()
+        else:
+            await self._kill_master()
+
     async def _promote(self) -> None:
         """Lose the master's disk, and make the slave the master by hand."""
-        old, new = self.pair.master, self._slave
-        await self._end(new)
+        old, new = self.group.master, self._slave
+        if new.process.is_running:
+            await self._end(new)
         old.lose_disk()
-        self.pair.appoint(new)
+        self.group.promote(new)
         self.ledger.forget_unacknowledged()
         self._checked.clear()
         self.report.promotions += 1
-        new.process.launch()
-        await asyncio.to_thread(new.process.wait_ready)
+        await asyncio.to_thread(new.start)
         await self._check(whole=True)
 
     async def _start(self) -> None:
         """Start the brokers that do not run, in any order."""
-        nodes = [node for node in self.pair.nodes if not node.process.is_running]
+        both = [self.group.master, self._slave]
+        nodes = [node for node in both if not node.process.is_running]
         self._rng.shuffle(nodes)
         for node in nodes:
-            node.process.launch()
+            node.launch()
         for node in nodes:
             await asyncio.to_thread(node.process.wait_ready)
 
     # -- disturbances
 
     async def _kill_master(self) -> None:
-        await self._kill(self.pair.master)
+        await self._kill(self.group.master)
 
     async def _kill_slave(self) -> None:
         await self._kill(self._slave)
 
     async def _kill_both(self) -> None:
-        nodes = [self.pair.master, self._slave]
+        nodes = [self.group.master, self._slave]
         self._rng.shuffle(nodes)
         for node in nodes:
             await self._kill(node)
 
     async def _freeze_master(self) -> None:
-        await self._freeze(self.pair.master)
+        await self._freeze(self.group.master)
 
     async def _freeze_slave(self) -> None:
         await self._freeze(self._slave)
 
     async def _stop_master(self) -> None:
-        await self._stop(self.pair.master)
+        await self._stop(self.group.master)
 
     async def _stop_slave(self) -> None:
         await self._stop(self._slave)
 
-    async def _kill(self, node: PairNode) -> None:
+    async def _kill(self, node: Replica) -> None:
         self._note(f"kill {self._role(node)}")
         await asyncio.to_thread(node.process.kill)
 
-    async def _freeze(self, node: PairNode) -> None:
+    async def _freeze(self, node: Replica) -> None:
         self._note(f"freeze {self._role(node)}")
         node.process.pause()
         await asyncio.sleep(self._rng.uniform(0.1, _FREEZE_SECONDS_MAX))
         node.process.resume()
 
-    async def _stop(self, node: PairNode) -> None:
+    async def _stop(self, node: Replica) -> None:
         self._note(f"stop {self._role(node)}")
         code = await asyncio.to_thread(node.process.stop)
         tail = "\n".join(list(node.process.output)[-40:])
         if code != 0 or "Traceback" in tail:
             self.ledger.violations.append(f"a stop under load ended with code {code}:\n{tail}")
 
-    async def _end(self, node: PairNode) -> None:
+    async def _end(self, node: Replica) -> None:
         """Stop a broker, or kill it."""
         await (self._stop(node) if self._rng.random() < 0.5 else self._kill(node))
 
-    def _role(self, node: PairNode) -> str:
-        return "master" if node is self.pair.master else "slave"
+    def _role(self, node: Replica) -> str:
+        return "master" if node is self.group.master else "slave"
 
     def _note(self, event: str) -> None:
         self.report.events[event] += 1
@@ -236,7 +262,7 @@ class ReplicaCampaign:
         senders: list[asyncio.Task[None]] = []
         try:
             for _ in range(_STREAMS):
-                links.append(await BrokerLink.connect(self.pair.master.address))
+                links.append(await BrokerLink.connect(self.group.master.address))
                 streams.append(self._stream(links[-1]))
                 senders.append(asyncio.create_task(streams[-1].run(QUEUES)))
             yield
@@ -267,7 +293,7 @@ class ReplicaCampaign:
 
     async def _until_in_sync(self) -> None:
         """Send single messages until one is acknowledged."""
-        link = await BrokerLink.connect(self.pair.master.address)
+        link = await BrokerLink.connect(self.group.master.address)
         stream = self._stream(link)
         try:
             async with asyncio.timeout(_SYNC_SECONDS):
@@ -283,7 +309,7 @@ class ReplicaCampaign:
     # -- checks
 
     async def _check(self, *, whole: bool) -> None:
-        link = await BrokerLink.connect(self.pair.master.address)
+        link = await BrokerLink.connect(self.group.master.address)
         try:
             for topic in dict.fromkeys(queue.topic for queue in QUEUES):
                 if not await link.has_topic(topic):
@@ -316,10 +342,12 @@ class ReplicaCampaign:
 
     async def _compare(self) -> None:
         """Stop both brokers, the slave last, and compare their logs."""
-        for node in (self.pair.master, self._slave):
+        for node in (self.group.master, self._slave):
             await self._stop(node)
-        ours, theirs = self.pair.master.log(), self._slave.log()
-        size = min(len(ours), len(theirs))
-        if ours[:size] != theirs[:size] or any(ours[size:]) or any(theirs[size:]):
-            at = next(at for at in range(size + 1) if ours[at : at + 1] != theirs[at : at + 1])
+        ours, theirs = self.group.master.log_bytes(), self._slave.log_bytes()
+        if ours != theirs:
+            pairs = enumerate(zip(ours, theirs, strict=False))
+            at = next(
+                (at for at, (one, other) in pairs if one != other), min(len(ours), len(theirs))
+            )
             self.ledger.violations.append(f"the logs of master and slave differ from byte {at} on")

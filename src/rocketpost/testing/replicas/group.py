@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -53,6 +54,11 @@ class Replica:
         """Start it with changed settings."""
         self.launch(**changes)
         self.process.wait_ready()
+
+    def lose_disk(self) -> None:
+        """Delete the data of a broker that does not run."""
+        assert not self.process.is_running
+        shutil.rmtree(self.store, ignore_errors=True)
 
     def log_bytes(self) -> bytes:
         """Return its commit log; the zeros after its end are cut off."""
@@ -114,6 +120,16 @@ class ReplicaGroup:
         """The address of the name server, for clients."""
         return f"127.0.0.1:{self._port}"
 
+    def promote(self, slave: Replica) -> None:
+        """Make a slave the master, and the master a slave, from their next starts on."""
+        old = self.master
+        roles = ("brokerRole", "brokerId")
+        ours, theirs = ({key: each.values[key] for key in roles} for each in (slave, old))
+        old.values |= ours
+        slave.values |= theirs
+        self.slaves[self.slaves.index(slave)] = old
+        self.master = slave
+
     def _name_server(self) -> ServerProcess:
         home = self._directory / "namesrv"
         home.mkdir(parents=True, exist_ok=True)
@@ -134,6 +150,7 @@ class ReplicaGroup:
             "brokerIP1": "127.0.0.1",
             "brokerName": "group",
             "brokerId": str(number),
+            "brokerRole": "ASYNC_MASTER",
             "namesrvAddr": self.addresses,
             "storePathRootDir": str(home / "store"),
             **settings,
