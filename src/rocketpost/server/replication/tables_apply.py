@@ -14,7 +14,7 @@ from rocketpost.codec.bodies.group import decode_group_table
 from rocketpost.codec.bodies.offset import decode_offset_table
 from rocketpost.codec.bodies.timer import TimerCheckPoint, decode_timer_metrics
 from rocketpost.codec.bodies.topic import decode_topic_table
-from rocketpost.errors import RemoteProtocolError
+from rocketpost.errors import RemoteProtocolError, StoreError
 from rocketpost.server.context import BrokerContext
 from rocketpost.server.replication import tables_feed as feed
 from rocketpost.server.tables.persistence import Owner
@@ -86,4 +86,7 @@ class TablesReplica:
             raise RemoteProtocolError(f"bad list of deleted topics: {error}") from None
         rest = self._store.deletions.follow(deletions)
         if rest is not None:
-            await asyncio.to_thread(rest.finish_blocking)
+            try:
+                await asyncio.to_thread(rest.finish_blocking)
+            except OSError as error:
+                raise StoreError(f"deleted topics cannot be noted: {error}") from error

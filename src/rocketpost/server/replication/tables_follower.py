@@ -209,6 +209,9 @@ class TablesFollower(Feature):
                 except RocketpostError as error:
                     self._known.pop(table.name, None)
                     logger.error("table not taken over: name=%s reason=%s", table.name, error)
+                except Exception:
+                    self._known.pop(table.name, None)
+                    logger.exception("table not taken over: name=%s", table.name)
 
     def _has_log(self, position: int) -> bool:
         """Tell whether the own log has everything before a position, on disk and visible."""

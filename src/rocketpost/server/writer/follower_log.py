@@ -21,6 +21,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from rocketpost.errors import StoreError
 from rocketpost.model.ids import Position
 from rocketpost.server.writer.log_writer import ArrivalListener
 from rocketpost.store.config import FlushMode
@@ -150,12 +151,17 @@ class FollowerLog:
         Call it before a stream begins, when everything is visible.
 
         Raises:
-            StoreError: It cannot be deleted.
+            StoreError: It cannot be deleted; no records may be appended before a call succeeds.
         """
-        restarted, self._restarted = self._restarted, None
-        rest = None if restarted is None else self._store.deletions.restart(restarted)
+        if self._restarted is None:
+            return
+        rest = self._store.deletions.restart(self._restarted)
         if rest is not None:
-            await asyncio.to_thread(rest.finish_blocking)
+            try:
+                await asyncio.to_thread(rest.finish_blocking)
+            except OSError as error:
+                raise StoreError(f"a deleted queue cannot be noted: {error}") from error
+        self._restarted = None  # from now on it is durable, and its records may come
 
     def close(self) -> None:
         """Stop using the store. The next term, or the closing store, shows what is left."""

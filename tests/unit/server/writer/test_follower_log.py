@@ -7,11 +7,12 @@ import threading
 
 import pytest
 
-from rocketpost.errors import StoreFull
+from rocketpost.errors import StoreError, StoreFull
 from rocketpost.model.ids import Position
 from rocketpost.server.writer.follower_log import FollowerLog
 from rocketpost.store.config import FlushMode
 from rocketpost.store.dispatch.arrival import Arrival
+from rocketpost.store.replica.deletions import QueueRestarted
 
 from ..writing import Store
 
@@ -137,3 +138,38 @@ async def test_a_closed_log_does_not_touch_the_store(store: CopyingStore, sync: 
     await asyncio.sleep(0)
     assert (store.confirmed, store.flushes, listeners.trace) == ([], 0, [])
     assert store.on_durable is not report
+
+
+class Deletions:
+    """Deletes queues; noting that may fail."""
+
+    def __init__(self) -> None:
+        self.restarted: list[int] = []
+        self.is_full = True
+
+    def restart(self, restarted: QueueRestarted) -> Deletions:
+        self.restarted.append(restarted.position)
+        return self
+
+    def finish_blocking(self) -> None:
+        if self.is_full:
+            raise OSError(28, "no space left")
+
+
+async def test_a_queue_begins_again_once_that_is_noted_on_disk(store: CopyingStore) -> None:
+    def refuse(position: Position, data: bytes | memoryview) -> Position:
+        raise QueueRestarted("T", 0, position)
+
+    store.deletions = deletions = Deletions()  # type: ignore[attr-defined]
+    log, _ = follower_log(store, sync=False)
+    await log.begin_queue_again()
+    assert deletions.restarted == []
+    store.append_raw = refuse  # type: ignore[method-assign]
+    with pytest.raises(QueueRestarted):
+        log.append(7, b"record")
+    with pytest.raises(StoreError, match="no space"):
+        await log.begin_queue_again()
+    deletions.is_full = False
+    await log.begin_queue_again()
+    await log.begin_queue_again()
+    assert deletions.restarted == [7, 7]
