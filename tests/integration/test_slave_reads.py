@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from rocketpost.client import MessageQueue, PullConsumer
 from rocketpost.codec.codes import RequestCode as Code
 from rocketpost.codec.codes import ResponseCode
 from rocketpost.codec.record import decode_records
 from rocketpost.model.topic import TopicConfig
+from rocketpost.server.features.pull import PullFeature
 
 from .replicas import QUICK, follower, name_server, pair, slave_of, until_copied, until_following
 from .settings.harness import Peer, broker, until
@@ -86,3 +88,49 @@ async def until_held(slave: Peer) -> None:
         return slave.server.held_count > 0
 
     await until(is_held)
+
+
+async def test_a_reader_of_old_messages_goes_to_the_slave_and_comes_back(tmp_path: Path) -> None:
+    async with (
+        name_server(tmp_path) as names,
+        broker(tmp_path / "m", namesrvAddr=names, **READS) as master,
+        slave_of(names, tmp_path / "s", **READS) as slave,
+    ):
+        await until_following(slave)
+        for number in range(6):
+            await master.send("T", b"%d" % number)
+        await until_copied(master, slave)
+        learn_topic(slave)
+        remember_nothing(master)
+        queue = MessageQueue("broker-a", 0, "T")
+        async with PullConsumer("G", name_servers=names) as reader:
+            await reader.queues("T")
+            read: list[bytes] = []
+            for offset in range(6):
+                if offset == 4:
+                    remember_all(master)
+                result = await reader.pull(queue, offset, count_max=1)
+                read += [message.body for message in result.messages]
+        assert read == [b"%d" % number for number in range(6)]
+        # The master serves a pull and names the slave, which serves one and names the master.
+        assert [count_read(peer) for peer in (master, slave)] == [4, 2]
+
+
+def remember_nothing(peer: Peer) -> None:
+    """Have every message of a broker count as old."""
+    reader = pulls_of(peer)._reader
+    reader.limits = reader.limits._replace(memory_bytes=0)
+
+
+def remember_all(peer: Peer) -> None:
+    reader = pulls_of(peer)._reader
+    reader.limits = reader.limits._replace(memory_bytes=2**40)
+
+
+def pulls_of(peer: Peer) -> PullFeature:
+    [feature] = [each for each in peer.server._term.features if isinstance(each, PullFeature)]
+    return feature
+
+
+def count_read(peer: Peer) -> int:
+    return peer.server._context.stats.got_today.now

@@ -19,7 +19,7 @@ from rocketpost.codec.bodies.client import ConsumerIds
 from rocketpost.codec.bodies.leniency import decode_body
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.headers.client import ConsumerGroupRequest
-from rocketpost.errors import ClientError, RocketpostError, RouteNotFound
+from rocketpost.errors import ClientError, ConnectionLost, RocketpostError, RouteNotFound
 from rocketpost.model.names import is_retry_or_dlq
 from rocketpost.model.route import MessageQueue
 from rocketpost.model.shares import java_order
@@ -111,6 +111,8 @@ class Rebalancer:
                 # Name servers learn of a new group's retry topic a moment after its first member.
                 if self._failed[topic] == _FAILURES_TO_TELL:
                     logger.warning("queues not assigned: topic=%s reason=%s", topic, error)
+                if isinstance(error, ConnectionLost):
+                    await self._session.routes.refresh(topic)  # a slave may answer instead
         return balanced
 
     async def _share_out(self, topic: str) -> None:
