@@ -162,6 +162,8 @@ class PullService:
             seconds = min(max(limit_ms, 0), _SUSPEND_MS_MAX) / 1000
             return PullHold(request, *wanted, topic, group, seconds)
         self._count(request, pulled)
+        if not rules.reads_from_slaves:  # the usual case
+            return PullAnswer(pulled, topic, group)
         return PullAnswer(pulled, topic, group, self._suggest(rules, group, pulled))
 
     def resume(self, hold: PullHold) -> PullAnswer:
