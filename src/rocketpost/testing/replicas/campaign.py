@@ -313,6 +313,7 @@ class ReplicaCampaign:
         try:
             for topic in dict.fromkeys(queue.topic for queue in QUEUES):
                 if not await link.has_topic(topic):
+                    self.ledger.check_absent(topic)
                     await link.create_topic(topic, _QUEUE_NUMS)
             for queue in QUEUES:
                 await self._check_queue(link, queue, whole=whole)
