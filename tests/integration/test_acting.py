@@ -66,6 +66,8 @@ async def test_consumers_read_on_while_the_master_is_gone(
         await until(lambda: slave.server._context.tables.topics.find("T"))
         assert (await slave.send("T")).code == ResponseCode.SERVICE_NOT_AVAILABLE
         assert (await slave.pull("T")).code == ResponseCode.SYSTEM_BUSY
+        with pytest.raises(AssertionError, match="lock queues at its leader"):
+            await lock(slave, "a")
 
         await master.server.stop()
         await until(lambda: acts(slave))

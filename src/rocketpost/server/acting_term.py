@@ -50,9 +50,13 @@ class ActingTerm(FollowerTerm):
         """Return the routes of all requests; an acting slave refuses fewer of them."""
         return follower_routes(self.features.routes(), ACTING if self.is_acting else STANDING_BY)
 
+    def _grants_locks(self) -> bool:
+        return self.is_acting
+
     def _take_duty(self, duty: Duty) -> None:
         if isinstance(duty, FollowMaster):
             self.master.learn(remoting=duty.address, ha=duty.ha_address)
+            self.master.hurry()
             return
         self.on_routes_changed()
         self.master_presence.set_acted_for(isinstance(duty, Act))

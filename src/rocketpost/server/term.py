@@ -145,7 +145,11 @@ class _OfficeTerm(Term):
         self.group: GroupFeature | None = None
         """The broker's place in its group, if a slave of the group acts for a lost master."""
         is_strict = context.broker_config.strict_locks
-        self.clients = ClientFeature(context, others=self._others if is_strict else None)
+        self.clients = ClientFeature(
+            context,
+            others=self._others if is_strict else None,
+            grants_locks=self._grants_locks,
+        )
 
     @property
     def registered(self) -> frozenset[str]:
@@ -196,6 +200,10 @@ class _OfficeTerm(Term):
 
     def _take_master(self, remoting: str, ha: str) -> None:
         """Take the addresses of the master that a name server tells a slave."""
+
+    def _grants_locks(self) -> bool:
+        """Tell whether clients may lock queues at this broker."""
+        return True
 
     def _others(self) -> Sequence[str]:
         """Return the addresses of the other members of the broker's group."""

@@ -20,7 +20,7 @@ from rocketpost.codec.bodies.client import LockRequest, LockResponse
 from rocketpost.codec.bodies.leniency import decode_body
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.lenient_json import encode
-from rocketpost.errors import RocketpostError
+from rocketpost.errors import ConnectionLost, RocketpostError, ServiceNotAvailable
 from rocketpost.model.route import MessageQueue
 
 logger = logging.getLogger(__name__)
@@ -136,11 +136,26 @@ class ConsumerLocks:
         return all(owned.lock is not None and owned.lock.held for owned in queues)
 
     async def _ask(self, broker_name: str, queues: list[MessageQueue]) -> set[MessageQueue]:
+        """Lock queues at the master, or at the slave that acts for it.
+
+        A broker that cannot be reached, or does not grant locks, may no longer be the one to ask:
+        name servers are asked at once, and the request is made again if they show another one.
+        """
+        routes = self._session.routes
+        address = routes.master(broker_name)
+        try:
+            return await self._ask_at(address, queues)
+        except (ConnectionLost, ServiceNotAvailable):
+            for topic in {queue.topic for queue in queues}:
+                await routes.refresh(topic)
+            other = routes.master(broker_name)
+            if other == address:
+                raise
+        return await self._ask_at(other, queues)
+
+    async def _ask_at(self, address: str, queues: list[MessageQueue]) -> set[MessageQueue]:
         response = await self._session.call(
-            self._session.routes.master(broker_name),
-            RequestCode.LOCK_BATCH_MQ,
-            body=self._body(queues),
-            timeout=_LOCK_TIMEOUT,
+            address, RequestCode.LOCK_BATCH_MQ, body=self._body(queues), timeout=_LOCK_TIMEOUT
         )
         return set(decode_body(response.body, LockResponse).lockOKMQSet)
 

@@ -25,14 +25,19 @@ class ClientFeature(Feature):
         context: The state of the broker.
         others: Returns the addresses of the other members of this broker's group. If given, most
             members must agree to a lock of a queue.
+        grants_locks: Tells whether clients may lock queues here.
     """
 
     def __init__(
-        self, context: BrokerContext, *, others: Callable[[], Sequence[str]] | None = None
+        self,
+        context: BrokerContext,
+        *,
+        others: Callable[[], Sequence[str]] | None = None,
+        grants_locks: Callable[[], bool] = lambda: True,
     ) -> None:
         self._member_expiry_ms = context.broker_config.member_expiry_ms
         tables = context.tables
-        self._locks = LockHandlers(locks=context.locks, topics=tables.topics)
+        self._locks = LockHandlers(locks=context.locks, topics=tables.topics, grants=grants_locks)
         self._strict_locks: StrictLocks | None = None
         if others is not None:
             replicas = context.broker_config.total_replicas

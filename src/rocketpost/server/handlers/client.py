@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final, cast
 
@@ -41,6 +41,7 @@ from rocketpost.codec.faults import (
     GroupNotExist,
     InvalidParameter,
     ServerError,
+    ServiceNotAvailable,
     SystemBusy,
 )
 from rocketpost.codec.headers.client import (
@@ -326,11 +327,21 @@ class ClientHandlers:
 
 
 class LockHandlers:
-    """Serves the locks of orderly groups."""
+    """Serves the locks of orderly groups.
 
-    def __init__(self, *, locks: QueueLocks, topics: TopicTable) -> None:
+    Args:
+        locks: The locks.
+        topics: The topics.
+        grants: Tells whether clients may lock queues here. Other members of this broker's group
+            always may: they pass on locks that they have granted.
+    """
+
+    def __init__(
+        self, *, locks: QueueLocks, topics: TopicTable, grants: Callable[[], bool] = lambda: True
+    ) -> None:
         self._locks = locks
         self._topics = topics
+        self._grants = grants
 
     def routes(self) -> Sequence[Route]:
         """Return the routes of locks."""
@@ -342,6 +353,8 @@ class LockHandlers:
     def lock(self, connection: Connection, command: Command, header: None) -> Steps[Reply]:
         """Lock queues for one client of a group; the answer lists those that it holds now."""
         request = read_body(command, decode_lock_request)
+        if not request.only_this_broker and not self._grants():
+            raise ServiceNotAvailable("this broker is a follower; lock queues at its leader")
         if problem := group_problem(request.consumer_group):
             raise InvalidParameter(problem)
         if len(request.client_id) > CLIENT_ID_LENGTH_MAX:

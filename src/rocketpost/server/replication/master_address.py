@@ -42,8 +42,12 @@ class MasterAddress:
         for listener in self.on_change:
             listener()
 
+    def hurry(self) -> None:
+        """Have the master tried at once: it is there, as it or a name server says."""
+        self._changed.set()
+
     async def wait_changed(self, seconds: float) -> None:
-        """Return when an address has changed since the last call, or after some time."""
+        """Return after some time, or when an address has changed or :meth:`hurry` was called."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._changed.wait()

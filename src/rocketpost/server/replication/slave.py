@@ -101,6 +101,7 @@ class SlaveFeature(Feature):
             self._client.master.learn(
                 remoting=header.master_address or "", ha=header.master_ha_address
             )
+            self._client.master.hurry()
             self._dialer.take_flushed(header.master_flush_offset)
         return Reply()
 

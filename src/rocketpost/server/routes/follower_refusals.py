@@ -84,8 +84,8 @@ STANDING_BY: Final[Refusals] = {
     for code, refusal in REFUSED.items()
     if code not in _LOCKS
 }
-"""Refusals of a follower that may act for its leader. It takes locks, since its leader may pass
-them on (``lockInStrictMode``), and clients lock queues here when it acts."""
+"""Refusals of a follower that may act for its leader. It takes locks that its leader passes on
+(``lockInStrictMode``); it refuses those of clients itself unless it acts."""
 
 ACTING: Final[Refusals] = {
     code: (response, _NO_LEADER) for code, (response, _) in STANDING_BY.items()

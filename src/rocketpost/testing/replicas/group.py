@@ -77,6 +77,7 @@ class ReplicaGroup:
         master: More properties of the master.
         slave: More properties of the slaves.
         program: Returns the arguments of ``python`` that run a broker with this directory.
+        name_server: More properties of the name server.
     """
 
     def __init__(
@@ -88,11 +89,12 @@ class ReplicaGroup:
         master: Mapping[str, str] | None = None,
         slave: Mapping[str, str] | None = None,
         program: Callable[[Path], Sequence[str]] = lambda home: PROGRAM,
+        name_server: Mapping[str, str] | None = None,
     ) -> None:
         self._directory = directory
         self._program = program
         self._port = free_port()
-        self.name_server = self._name_server()
+        self.name_server = self._name_server(name_server or {})
         common = {**_QUICK, **SMALL_STORE, **(settings or {})}
         self.master = self._replica(MASTER_ID, common | dict(master or {}))
         self.slaves = [
@@ -130,7 +132,7 @@ class ReplicaGroup:
         self.slaves[self.slaves.index(slave)] = old
         self.master = slave
 
-    def _name_server(self) -> ServerProcess:
+    def _name_server(self, settings: Mapping[str, str]) -> ServerProcess:
         home = self._directory / "namesrv"
         home.mkdir(parents=True, exist_ok=True)
         path = home / "namesrv.conf"
@@ -138,6 +140,7 @@ class ReplicaGroup:
             "listenPort": str(self._port),
             "bindAddress": "127.0.0.1",
             "kvConfigPath": str(home / "kvConfig.json"),
+            **settings,
         }
         path.write_text(format_properties(values))
         return ServerProcess(["mqnamesrv", "-c", str(path)], ready=NAMESRV_READY)

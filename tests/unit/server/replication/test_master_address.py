@@ -34,3 +34,5 @@ async def test_a_wait_ends_with_a_change_or_with_its_time() -> None:
     master.learn(remoting="a:1", ha="a:2")
     await master.wait_changed(3600)
     await master.wait_changed(0.0)
+    master.hurry()
+    await master.wait_changed(3600)

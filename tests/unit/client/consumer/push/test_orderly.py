@@ -518,3 +518,27 @@ async def test_plain_functions_commit_by_themselves_too(
 async def test_only_orderly_handlers_commit_by_themselves() -> None:
     with pytest.raises(ConfigError, match="only orderly handlers"):
         consumer().subscribe("T", print, auto_commit=False)
+
+
+@pytest.mark.parametrize("how", ["gone", "refuses"])
+@in_virtual_time
+async def test_locks_move_at_once_to_the_broker_that_acts_for_a_lost_one(
+    use_network: Use, how: str
+) -> None:
+    first, acting = LockingBroker(), LockingBroker()
+    routes = dict(ROUTES)
+    network = use_network(network_of(routes, {A: first.serve, "a:2": acting.serve}))
+    for broker in (first, acting):
+        broker.put(b"0")
+    got = Got()
+    reader = consumer(route_seconds=3600)
+    reader.subscribe("T", got, orderly=True)
+    async with reader:
+        await until(lambda: QUEUE in first.locked)
+        acting.put(b"1")
+        routes |= {"T": route_of({"a": "a:2"}, perm=4)}
+        if how == "gone":
+            network.cut(A)
+        else:
+            first.refuse[RequestCode.LOCK_BATCH_MQ] = ResponseCode.SERVICE_NOT_AVAILABLE
+        await until(lambda: QUEUE in acting.locked)
