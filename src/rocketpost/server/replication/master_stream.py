@@ -12,7 +12,7 @@ from rocketpost.errors import ReplicationError, StoreError
 from rocketpost.replication.receiver import LogReceiver
 from rocketpost.replication.reports import ReportSchedule
 
-READ_BYTES: Final = 256 * 1024
+READ_BYTES: Final = 1024 * 1024
 """Most bytes read in one turn of the loop."""
 _UNSENT_BYTES_MAX: Final = 1024
 _TICK_SECONDS: Final = 1.0

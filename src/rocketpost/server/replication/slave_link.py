@@ -1,8 +1,8 @@
 """A master's connection to one slave: parts of the log out, reports in.
 
-The loop sends as much as the socket takes, but never more than ``TURN_BYTES_MAX`` in one turn, so
-that a slave that catches up delays nobody. Bodies of frames are sent from the files of the log,
-without a copy. Parts of the log that are not in memory are read by a thread first.
+The loop sends as much as the socket takes, but begins no frame after ``TURN_BYTES_MAX`` in a turn,
+so that no slave delays anybody; one that catches up gets a bounded share. Bodies of frames are sent
+from the files of the log, without a copy. Parts that are not in memory are read by a thread first.
 """
 
 from __future__ import annotations
@@ -19,11 +19,15 @@ from rocketpost.replication.sender import LogSender
 
 logger = logging.getLogger(__name__)
 
-TURN_BYTES_MAX: Final = 512 * 1024
-"""Most bytes sent to one slave in one turn of the loop."""
+TURN_BYTES_MAX: Final = 1024 * 1024
+"""Bytes after which no other frame is sent to a slave in one turn of the loop."""
+BEHIND_BYTES: Final = 16 * 1024 * 1024
+"""A slave that lacks more than this catches up."""
+CATCH_UP_SECONDS: Final = 0.004
+"""Pause between two turns of a slave that catches up: it gets 250 MB/s beside what is new."""
 LINGER_SECONDS: Final = 0.005
 """Time that new messages may wait for more, if no sender waits for slaves."""
-LINGER_BYTES: Final = 512 * 1024
+LINGER_BYTES: Final = 1024 * 1024
 """Bytes of new messages that are sent without such a wait."""
 READ_AHEAD_BYTES: Final = 2 * 1024 * 1024
 """Bytes that a thread reads into memory at a time, unless a frame is larger."""
@@ -93,6 +97,7 @@ class SlaveLink:
         self.rate_max = rate_max
         self._linger_seconds = linger_seconds
         self._lingering: asyncio.TimerHandle | None = None
+        self._end_seen = log.end
         self._on_report = on_report
         self._on_end = on_end
         self._reports = ReportDecoder()
@@ -187,7 +192,8 @@ class SlaveLink:
 
     def _pump(self) -> None:
         self._is_scheduled = False
-        if not self._is_open or self._is_waiting or self._warming is not None:
+        is_halted = self._warming is not None or self._pause is not None
+        if not self._is_open or self._is_waiting or is_halted:
             return
         try:
             self._send_frames()
@@ -213,7 +219,10 @@ class SlaveLink:
         Raises:
             BlockingIOError: The socket takes no more now.
         """
-        log, sender, left = self._log, self.sender, TURN_BYTES_MAX
+        log, sender = self._log, self.sender
+        is_behind = log.end - sender.next > BEHIND_BYTES
+        left = TURN_BYTES_MAX + (log.end - self._end_seen if is_behind else 0)
+        self._end_seen = log.end
         while left > 0:
             while self._head:
                 more = socket.MSG_MORE if self._body_at < self._body_end else 0
@@ -228,7 +237,10 @@ class SlaveLink:
             self._head = frame.head()
             self._body_at, self._body_end = frame.position, frame.position + frame.size
             self._window_bytes += frame.size
-        self.wake()  # there may be more
+        if not is_behind:
+            self.wake()  # there may be more
+        elif self._pause is None:
+            self._pause = self._loop.call_later(CATCH_UP_SECONDS, self._end_pause)
 
     def _send_body(self) -> int:
         size = self._body_end - self._body_at

@@ -43,7 +43,7 @@ class ReplicationConfig:
     ha_master_address: str = option("haMasterAddress", "", important=True)
     ha_heartbeat_ms: int = option("haSendHeartbeatInterval", 5000)
     ha_housekeeping_ms: int = option("haHousekeepingInterval", 20_000)
-    ha_batch_bytes: int = option("haTransferBatchSize", 256 * 1024, mutable=True)
+    ha_batch_bytes: int = option("haTransferBatchSize", 2 * 1024 * 1024, mutable=True)
     ha_gap_bytes_max: int = option("haMaxGapNotInSync", 256 * 1024 * 1024, mutable=True)
     ha_flow_control: bool = option("haFlowControlEnable", False, mutable=True)
     ha_bytes_per_second: int = option("maxHaTransferByteInSecond", 100 * 1024 * 1024, mutable=True)
