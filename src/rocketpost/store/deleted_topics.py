@@ -156,11 +156,6 @@ class DeletedTopics:
         for queue_id, offset in next_offsets.items():
             self.raise_next(topic, queue_id, offset)
 
-    def count_from_zero(self, topic: str) -> None:
-        """Note that a deleted topic was created again by a broker that counts from 0 again."""
-        self._by_topic[topic].next.clear()
-        self.is_changed = True
-
     def raise_next(self, topic: str, queue_id: int, offset: int) -> None:
         """Note that offsets below ``offset`` of a deleted queue were assigned."""
         deletion = self._by_topic[topic]

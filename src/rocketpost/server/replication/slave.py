@@ -165,7 +165,6 @@ class SlaveFeature(Feature):
 
     def _open(self, dialed: Dialed) -> MasterStream:
         config, store = self._context.broker_config, self._context.store
-        store.deletions.accept_restarts(dialed.is_foreign)
         receiver = LogReceiver(
             end=store.written_position,
             segment_bytes=store.config.segment_bytes,

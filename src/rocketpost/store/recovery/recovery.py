@@ -118,7 +118,7 @@ class Recovery:
         self._replay_queues = QueueReplay(
             self._queues,
             begins_anywhere=self._has_late_queues or self._is_from_expired_start(start),
-            is_foreign=self._is_foreign or self._has_late_queues,
+            is_foreign=self._is_foreign,
             claim_at=self._claim_at,
             on_contradiction=self._losses.add_misplaced,
         )

@@ -52,13 +52,6 @@ class TopicDeletions:
         """Return the deletions, by topic."""
         return self._parts.deleted_topics.snapshot()
 
-    def accept_restarts(self, accepts: bool) -> None:
-        """Choose whether ``MessageStore.append_raw`` accepts queues that begin at 0 again.
-
-        RocketMQ's master counts from 0 after a topic was deleted and created again; ours does not.
-        """
-        self._parts.raw_appender.may_begin_again = accepts
-
     def follow(self, master: Mapping[str, DeletedTopic]) -> QueueDeletion | None:
         """Delete the queues of topics that the master has deleted, at the same positions.
 

@@ -1,9 +1,8 @@
-"""The file ``late-queues``: it exists if queues of this store may begin at any offset, or again.
+"""The file ``late-queues``: it exists if queues of this store may begin at any offset.
 
 A follower's log may begin in the middle of its leader's. Then the first record of a queue may come
-at any time, with any offset, since the records before it had expired. And RocketMQ's master counts
-from 0 again after a topic was deleted. Recovery must know that: elsewhere a new queue that does not
-begin at 0, or an offset that was there before, is a sign of damage.
+at any time, with any offset, since the records before it had expired. Recovery must know that:
+elsewhere a new queue that does not begin at 0 is a sign of damage.
 """
 
 from __future__ import annotations

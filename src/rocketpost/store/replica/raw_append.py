@@ -9,22 +9,17 @@ Plain records become rows of numbers (``kernel.record_rows``), as those of a wav
 read one by one: the first of a queue that the scanner does not know, delayed and transactional
 ones, and every record if the kernel is not compiled. Both ways have the same results.
 
-RocketMQ's master forgets the offsets of a deleted topic, and counts from 0 if the topic is created
-again. Where that is accepted, such a record begins its queue anew, and the topic counts as deleted
-at its position.
-
 While a chunk is checked, the next offsets of queues are raised, since the scanner compares with
 them. A refusal, or a failed write, lowers them again. Queues are made after the write.
 """
 
 from __future__ import annotations
 
-import logging
 from array import array
 from struct import Struct
 from typing import Final, NamedTuple
 
-from rocketpost.errors import CorruptRecord, StoreBroken, StoreError
+from rocketpost.errors import CorruptRecord, StoreError
 from rocketpost.kernel import FORM
 from rocketpost.kernel.hashing import extend_state
 from rocketpost.kernel.record_rows import QueueNames, RowScanner
@@ -57,8 +52,6 @@ from rocketpost.store.queue.table import QueueTable
 from rocketpost.store.replica.deletions import QueueRestarted
 from rocketpost.store.replica.late_queues import LateQueues
 
-logger = logging.getLogger(__name__)
-
 ROW_COUNT: Final = 16_384
 """Rows of one set of buffers; a chunk that has more continues in another set."""
 KEY_COUNT: Final = 2 * ROW_COUNT
@@ -82,8 +75,6 @@ class SingleRecord(NamedTuple):
     effects: Effects
     queue: ConsumeQueue | None
     """Its queue; None if it has none, or the queue does not exist yet."""
-    begins_again: bool = False
-    """Whether its topic was deleted at the leader, and counts from 0 again."""
 
     @property
     def end(self) -> int:
@@ -138,9 +129,6 @@ class RawAppender:
         self._names = QueueNames()
         self._known: set[tuple[str, int]] = set()
         self._scanner = RowScanner(self._names, dispatcher.indexing is not None, require_checksum)
-        self.may_begin_again = False
-        """Whether the leader counts from 0 again after a topic was deleted, as RocketMQ's does."""
-        self._begun_again: set[str] = set()  # topics, in this chunk
         self._slots_seen = -1
         self._is_late = False
         self._rows = self._times = self._keys = array("q")
@@ -161,7 +149,6 @@ class RawAppender:
         if self.wants_rows:
             self._prepare_scanner()
         checked: Checked = []
-        self._begun_again.clear()
         try:
             self._is_late = False
             self._check_records(position, data, checked)
@@ -286,9 +273,7 @@ class RawAppender:
         if not effects.is_in_queue:
             return SingleRecord(entry, effects, None)
         place = topic, queue_id
-        queue = None if topic in self._begun_again else self._queues.get(place)
-        if queue is not None and queue_offset == 0 < queue.next_offset and self.may_begin_again:
-            return self._begin_again(entry, effects, new_queues)
+        queue = self._queues.get(place)
         if queue is not None:
             wanted = int(queue.next_offset)
         elif place in new_queues:
@@ -310,26 +295,9 @@ class RawAppender:
             self._introduce(queue)
         return SingleRecord(entry, effects, queue)
 
-    def _begin_again(
-        self, entry: Entry, effects: Effects, new_queues: dict[tuple[str, int], int]
-    ) -> SingleRecord:
-        """Take a record with which the queues of its topic begin at 0 again."""
-        self._begun_again.add(entry[2])
-        self._is_late = True
-        # Rows must not continue the old queues. The scanner learns them again after the chunk.
-        self._names.clear()
-        self._slots_seen = -1
-        new_queues[entry[2], entry[3]] = 1
-        return SingleRecord(entry, effects, None, begins_again=True)
-
     def _first_offset(self, topic: str, queue_id: int, queue_offset: int) -> int:
         """Return the offset that the first record of a new queue must have."""
-        if topic in self._begun_again:
-            return 0
         known = self._deleted_topics.next_offset(topic, queue_id)
-        if queue_offset == 0 < known and self.may_begin_again:
-            self._is_late = True
-            return 0
         has_expired = self._log.first > 0 or not len(self._segments)
         if not has_expired or queue_offset <= known:
             return known
@@ -385,12 +353,8 @@ class RawAppender:
     def _add_single(self, single: SingleRecord) -> None:
         position, size, topic, queue_id, queue_offset, _, store_ms, _, _ = single.entry
         effects, queue = single.effects, single.queue
-        if single.begins_again:
-            self._delete_queues(topic, position)
         if effects.is_in_queue and queue is None:
             queue = self._queues.get((topic, queue_id))
-            if queue is None and queue_offset < self._deleted_topics.next_offset(topic, queue_id):
-                self._deleted_topics.count_from_zero(topic)
             if queue is None:
                 queue = self._queues.make(topic, queue_id, start=queue_offset)
                 self._introduce(queue)
@@ -408,17 +372,6 @@ class RawAppender:
                 queue,
             )
         )
-
-    def _delete_queues(self, topic: str, position: int) -> None:
-        logger.warning("topic was deleted at the master topic=%s position=%s", topic, position)
-        try:
-            self._queues.delete(topic, position)
-        except OSError as error:
-            raise StoreBroken(
-                f"the queues of {topic}, which the master has deleted, cannot be moved: "
-                f"{error.strerror}"
-            ) from error
-        self._dispatcher.refresh_mark()
 
 
 def _falls(times: array[int], row: int, row_end: int) -> list[int]:

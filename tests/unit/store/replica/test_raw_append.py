@@ -18,7 +18,6 @@ from rocketpost.model import sysflag
 from rocketpost.model.ids import Position
 from rocketpost.model.names import SCHEDULE_TOPIC
 from rocketpost.store.message_store import MessageStore
-from rocketpost.store.queue.files import ENTRY
 from rocketpost.store.replica import raw_append
 from rocketpost.store.replica.raw_append import RawAppender
 
@@ -398,55 +397,3 @@ def test_apaches_log_gives_apaches_queues(opener: Opener, tmp_path: Path, name: 
         assert ours.read_bytes() == path.read_bytes(), path
     for path in (opener.root / "commitlog").glob("0*"):
         assert (apache / "commitlog" / path.name).read_bytes() == path.read_bytes()
-
-
-@pytest.mark.parametrize("old_count", [1, 3, 60])
-@pytest.mark.parametrize("is_confirmed", [True, False])
-def test_queues_begin_again_after_a_deletion_at_rocketmqs_master(
-    opener: Opener, leader: Opener, old_count: int, is_confirmed: bool
-) -> None:
-    """RocketMQ's master counts from 0 again; readers see only the messages of the new topic."""
-    source = leader()
-
-    def send(count: int, *, queue_id: int) -> bytes:
-        begin = source.end_position
-        for _ in range(count):
-            source.append(draft(bytes(9), queue_id=queue_id))
-            source.append(draft(bytes(9), topic="Other"))
-        end = source.confirm(source.commit()) and source.end_position
-        return bytes(source.view(begin, end - begin) or b"")
-
-    old = send(old_count, queue_id=0) + send(1, queue_id=1)
-    for queue in source.queues_of("TopicA"):  # as RocketMQ does it
-        queue.restart_at(0)
-    new = send(5, queue_id=0) + send(1, queue_id=1)
-    store = opener()
-    begin = store.append_raw(Position(0), old)
-    before = unchanged(store)
-    with pytest.raises(CorruptRecord, match=f"whose next offset is {old_count}"):
-        store.append_raw(begin, new)
-    assert unchanged(store) == before
-    store.deletions.accept_restarts(True)
-    with pytest.raises(CorruptRecord):
-        store.append_raw(begin, new[:-1])
-    assert unchanged(store) == before
-    if is_confirmed:
-        store.confirm(begin)
-    second = record_starts(new, 0, count_max=2, bytes_max=10**9)[1]
-    store.append_raw(begin, new[:second])
-    store.append_raw(Position(begin + second), new[second:])
-    store.confirm(store.end_position)
-    for stop in (None, opener.crash, MessageStore.close_blocking):
-        if stop is not None:
-            stop(store)  # type: ignore[operator]
-            store = opener()
-        for queue_id, count in ((0, 5), (1, 1)):
-            found = store.queue("TopicA", queue_id)
-            assert found is not None
-            assert (found.first, found.end, found.next_offset) == (0, count, count)
-            positions = [position for position, _, _ in ENTRY.iter_unpack(found.read(0, 99))]
-            assert min(positions) >= begin
-        other = store.queue("Other", 0)
-        assert other is not None
-        assert other.end == old_count + 7
-        assert not store.damage.all()
