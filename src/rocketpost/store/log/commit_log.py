@@ -266,7 +266,8 @@ class CommitLog:
         except OSError as error:
             self._forget_unwritten(error)
         self.end = self.written = position + len(data)
-        self._aim()
+        if self._segment is not segment or self.end == segment.end:
+            self._aim()
 
     def view(self, position: int, size: int) -> memoryview | None:
         """Return ``size`` bytes at ``position`` without copying, or None if the log lacks them."""
