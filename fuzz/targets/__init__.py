@@ -9,7 +9,7 @@ import importlib
 from typing import Final, Protocol
 
 NAMES: Final = (
-    *("wire", "records", "kernel", "lane", "bodies", "settings", "filters"),
+    *("wire", "records", "kernel", "lane", "pulls", "bodies", "settings", "filters"),
     *("client", "store", "namesrv", "broker"),
 )
 

@@ -18,7 +18,7 @@ from fuzz.targets.records import mutated_records
 
 _START = 1 << 30
 _MODULES = (
-    *("hashing", "queue_scan", "record_scan", "record_check", "record_gather"),
+    *("hashing", "queue_scan", "record_scan", "record_check"),
     *("record_columns", "property_columns"),
 )
 _TAGS = (0, 1, 7, -1, 2**31 - 1, -(2**31), 2**63 - 1)
@@ -92,7 +92,7 @@ class Target:
             ),
         )
         self._compare(
-            "record_gather",
+            "queue_scan",
             lambda module: module.gather_records(
                 bytes(units), wanted, count, size, segment, _START, end
             ),

@@ -62,6 +62,7 @@ BROKER: Final = {
     "sendLaneEnable": (
         "tests/simulation/lane/test_lane_rules.py::test_the_lane_is_off_where_it_must_be"
     ),
+    "pullLaneEnable": ("tests/simulation/lane/test_pull_rules.py::test_the_lane_can_be_turned_off"),
     "storeReplyMessageEnable": (
         "tests/unit/server/features/test_reply.py::test_a_reply_is_stored_if_replies_are"
     ),

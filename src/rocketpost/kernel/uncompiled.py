@@ -22,6 +22,7 @@ memcpy: Any = None
 memmove: Any = None
 p_char: Any = None
 p_uchar: Any = None
+prefetch: Any = None
 
 
 class Send:

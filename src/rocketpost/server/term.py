@@ -36,6 +36,7 @@ from rocketpost.server.features.standstill import StandstillFeature
 from rocketpost.server.features.statistics import StatisticsFeature
 from rocketpost.server.features.timer import TimerFeature
 from rocketpost.server.features.transaction import TransactionFeature
+from rocketpost.server.handlers.pull_lane import take_by_turns
 from rocketpost.server.name_servers.announcing import Announcing
 from rocketpost.server.replication.acting import GroupFeature
 from rocketpost.server.replication.acting_members import Members
@@ -242,6 +243,7 @@ class LeaderTerm(_OfficeTerm):
         tables = context.tables
         self._announcing = Announcing(wait_registered=self._save_and_register)
         self.slaves = MasterFeature(context)
+        self._pulls = PullFeature(context)
         self._sends = SendFeature(
             context, term=number, announcing=self._announcing, replicas=self.slaves.acks
         )
@@ -253,7 +255,7 @@ class LeaderTerm(_OfficeTerm):
         cleaning = CleaningFeature(context, features=self.features, holds=holds)
         self.features.add(
             StatisticsFeature(context),
-            PullFeature(context),
+            self._pulls,
             self.clients,
             self.registration,
             AdministrationFeature(
@@ -353,8 +355,8 @@ class LeaderTerm(_OfficeTerm):
 
     @property
     def express(self) -> Express[Connection]:
-        """Takes plain sends."""
-        return self._sends.express
+        """Takes plain sends and pulls of known shapes."""
+        return take_by_turns(self._sends.express, self._pulls.express)
 
     def _topic_changed(self, topic: str) -> None:
         super()._topic_changed(topic)

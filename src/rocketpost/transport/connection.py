@@ -373,11 +373,11 @@ class Connection(Requesting):
         """Count requests that were taken undecoded and will be answered."""
         self._unanswered += count
 
-    def answer_at_once(self, responses: bytes, count: int) -> None:
-        """Write complete responses to ``count`` requests of the peer, after what is queued."""
+    def answer_at_once(self, responses: list[bytes], count: int) -> None:
+        """Write responses, after what is queued; ``count`` of them were expected."""
         self._unanswered -= count
-        self._out.append(responses)
-        self._out_bytes += len(responses)
+        self._out += responses
+        self._out_bytes += sum(map(len, responses))
         if not self._flush_scheduled:
             self._flush()
         if self._paused:

@@ -9,6 +9,7 @@ served the ordinary way, and the function is asked again. **Invariants:**
 - Whatever the function leaves is decoded as if there were no such function.
 - If it takes nothing twice in a row, the other bytes of this read are not offered: most connections
   bring requests of one kind, and those that bring none for it should not pay for it.
+- If the time of this turn is over, the rest is not offered either, and is served in a later turn.
 
 What the function takes is its own business; connections know nothing of it.
 """
@@ -16,6 +17,7 @@ What the function takes is its own business; connections know nothing of it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import monotonic
 from typing import Protocol, TypeVar
 
 from rocketpost.codec.frames import FrameDecoder, frame_end
@@ -72,6 +74,8 @@ def _offer(receiver: R, express: Express[R], data: bytes, at: int, deadline: flo
             break
         has_missed = after == at
         at = after
+        if not has_missed and monotonic() > deadline:
+            break
         end = frame_end(data, at)
         if not at < end < size:
             break  # the last one, incomplete or malformed

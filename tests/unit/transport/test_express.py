@@ -42,8 +42,8 @@ class Receiver:
             at = end
         return at
 
-    def feed(self, data: bytes) -> None:
-        offer(self, self.take, self.decoder, data, 0.0)
+    def feed(self, data: bytes, deadline: float = float("inf")) -> None:
+        offer(self, self.take, self.decoder, data, deadline)
 
 
 @given(
@@ -61,6 +61,13 @@ def test_order_is_kept_however_the_stream_is_cut(texts: list[bytes], cuts: list[
     assert [each.removesuffix(b"!") for each in receiver.served] == texts
     assert all(each.startswith(b"x") for each in receiver.served if each.endswith(b"!"))
     assert not receiver.decoder.held
+
+
+def test_nothing_is_offered_when_the_time_is_over() -> None:
+    receiver = Receiver()
+    receiver.feed(frame(b"x1") + frame(b"y") + frame(b"x2") + frame(b"x3"), deadline=0.0)
+    assert receiver.served == [b"x1!", b"y", b"x2", b"x3"]
+    assert receiver.offers == 1
 
 
 def test_whatever_can_be_taken_is_taken() -> None:

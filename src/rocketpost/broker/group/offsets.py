@@ -129,6 +129,10 @@ class OffsetTable:
         self._resets[key, queue_id] = offset
         self.revision += 1
 
+    def has_reset(self, topic: str, group: str, queue_id: int) -> bool:
+        """Tell whether a reset waits for the next pull of the queue."""
+        return bool(self._resets) and (f"{topic}@{group}", queue_id) in self._resets
+
     def take_reset(self, topic: str, group: str, queue_id: int) -> int | None:
         """Remove and return a pending reset; None if there is none."""
         if not self._resets:  # Nearly always; every pull asks.

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rocketpost.broker.pull.known_pulls import KnownPulls
 from rocketpost.broker.pull.reader import QueueReader
 from rocketpost.broker.pull.service import PullRules, PullService
 from rocketpost.broker.pull.subscriptions import PullSubscriptions
+from rocketpost.kernel import FORM
 from rocketpost.model.topic import PERM_READ
 from rocketpost.server.cold_reads import ColdReads
 from rocketpost.server.context import BrokerContext
 from rocketpost.server.feature import Feature
 from rocketpost.server.handlers.pull import PullHandler
+from rocketpost.server.handlers.pull_lane import PullExpress
 from rocketpost.server.long_polling import HeldLimits, LongPolls
 from rocketpost.server.replication.master_presence import MasterPresence
 from rocketpost.server.routes.route import Route
@@ -37,13 +40,14 @@ class PullFeature(Feature):
             records=store, access=store.integrity.reader, limits=pull_limits(config)
         )
         self._take(config)
+        subscriptions = PullSubscriptions(
+            filters=context.filters, membership=context.membership, groups=tables.groups
+        )
         self.service = PullService(
             reader=self._reader,
             topics=tables.topics,
             groups=tables.groups,
-            subscriptions=PullSubscriptions(
-                filters=context.filters, membership=context.membership, groups=tables.groups
-            ),
+            subscriptions=subscriptions,
             offsets=tables.offsets,
             stats=context.stats,
             rules=self._rules_now,
@@ -64,6 +68,23 @@ class PullFeature(Feature):
             service=self.service, polls=self.polls, cold_reads=self.cold_reads
         )
 
+        self._known = KnownPulls(
+            records=store,
+            access=store.integrity.reader,
+            reader=self._reader,
+            topics=tables.topics,
+            groups=tables.groups,
+            membership=context.membership,
+            subscriptions=subscriptions,
+            offsets=tables.offsets,
+            stats=context.stats,
+            rules=lambda: self._rules,
+        )
+        self._lane = PullExpress(self._known)
+        self._why_off: str | None = "the broker is starting"
+        self.express = self._lane.take
+        """Answers pulls of known shapes before they are decoded."""
+
     @property
     def held(self) -> int:
         """Number of pulls that wait for messages."""
@@ -77,6 +98,9 @@ class PullFeature(Feature):
         """Apply the settings of pulls."""
         self._reader.limits = pull_limits(broker)
         self._take(broker)
+        self._known.forget()
+        self._why_off = self._reason(broker)
+        self._lane.is_on = self._why_off is None
 
     def arrival_listeners(self) -> Sequence[ArrivalListener]:
         """Have arrivals wake held pulls."""
@@ -92,8 +116,20 @@ class PullFeature(Feature):
         self.polls.wake(topic, queue_id)
 
     def runtime_values(self) -> dict[str, str]:
-        """Return the numbers of held pulls, and of pulls that have waited for the disk."""
-        return {"heldPulls": str(self.held), "coldReads": str(self.cold_reads.read_count)}
+        """Return the numbers of held pulls and cold reads, and whether the lane is on."""
+        return {
+            "heldPulls": str(self.held),
+            "coldReads": str(self.cold_reads.read_count),
+            "pullLane": "on" if self._why_off is None else f"off, {self._why_off}",
+        }
+
+    def _reason(self, config: BrokerConfig) -> str | None:
+        """Return the reason why the lane answers no pulls; None if it does."""
+        if not config.pull_lane:
+            return "pullLaneEnable=false"
+        if not FORM.is_compiled:
+            return f"the kernel is not compiled: {FORM.reason}"
+        return "this broker is a slave" if self._rules.is_slave else None
 
     def close(self) -> None:
         """Answer the held pulls."""

@@ -95,6 +95,7 @@ class BrokerConfig(ReplicationConfig):
     trace_topic: str = option("msgTraceTopicName", TRACE_TOPIC)
     trace_on: bool = option("traceOn", True, mutable=True)
     send_lane: bool = option("sendLaneEnable", True, mutable=True)
+    pull_lane: bool = option("pullLaneEnable", True, mutable=True)
     store_replies: bool = option("storeReplyMessageEnable", True, mutable=True)
     region: str = option("regionId", "DefaultRegion")
     long_polling: bool = option("longPollingEnable", True, mutable=True)

@@ -246,7 +246,7 @@ class SendLane:
         if len(sends) == 1:
             send = sends[0]
             if send.answers:
-                send.connection.answer_at_once(send.replies, send.answers)
+                send.connection.answer_at_once([send.replies], send.answers)
             return
         replies: dict[Connection, list[bytes]] = {}
         counts: dict[Connection, int] = {}
@@ -256,7 +256,7 @@ class SendLane:
                 replies.setdefault(connection, []).append(send.replies)
                 counts[connection] = counts.get(connection, 0) + send.answers
         for connection, parts in replies.items():
-            connection.answer_at_once(b"".join(parts), counts[connection])
+            connection.answer_at_once([b"".join(parts)], counts[connection])
 
     def answer_late(self, sends: list[LaneSends], status: ResponseCode) -> None:
         """Answer written sends with a status that names the rule they do not meet."""

@@ -6,7 +6,7 @@ from collections.abc import Set as AbstractSet
 
 from rocketpost.codec.record import Record, decode_record
 from rocketpost.errors import CorruptRecord
-from rocketpost.kernel.record_gather import gather_records
+from rocketpost.kernel.queue_scan import gather_records
 from rocketpost.kernel.record_scan import CHECKSUM_FAILS, NO_CHECKSUM, judge_checksum
 from rocketpost.store.dispatch.dispatcher import Dispatcher
 from rocketpost.store.integrity.read_check import SPAN_BYTES_MAX, ReadCheck, Unit
@@ -72,6 +72,23 @@ class RecordReader:
         if part is None or not self._check.trusts(queue, offset, end, position):
             return None
         return gather_records(units, wanted, count_max, bytes_max, *part)
+
+    def trusted_part(
+        self, queue: ConsumeQueue, offset: int, end: int, position: int
+    ) -> tuple[memoryview, int, int] | None:
+        """Return the part of the log with a range of records, if none of them needs a check.
+
+        Args:
+            queue: The queue.
+            offset: The first queue offset of the range.
+            end: The queue offset after the last.
+            position: The position of the first record.
+
+        Returns:
+            The bytes of a file of the log, its start, and where its records end.
+        """
+        part = self._log.part_at(position)
+        return part if part and self._check.trusts(queue, offset, end, position) else None
 
     def cold_spans(self, queue: ConsumeQueue, offset: int, units: list[Unit]) -> list[Span]:
         """Return the parts of the log to read first, if records are neither trusted nor in memory.

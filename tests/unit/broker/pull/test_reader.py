@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rocketpost.broker.pull.reader import ColdRecords, PullLimits, PullResult, QueueReader
 from rocketpost.codec.codes import ResponseCode
-from rocketpost.kernel.record_gather import gather_records
+from rocketpost.kernel.queue_scan import gather_records
 from rocketpost.model.ids import Position, QueueOffset
 
 SIZE = 10

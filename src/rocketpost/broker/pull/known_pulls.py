@@ -1,0 +1,314 @@
+"""Pulls that repeat: answered from what is known of their shape, without decoding them.
+
+A consumer asks for the next messages of a queue over and over, with requests that differ in three
+numbers only (``kernel.pull_lane``). What the others of its shape mean is learnt once, by decoding
+one in the ordinary way. A pull is answered here if the ordinary way would answer it at once with
+messages that need no check; then both give the same answer and leave the same state behind.
+
+    answered here                                 left to the ordinary way (``broker.pull.service``)
+    --------------------------------------------  ------------------------------------------------
+    an offset within the queue                    others; nothing to read yet
+    all messages, or some tags                    expressions; topics of retries
+    records in memory, written or checked lately  others; records in two files; large records
+    group, topic and subscription as they were    those that do not pass the checks any more
+    commits of offsets up to the queue's end      others; the first pull after a reset
+
+**Invariants:**
+
+- Nothing is decided here: a pull is answered as long as topic, group and subscription are *the same
+  objects* as when the ordinary checks were passed. Settings are not compared; whoever changes them
+  calls :meth:`KnownPulls.forget`.
+- Nothing is changed for a pull that is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from rocketpost.broker.group.membership import ConsumerGroup, Membership
+from rocketpost.broker.group.offsets import OffsetTable
+from rocketpost.broker.group.table import GroupTable
+from rocketpost.broker.pull.reader import QUEUE_UNIT_BYTES, QueueReader
+from rocketpost.broker.pull.service import PullRules
+from rocketpost.broker.pull.subscriptions import PullSubscriptions
+from rocketpost.broker.stats import BrokerStats
+from rocketpost.broker.topic import TopicTable
+from rocketpost.codec.codes import RequestCode
+from rocketpost.codec.pull_shapes import PullShape, found_pieces, read_shape
+from rocketpost.errors import Fault
+from rocketpost.kernel.pull_lane import AnswerHead, PullLane
+from rocketpost.model import sysflag
+from rocketpost.model.group import GroupConfig, Subscription
+from rocketpost.model.names import RETRY_PREFIX, is_own_offset
+from rocketpost.model.route import MASTER_ID
+from rocketpost.model.topic import TopicConfig
+
+SHAPES_MAX: Final = 4096
+"""Most shapes that are known at a time; then all are forgotten."""
+
+
+class PullQueue(Protocol):
+    """The part of a consume queue that is used here."""
+
+    @property
+    def first(self) -> int:
+        """Offset of the oldest readable message."""
+        ...
+
+    @property
+    def end(self) -> int:
+        """Offset one past the newest readable message."""
+        ...
+
+    def read(self, offset: int, count_max: int) -> bytes:
+        """Return entries from ``offset`` on."""
+        ...
+
+
+class PullRecords(Protocol):
+    """The part of the store that is used here."""
+
+    @property
+    def end_position(self) -> int:
+        """Position one past the newest byte."""
+        ...
+
+    def queue(self, topic: str, queue_id: int) -> PullQueue | None:
+        """Return a queue; None if it was never written."""
+        ...
+
+
+class TrustedAccess(Protocol):
+    """Access to records that need no check."""
+
+    def trusted_part(
+        self, queue: Any, offset: int, end: int, position: int
+    ) -> tuple[memoryview, int, int] | None:
+        """Return the part of the log with trusted records: its bytes, start and end."""
+        ...
+
+
+class KnownPull:
+    """The pulls of one shape: their meaning, and what they were checked against."""
+
+    __slots__ = (
+        "bytes_max",
+        "commits",
+        "count_max",
+        "entries_max",
+        "group",
+        "group_name",
+        "head",
+        "members",
+        "message_model",
+        "queue_id",
+        "shape",
+        "subscription",
+        "tags",
+        "topic",
+        "topic_name",
+    )
+
+    def __init__(self, shape: PullShape) -> None:
+        request = shape.request
+        self.shape = shape
+        self.topic_name = request.topic
+        self.group_name = request.consumer_group
+        self.queue_id = request.queue_id
+        self.commits = bool(request.sys_flag & sysflag.PULL_COMMIT_OFFSET) and not is_own_offset(
+            request.topic, request.consumer_group
+        )
+        self.topic: TopicConfig | None = None
+        """The topic when the pull was last checked; None if it has to be checked."""
+        self.group: GroupConfig | None = None
+        self.members: ConsumerGroup | None = None
+        """The group's members, if the pull relies on their subscription."""
+        self.message_model = ""
+        self.subscription: Subscription | None = None
+        self.tags: frozenset[int] = frozenset()
+        self.head: AnswerHead | None = None
+        self.entries_max = self.count_max = self.bytes_max = 0
+
+
+class KnownPulls:
+    """Answers pulls of known shapes. Owned by the event loop; waits for nothing."""
+
+    def __init__(
+        self,
+        *,
+        records: PullRecords,
+        access: TrustedAccess,
+        reader: QueueReader,
+        topics: TopicTable,
+        groups: GroupTable,
+        membership: Membership,
+        subscriptions: PullSubscriptions,
+        offsets: OffsetTable,
+        stats: BrokerStats,
+        rules: Callable[[], PullRules],
+    ) -> None:
+        self._rules = rules
+        self._known: dict[bytes, KnownPull | None] = {}
+        self._seen: set[int] = set()
+        self._records = records
+        self._access = access
+        self._reader = reader
+        self._topics = topics
+        self._groups = groups
+        self._membership = membership
+        self._subscriptions = subscriptions
+        self._offsets = offsets
+        self._stats = stats
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def forget(self) -> None:
+        """Know no shape any more, because settings have changed."""
+        self._known.clear()
+        self._seen.clear()
+
+    def answer(self, shape: bytes, lane: PullLane) -> bytes | None:
+        """Return the answer to the pull that ``lane`` has split; None to leave it.
+
+        Args:
+            shape: The shape of the pull.
+            lane: Has the numbers of the pull; writes the answer.
+        """
+        known = self._known.get(shape)
+        if known is None:
+            known = self._learn(shape, lane)
+            if known is None:
+                return None
+        topic_name, group_name, queue_id = known.topic_name, known.group_name, known.queue_id
+        queue = self._records.queue(topic_name, queue_id)
+        offset: int = lane.queue_offset
+        if queue is None or not queue.first <= offset < queue.end:
+            return None
+        offsets = self._offsets
+        topic = self._topics.find(topic_name)
+        if (
+            topic is None
+            or topic is not known.topic
+            or self._groups.find(group_name) is not known.group
+            or (known.members is not None and not self._is_subscribed(known))
+        ) and not self._check(known):
+            return None
+        if offsets.has_reset(topic_name, group_name, queue_id):
+            return None
+        end = queue.end
+        units = queue.read(offset, min(known.entries_max, end - offset))
+        position = int.from_bytes(units[:8], "big")
+        if (
+            len(units) < QUEUE_UNIT_BYTES
+            or self._records.end_position - position > self._reader.limits.memory_bytes
+        ):
+            return None
+        part = self._access.trusted_part(
+            queue, offset, offset + len(units) // QUEUE_UNIT_BYTES, position
+        )
+        if part is None:
+            return None
+        head = known.head
+        assert head is not None
+        answer = lane.answer(
+            head, units, known.tags, known.count_max, known.bytes_max, *part, queue.first, end
+        )
+        if answer is None:
+            return None
+        if known.commits:
+            commit_offset = lane.commit_offset
+            if commit_offset > end:
+                return None
+            try:
+                offsets.commit(topic_name, group_name, queue_id, commit_offset)
+            except Fault:
+                return None  # refused again the ordinary way
+        self._stats.count_get(topic_name, group_name, lane.count, lane.size)
+        offsets.note_pull(topic_name, group_name, queue_id, offset + lane.passed)
+        return answer
+
+    def _learn(self, shape: bytes, lane: PullLane) -> KnownPull | None:
+        """Learn what a shape means when it is seen for the second time.
+
+        Not at once: if each request has a signature of its own, no shape comes back.
+        """
+        if shape in self._known:
+            return None  # it was found to be odd
+        mark = hash(shape)
+        if mark not in self._seen:
+            if len(self._seen) == SHAPES_MAX:
+                self._seen.clear()
+            self._seen.add(mark)
+            return None
+        if len(self._known) == SHAPES_MAX:
+            self._known.clear()
+        meaning = read_shape(
+            shape,
+            lane.encoding,
+            queue_offset=lane.queue_offset,
+            commit_offset=lane.commit_offset,
+            opaque=lane.opaque,
+        )
+        known = self._known[shape] = None if meaning is None else KnownPull(meaning)
+        return known
+
+    def _is_subscribed(self, known: KnownPull) -> bool:
+        """Tell whether the subscription of a pull is the one that was found for it last."""
+        members = self._membership.consumer_group(known.group_name)
+        return (
+            members is known.members
+            and members is not None
+            and members.subscriptions.get(known.topic_name) is known.subscription
+            and members.message_model is known.message_model
+            and self._groups.may_read(known.group_name, known.topic_name)
+        )
+
+    def _check(self, known: KnownPull) -> bool:
+        """Check a pull as the ordinary way does, and note what it was checked against."""
+        request, rules, limits = known.shape.request, self._rules(), self._reader.limits
+        group, topic = self._groups.find(known.group_name), self._topics.find(known.topic_name)
+        known.topic = None
+        if (
+            group is None
+            or topic is None
+            or rules.is_slave
+            or not rules.broker_readable
+            or not (rules.lite_pull or known.shape.code != RequestCode.LITE_PULL_MESSAGE)
+            or not group.consume_enable
+            or not topic.readable
+            or not 0 <= request.queue_id < topic.read_queue_nums
+            or known.topic_name.startswith(RETRY_PREFIX)
+        ):
+            return False
+        try:
+            wanted = self._subscriptions.find(request, group)
+        except Fault:
+            return False
+        if wanted.matcher is not None:
+            return False
+        if request.sys_flag & sysflag.PULL_SUBSCRIPTION:
+            known.members = known.subscription = None
+        else:
+            members = self._membership.consumer_group(known.group_name)
+            assert members is not None
+            known.members, known.message_model = members, members.message_model
+            known.subscription = members.subscriptions[known.topic_name]
+        count = min(max(request.max_msg_nums, 1), limits.batch_max)
+        scan = limits.scan_bytes // QUEUE_UNIT_BYTES
+        known.tags = frozenset(wanted.tags)
+        known.entries_max = max(scan, count) if known.tags else count
+        known.count_max = min(count, limits.count_in_memory)
+        known.bytes_max = limits.bytes_in_memory
+        if request.max_msg_bytes is not None and 0 < request.max_msg_bytes < known.bytes_max:
+            known.bytes_max = request.max_msg_bytes
+        pieces, fields_at = found_pieces(
+            known.shape.encoding,
+            broker_id=group.broker_id if rules.reads_from_slaves else MASTER_ID,
+            topic_sys_flag=topic.topic_sys_flag,
+            group_sys_flag=group.group_sys_flag,
+        )
+        known.head = AnswerHead(pieces, known.shape.encoding, fields_at)
+        known.topic, known.group = topic, group
+        return True

@@ -1,0 +1,73 @@
+"""The pull lane: pulls of known shapes, answered before they are decoded.
+
+A connection offers what it has read before it decodes it (``transport.express``). Pulls whose shape
+is known, and that can be answered at once, are answered here, all of one read in one write
+(``broker.pull.known_pulls`` says which). The next request is decoded and served the ordinary way.
+
+**Invariants:**
+
+- Order: pulls are taken in the order of the connection.
+- Back-pressure: a pull that is taken is answered in the same call, so it never counts as
+  unanswered. Nothing is taken for a peer that does not read its answers. One call answers with
+  ``ANSWER_BYTES_MAX`` at most, and one pull more.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rocketpost.broker.pull.known_pulls import KnownPulls
+from rocketpost.kernel.pull_lane import PullLane
+from rocketpost.transport.connection import Connection
+from rocketpost.transport.express import Express
+
+ANSWER_BYTES_MAX: Final = 1024 * 1024
+"""Bytes of answers after which a connection's other requests have their turn."""
+
+
+class PullExpress:
+    """Takes pulls from connections, and answers them. Owned by the loop."""
+
+    def __init__(self, pulls: KnownPulls) -> None:
+        self._pulls = pulls
+        self._lane = PullLane()
+        self.is_on = False
+        """Whether pulls are taken."""
+
+    def take(self, connection: Connection, data: bytes, at: int) -> int:
+        """Answer pulls at the front of ``data``; returns the index of the first request left.
+
+        See ``transport.express``.
+        """
+        if not self.is_on:
+            return at
+        lane, pulls = self._lane, self._pulls
+        shape = lane.split(data, at)
+        if shape is None or not connection.is_writable:
+            return at
+        answers: list[bytes] = []
+        left = ANSWER_BYTES_MAX
+        while shape is not None and left > 0:
+            answer = pulls.answer(shape, lane)
+            if answer is None:
+                break
+            answers.append(answer)
+            left -= len(answer)
+            at, connection.encoding = lane.end, lane.encoding
+            shape = lane.split(data, at)
+        if answers:
+            connection.answer_at_once(answers, 0)  # none of them was counted
+        return at
+
+
+def take_by_turns(first: Express[Connection], second: Express[Connection]) -> Express[Connection]:
+    """Return a function that takes what either of two functions takes."""
+
+    def take(connection: Connection, data: bytes, at: int) -> int:
+        while True:
+            begin = first(connection, data, at)
+            at = second(connection, data, begin)
+            if at == begin or at == len(data):
+                return at
+
+    return take
