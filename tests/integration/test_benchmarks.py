@@ -37,7 +37,7 @@ def test_two_brokers_are_compared_with_one() -> None:
     assert "ratio of two to one" in done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_masters_with_and_without_slaves_are_compared() -> None:
     command = [sys.executable, "benchmarks/replication.py", "--build", "base=.:plain"]
     command += ["--scale", "0.01", "--rounds", "1"]

@@ -24,6 +24,9 @@ READY_SECONDS: Final = 60.0
 STOP_SECONDS: Final = 30.0
 _PORTS: Final = range(12_000, 32_000)
 _PORT_ATTEMPTS_MAX: Final = 100
+_PORT_BLOCK: Final = 4
+"""Ports of one broker: the port for old clients, its neighbour, its own, that for slaves."""
+_WORKERS_MAX: Final = 16
 _LINES_KEPT: Final = 2000
 PROGRAM: Final = ("-m", "rocketpost.server")
 """Arguments of ``python`` that run servers."""
@@ -211,9 +214,14 @@ def free_port() -> int:
     """Return a port that was free a moment ago, along with the other ports of a broker.
 
     It is below the range for outgoing connections, so that a restarted server finds its port free.
+    Test processes that pytest-xdist runs side by side choose from different ports, so that none
+    takes the port of another's server while that is down.
     """
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    first = _PORTS.start + worker % _WORKERS_MAX * _PORT_BLOCK
+    blocks = range(first, _PORTS.stop, _WORKERS_MAX * _PORT_BLOCK)
     for _ in range(_PORT_ATTEMPTS_MAX):
-        port = random.SystemRandom().choice(_PORTS)
+        port = random.SystemRandom().choice(blocks) + 2
         if all(map(_is_free, (port - 2, port, port + 1))):
             return port
     raise ServerFailed("no free port found")
