@@ -139,3 +139,24 @@ async def test_acting_comes_and_goes_without_leaks(tmp_path: Path) -> None:
                 await until(lambda: acts(slave))
             census.append(await take_census(slave.server))
         assert not leaks(*census)
+
+
+@pytest.mark.parametrize("adapts", [False, True])
+async def test_a_master_without_enough_members_refuses_before_it_stores(
+    tmp_path: Path, adapts: bool
+) -> None:
+    sync = {"brokerRole": "SYNC_MASTER", "enableAutoInSyncReplicas": str(adapts).lower()}
+    async with name_server() as names, master_of(names, tmp_path, **sync) as master:
+        async with slave_of(names, tmp_path) as slave:
+            await until(lambda: members(names) == {0, 1})
+            await master.topic("T")
+            await until(lambda: slave.server._term.registered)
+            await until(lambda: master.server._term.group.alive == 2)  # type: ignore[attr-defined]
+            await until_copied(master, slave)
+            assert (await master.send("T", b"both")).code == ResponseCode.SUCCESS
+        await until(lambda: master.server._term.group.alive == 1)  # type: ignore[attr-defined]
+        answer = await master.send("T", b"alone")
+        expected = ResponseCode.SUCCESS if adapts else ResponseCode.SYSTEM_ERROR
+        assert answer.code == expected, answer.remark
+        stored = [each.body for each in await master.records("T")]
+        assert stored == ([b"both", b"alone"] if adapts else [b"both"])
