@@ -167,6 +167,29 @@ async def test_a_follower_refuses_pulls_unless_slaves_may_be_read(tmp_path: Path
         assert (await peer.pull("T", 0)).code == ResponseCode.SUCCESS
 
 
+async def test_a_follower_alone_corrects_offsets_if_offsetCheckInSlave_is_set(
+    tmp_path: Path,
+) -> None:
+    async with drilled_broker(tmp_path, offsetCheckInSlave="true") as peer:
+        await peer.send("T", b"first")
+        await peer.server.become_follower(1)
+        answer = await peer.pull("T", 5)
+        assert answer.code == ResponseCode.PULL_OFFSET_MOVED
+        assert answer.fields["nextBeginOffset"] == "1"
+        await peer.set(offsetCheckInSlave="false")
+        assert (await peer.pull("T", 5)).code == ResponseCode.PULL_NOT_FOUND
+
+
+async def test_a_group_says_which_broker_serves_its_pulls(tmp_path: Path) -> None:
+    async with drilled_broker(tmp_path) as peer:
+        await peer.send("T", b"first")
+        await peer.group("G", brokerId=2, whichBrokerWhenConsumeSlowly=3)
+        assert (await peer.pull("T", 0)).fields["suggestWhichBrokerId"] == "2"
+        [pulls] = [each for each in peer.server._term.features if isinstance(each, PullFeature)]
+        pulls._reader.limits = pulls._reader.limits._replace(memory_bytes=0)  # all is old
+        assert (await peer.pull("T", 0)).fields["suggestWhichBrokerId"] == "3"
+
+
 async def test_held_pulls_at_a_follower_go_to_the_master_that_returns(tmp_path: Path) -> None:
     async with drilled_broker(tmp_path) as peer:
         await peer.server.become_follower(1)

@@ -27,6 +27,7 @@ _LITE: Final = "tests/unit/client/consumer/test_lite_pull_consumer.py::test_"
 _RETENTION: Final = "tests/unit/store/test_retention.py::test_"
 _FILTER: Final = "tests/unit/server/features/test_filter.py::test_"
 _ACTING: Final = "tests/unit/server/replication/test_acting.py::test_"
+_TERMS: Final = "tests/integration/test_terms.py::test_"
 _GROUP: Final = f"{_S}test_group.py::test_"
 _UNIT_NAMESRV: Final = "tests/unit/server/namesrv/test_handlers.py::test_"
 
@@ -65,6 +66,10 @@ BROKER: Final = {
     "pullLaneEnable": ("tests/simulation/lane/test_pull_rules.py::test_the_lane_can_be_turned_off"),
     "storeReplyMessageEnable": (
         "tests/unit/server/features/test_reply.py::test_a_reply_is_stored_if_replies_are"
+    ),
+    "slaveReadEnable": f"{_TERMS}a_follower_refuses_pulls_unless_slaves_may_be_read",
+    "offsetCheckInSlave": (
+        f"{_TERMS}a_follower_alone_corrects_offsets_if_offsetCheckInSlave_is_set"
     ),
     "longPollingEnable": f"{_SERVING}longPollingEnable",
     "shortPollingTimeMills": f"{_SERVING}shortPollingTimeMills",
@@ -365,6 +370,8 @@ GROUP: Final = {
     "retry_queue_nums": f"{_BOTH}the_retry_topic_of_a_group",
     "retry_max_times": f"{_BOTH}retryMaxTimes",
     "group_retry_policy": f"{_BOTH}groupRetryPolicy_sets_when_a_message_is_redelivered",
+    "broker_id": f"{_TERMS}a_group_says_which_broker_serves_its_pulls",
+    "which_broker_when_consume_slowly": f"{_TERMS}a_group_says_which_broker_serves_its_pulls",
     "group_sys_flag": f"{_BOTH}flags_that_come_with_a_pull",
     "notify_consumer_ids_changed_enable": f"{_SERVING}notifyConsumerIdsChangedEnable",
 }
@@ -381,7 +388,6 @@ GROUP_ATTRIBUTES: Final = {
 
 UNPROVED: Final = {
     *("slaveTimeout", "inSyncReplicas", "minInSyncReplicas", "enableAutoInSyncReplicas"),
-    *("slaveReadEnable", "offsetCheckInSlave"),
 }
 """Settings of replication whose proof is still to be named in ``BROKER``."""
 
@@ -392,8 +398,6 @@ WITHOUT_EFFECT: Final = {
     "group": {
         "attributes",
         "group_name",
-        "broker_id",
-        "which_broker_when_consume_slowly",
         "consume_timeout_minute",
         "consume_from_min_enable",
     },
