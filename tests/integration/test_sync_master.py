@@ -241,3 +241,21 @@ async def test_inSyncReplicas_counts_the_master(tmp_path: Path) -> None:
                 async with asyncio.timeout(20):
                     while (await send(master, "plain")).code != ResponseCode.SUCCESS:
                         await asyncio.sleep(0.1)
+
+
+async def test_a_group_with_an_acting_master_refuses_before_it_stores(tmp_path: Path) -> None:
+    settings = {"brokerRole": "SYNC_MASTER", "enableSlaveActingMaster": "true", **QUICK}
+    async with broker(tmp_path, skipPreOnline="true", **settings) as master:
+        leader(master)._sends.note_living_replicas(2)
+        await master.topic("T")
+        end = master.server._context.store.written_position
+        for kind in ("plain", "batch", "half", "delayed"):
+            answer = await send(master, kind)
+            assert (answer.code, answer.remark) == (
+                ResponseCode.SYSTEM_ERROR,
+                "in-sync replicas not enough",
+            )
+        assert master.server._context.store.written_position == end
+        assert (await send(master, "no wait")).code == ResponseCode.SUCCESS
+        async with raw_slave(master):
+            assert (await send(master, "plain")).code == ResponseCode.SUCCESS
