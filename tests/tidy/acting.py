@@ -14,6 +14,7 @@ _SERVING: Final = f"{_S}test_serving.py::test_"
 _MESSAGES: Final = f"{_S}test_messages.py::test_"
 _STORE: Final = f"{_S}test_store.py::test_"
 _TIMER: Final = f"{_S}test_timer.py::test_"
+_SYNC_MASTER: Final = "tests/integration/test_sync_master.py::test_"
 _REPLICATION: Final = "tests/integration/test_replication_settings.py::test_"
 _NAMESRV: Final = f"{_S}test_namesrv.py::test_"
 _BOTH: Final = f"{_S}test_topics_and_groups.py::test_"
@@ -145,6 +146,10 @@ BROKER: Final = {
     "haMaxGapNotInSync": f"{_REPLICATION}haMaxGapNotInSync",
     "haFlowControlEnable": f"{_REPLICATION}haFlowControlEnable_and_maxHaTransferByteInSecond",
     "maxHaTransferByteInSecond": f"{_REPLICATION}haFlowControlEnable_and_maxHaTransferByteInSecond",
+    "slaveTimeout": f"{_REPLICATION}slaveTimeout",
+    "inSyncReplicas": f"{_SYNC_MASTER}inSyncReplicas_counts_the_master",
+    "minInSyncReplicas": f"{_REPLICATION}enableAutoInSyncReplicas_and_minInSyncReplicas",
+    "enableAutoInSyncReplicas": f"{_REPLICATION}enableAutoInSyncReplicas_and_minInSyncReplicas",
     "syncFromLastFile": f"{_REPLICATION}syncFromLastFile",
     "syncMasterFlushOffsetWhenStartup": f"{_REPLICATION}syncMasterFlushOffsetWhenStartup",
 }
@@ -386,13 +391,8 @@ GROUP_ATTRIBUTES: Final = {
     ),
 }
 
-UNPROVED: Final = {
-    *("slaveTimeout", "inSyncReplicas", "minInSyncReplicas", "enableAutoInSyncReplicas"),
-}
-"""Settings of replication whose proof is still to be named in ``BROKER``."""
-
 WITHOUT_EFFECT: Final = {
-    "broker": UNPROVED,
+    "broker": set[str](),
     "topic": {"attributes", "topic_name"},
     "topic attributes": {"queue.type", "cleanup.policy", "reserve.time"},
     "group": {

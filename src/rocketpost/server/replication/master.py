@@ -199,6 +199,8 @@ class MasterFeature(Feature):
             sock.close()
             return
         config = self._context.broker_config
+        rate_max = _rate_max(config)
+        frame_bytes_max = min(config.ha_batch_bytes, rate_max or config.ha_batch_bytes)
         link = SlaveLink(
             sock,
             address,
@@ -207,15 +209,15 @@ class MasterFeature(Feature):
                 first=self._log.first,
                 end=self._log.end,
                 segment_bytes=self._log.segment_bytes,
-                batch_bytes=config.ha_batch_bytes,
+                batch_bytes=frame_bytes_max,
                 window_bytes=WINDOW_BYTES,
                 heartbeat_ms=config.ha_heartbeat_ms,
                 from_last_segment=config.sync_from_last_file,
                 record_bytes=self._log.record_bytes,
             ),
             now_ms=self._now_ms,
-            frame_bytes_max=config.ha_batch_bytes,
-            rate_max=_rate_max(config),
+            frame_bytes_max=frame_bytes_max,
+            rate_max=rate_max,
             linger_seconds=0.0 if config.broker_role is BrokerRole.SYNC_MASTER else LINGER_SECONDS,
             on_report=self._take_report,
             on_end=self._drop,
