@@ -15,7 +15,7 @@ ROUNDS_MAX = 30
 
 SEEN_BY_KILLS = [
     ("ack_before_commit", "ASYNC_FLUSH", "is owed|was altered|meant message"),
-    ("deletion_not_saved", "ASYNC_FLUSH", "came back|half undone|meant message"),
+    ("deletion_not_saved", "ASYNC_FLUSH", "came back|half undone|meant message|can be read"),
     ("offsets_start_over", "ASYNC_FLUSH", "meant message"),
     (
         "checkpoint_runs_ahead",

@@ -32,6 +32,9 @@ def test_a_million_frames(tmp_path: Path, simulation: object) -> None:
         # The uncompiled lane takes as long as all others together: a tenth is enough for it.
         modes = [*lanes, UNCOMPILED] if seed % 10 == 0 else lanes
         root = tmp_path / str(seed)
-        check(root, steps_of(seed, FRAMES_A_RUN, len(PEERS)), modes, seed=seed)
+        # A failed write takes with it what was written together. The lane has its messages written
+        # before a new segment begins, so failures are left to the short runs of the simulation.
+        steps = steps_of(seed, FRAMES_A_RUN, len(PEERS), failures=False)
+        check(root, steps, modes, seed=seed)
         for path in sorted(root.rglob("*"), reverse=True):
             path.rmdir() if path.is_dir() else path.unlink()
