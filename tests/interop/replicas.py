@@ -45,6 +45,13 @@ class Pair:
         await asyncio.to_thread(broker.kill_broker)
         await asyncio.to_thread(broker.start_broker)
 
+    async def wait_registered(self, broker: Cluster) -> None:
+        """Return when the name server lists a broker."""
+        await wait_for(
+            lambda: broker.broker.encode() in ask_cluster_info(self.master.namesrv_port),
+            f"{broker.broker} never registered",
+        )
+
     async def wait_copied(self) -> None:
         """Return when the slave has the whole log, and its queues have all of it."""
         await wait_for(lambda: log_of(self.slave) == log_of(self.master), "the logs never agreed")
@@ -61,6 +68,8 @@ async def running_pair(
     *,
     settings: dict[str, str],
     role: str = "ASYNC_MASTER",
+    namesrv_settings: dict[str, str] | None = None,
+    is_proxied: bool = True,
 ) -> AsyncIterator[Pair]:
     """Start name server, master and slave; the name server is ours, which spares a JVM.
 
@@ -72,11 +81,11 @@ async def running_pair(
     leading = copied | {"brokerRole": role, "brokerId": "0", "haListenPort": str(ha_port)}
     following = copied | {"brokerRole": "SLAVE", "brokerId": "1", "haListenPort": str(free_port())}
     listen = ("127.0.0.1", 0)
-    if slave == "apache" and master == "rocketpost":
+    if is_proxied and slave == "apache" and master == "rocketpost":
         listen = (PROXY_HOST, ha_port)
         leading |= {"brokerIP2": PROXY_HOST, "bindAddress": "127.0.0.1"}
     async with FaultProxy(("127.0.0.1", ha_port), listen=listen) as link:
-        if slave == "rocketpost":
+        if is_proxied and slave == "rocketpost":
             following["haMasterAddress"] = f"127.0.0.1:{link.port}"
         first = Cluster(directory / "master", master, settings=leading, namesrv_maker="rocketpost")
         second = Cluster(
@@ -85,11 +94,9 @@ async def running_pair(
         try:
             await asyncio.to_thread(first.__enter__)
             await asyncio.to_thread(second.start_broker)
-            await wait_for(
-                lambda: second.broker.encode() in ask_cluster_info(first.namesrv_port),
-                "the slave never registered",
-            )
-            yield Pair(first, second, link)
+            pair = Pair(first, second, link)
+            await pair.wait_registered(second)
+            yield pair
         finally:
             second.close()
             first.close()

@@ -1,4 +1,7 @@
-"""Master and slave of different makers: equal logs, queues and tables after kills and cuts."""
+"""Master and slave of different makers: equal logs, queues and tables after kills and cuts.
+
+Java's slave fetches tables once a minute, so most of these take minutes.
+"""
 
 from __future__ import annotations
 
@@ -175,6 +178,7 @@ async def test_logs_queues_and_tables_are_copied(
         await check_tables(pair)
 
 
+@pytest.mark.long
 async def test_the_copy_serves_when_the_other_maker_opens_it(
     makers: tuple[Maker, Maker], tmp_path: Path
 ) -> None:
@@ -235,6 +239,7 @@ async def test_a_synchronous_master_answers_when_the_slave_has_the_message(
             assert b"alone" in log_of(pair.slave)
 
 
+@pytest.mark.long
 async def test_consumers_start_at_the_slave_while_the_master_is_gone(
     makers: tuple[Maker, Maker], tmp_path: Path, java_client: Peer
 ) -> None:
@@ -274,6 +279,41 @@ async def consumed(name_servers: str, count: int) -> set[str]:
     async with consumer, asyncio.timeout(COPIED_SECONDS_MAX):
         await is_complete.wait()
     return found
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("is_old", [True, False], ids=["by-routes", "by-heartbeats"])
+async def test_a_slave_acts_for_the_other_makers_master(
+    makers: tuple[Maker, Maker], tmp_path: Path, is_old: bool
+) -> None:
+    """The master is killed and returns; consumers of an acting group notice nothing."""
+    settings = UNASKED | {
+        "enableSlaveActingMaster": "true",
+        "totalReplicas": "2",
+        "compatibleWithOldNameSrv": str(is_old).lower(),
+    }
+    namesrv = {"supportActingMaster": "true", "notifyMinBrokerIdChanged": "true"}
+    async with running_pair(
+        tmp_path, *makers, settings=settings, namesrv_settings=namesrv, is_proxied=False
+    ) as pair:
+        await make_topic(pair)
+        acknowledged = await send_every_kind(pair, "a", 50)
+        await commit_offsets(pair, SDK_GROUP, at_start=True)
+        await commit_offsets(pair)
+        await check_tables(pair)
+        await pair.wait_copied()
+        await asyncio.to_thread(pair.master.kill_broker)
+        assert set(acknowledged) == await consumed(pair.master.namesrv, len(acknowledged))
+        await asyncio.to_thread(pair.master.start_broker)
+        await pair.wait_registered(pair.master)  # it prepares with the slave first
+        again = await send_every_kind(pair, "b", 50)
+        assert again
+        await pair.wait_copied()
+        assert {*acknowledged, *again} <= await bodies_at(pair.master.namesrv)
+        async with PullConsumer(SDK_GROUP, name_servers=pair.master.namesrv) as consumer:
+            offsets = [await consumer.fetch_offset(queue) for queue in await consumer.queues(TOPIC)]
+        # What was committed at the slave came back to the master.
+        assert sum(offset or 0 for offset in offsets) > 0
 
 
 @pytest.mark.long
