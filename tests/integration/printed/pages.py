@@ -42,6 +42,13 @@ NOT_RUN = {
         "brokers 1 to 3 listen at ports that are counted from the first one, which other tests may "
         "use; tests/integration/test_fleet.py runs both commands"
     ),
+    ("replication.md", "mqnamesrv &"): (
+        "the servers would stay, at ports that other tests may use; "
+        "tests/integration/test_sample_files.py starts them with the same files"
+    ),
+    ("acting-master.md", "mqadmin clusterList  -n ns:9876 "): (
+        "needs a group with a lost master; tests/integration/test_acting_processes.py has one"
+    ),
     ("spark-sink.md", ".venv/bin/pytest tests/chaos/test_spark.py "): (
         "takes the better part of an hour; `make chaos` runs the same test with fewer messages"
     ),
