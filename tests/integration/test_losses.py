@@ -98,6 +98,7 @@ async def test_a_crash_of_the_system_loses_nothing_with_a_slave(tmp_path: Path) 
         assert await read(group) >= sent
 
 
+@pytest.mark.long
 async def test_a_power_cut_a_dead_machine_and_a_dead_disk_lose_nothing(tmp_path: Path) -> None:
     """With SYNC_MASTER and SYNC_FLUSH on both brokers, even if both lose power at once."""
     if not DISK["is_supported"](tmp_path):

@@ -8,6 +8,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from rocketpost.client import (
     Message,
     Producer,
@@ -40,6 +42,7 @@ async def send_many(group: ReplicaGroup, count: int) -> None:
             assert result.status is SendStatus.SEND_OK
 
 
+@pytest.mark.long
 async def test_the_logs_are_equal_after_kills_of_either_side(tmp_path: Path) -> None:
     with ReplicaGroup(tmp_path, settings={"mappedFileSizeCommitLog": "1048576",
                                           "maxMessageSize": "100000"}) as group:  # fmt: skip
