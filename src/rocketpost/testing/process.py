@@ -27,6 +27,7 @@ _PORT_ATTEMPTS_MAX: Final = 100
 _PORT_BLOCK: Final = 4
 """Ports of one broker: the port for old clients, its neighbour, its own, that for slaves."""
 _WORKERS_MAX: Final = 16
+_ports_given: deque[int] = deque(maxlen=64)
 _LINES_KEPT: Final = 2000
 PROGRAM: Final = ("-m", "rocketpost.server")
 """Arguments of ``python`` that run servers."""
@@ -215,14 +216,16 @@ def free_port() -> int:
 
     It is below the range for outgoing connections, so that a restarted server finds its port free.
     Test processes that pytest-xdist runs side by side choose from different ports, so that none
-    takes the port of another's server while that is down.
+    takes the port of another's server while that is down. Within a process, no
+    port is given again soon.
     """
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     first = _PORTS.start + worker % _WORKERS_MAX * _PORT_BLOCK
     blocks = range(first, _PORTS.stop, _WORKERS_MAX * _PORT_BLOCK)
     for _ in range(_PORT_ATTEMPTS_MAX):
         port = random.SystemRandom().choice(blocks) + 2
-        if all(map(_is_free, (port - 2, port, port + 1))):
+        if port not in _ports_given and all(map(_is_free, (port - 2, port, port + 1))):
+            _ports_given.append(port)
             return port
     raise ServerFailed("no free port found")
 

@@ -536,7 +536,8 @@ async def test_locks_move_at_once_to_the_broker_that_acts_for_a_lost_one(
     async with reader:
         await until(lambda: QUEUE in first.locked)
         acting.put(b"1")
-        routes |= {"T": route_of({"a": "a:2"}, perm=4)}
+        moved = {"a": "a:2"}
+        routes |= {"T": route_of(moved, perm=4), RETRY_TOPIC: route_of(moved, queues=1, perm=4)}
         if how == "gone":
             network.cut(A)
         else:
