@@ -111,23 +111,6 @@ async def test_only_the_smallest_of_two_slaves_acts(tmp_path: Path) -> None:
         await until(lambda: acts(second))
 
 
-async def test_a_master_that_freezes_is_replaced(tmp_path: Path) -> None:
-    settings = {"brokerNotActiveTimeoutMillis": 1000}
-    async with (
-        name_server(scan_interval_ms=100) as names,
-        master_of(names, tmp_path, **settings) as master,
-        slave_of(names, tmp_path, **settings) as slave,
-    ):
-        await until(lambda: members(names) == {0, 1})
-        term = master.server._term
-        assert term.group is not None
-        heartbeats = term.group._members
-        await heartbeats.close()  # no more signs of life, but its connection stays open
-        await until(lambda: acts(slave))
-        # It registers again at once, since the name server has closed its connection.
-        await until(lambda: not acts(slave))
-
-
 async def test_acting_comes_and_goes_without_leaks(tmp_path: Path) -> None:
     async with name_server() as names, slave_of(names, tmp_path) as slave:
         await until(lambda: acts(slave))

@@ -158,7 +158,6 @@ async def test_consumers_read_on_and_keep_their_progress(
             assert first == sorted(first)
 
 
-@pytest.mark.long
 async def test_a_master_that_freezes_is_replaced_and_comes_back(tmp_path: Path) -> None:
     settings = {"brokerNotActiveTimeoutMillis": "2000"}
     async with acting_group(tmp_path, notifies=False) as (group, admin):
