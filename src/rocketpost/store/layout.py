@@ -17,12 +17,14 @@
     extent                                least contents that log and queues must have
     truncating                            position at which the log is being cut
     late-queues                           queues may begin at any offset
+    epochFileCheckpoint                   terms of the log's bytes, with a copy in .bak
+    hard-state-0 and -1                   promises of a member of a group that elects
     brokers/{number}/                     stores of further brokers of the same command
 
 ``allocating``, ``dropped``, ``config/known``, ``config/droppedTopics.json``,
 ``config/producerState.json``, ``damage.json``, ``scrub.json``, ``extent``, ``truncating``,
-``late-queues``, ``brokers`` and the journals are ours; the rest is RocketMQ's. ``store.origin``
-relies on that.
+``late-queues``, ``hard-state-0`` and ``-1``, ``brokers`` and the journals are ours; the rest is
+RocketMQ's. ``store.origin`` relies on that.
 """
 
 from __future__ import annotations
@@ -62,6 +64,11 @@ class Layout:
         self.extent = posixpath.join(root, "extent")
         self.truncating = posixpath.join(root, "truncating")
         self.late_queues = posixpath.join(root, "late-queues")
+        self.terms = posixpath.join(root, "epochFileCheckpoint")
+        self.hard_states = (
+            posixpath.join(root, "hard-state-0"),
+            posixpath.join(root, "hard-state-1"),
+        )
         self.cut_tails = posixpath.join(root, "cut-tails")
         self.further_brokers = posixpath.join(root, FURTHER_BROKERS_NAME)
         self.timer_wheel = posixpath.join(root, "timerwheel")

@@ -29,6 +29,7 @@ def _own_paths(layout: Layout) -> list[str]:
         layout.extent,
         layout.truncating,
         layout.late_queues,
+        *layout.hard_states,
         layout.damage,
         layout.scrub,
         layout.deleted_queues,

@@ -6,8 +6,11 @@ from pathlib import Path
 
 from rocketpost.codec.record import decode_record, encode_record
 from rocketpost.kernel.hashing import string_hash
+from rocketpost.model.members import Configuration, Member
 from rocketpost.store.checkpoint import Progress, Times, encode_checkpoint
 from rocketpost.store.files import RealFiles
+from rocketpost.store.member.hard_state import HardState, encode_state
+from rocketpost.store.member.term_file import decode_terms
 from rocketpost.store.queue.files import ENTRY
 from rocketpost.store.recovery.extent import Extent, ExtentFile
 from rocketpost.store.replica.truncation import TruncationFile
@@ -51,3 +54,15 @@ def test_the_cut(tmp_path: Path) -> None:
     path = tmp_path / "truncating"
     path.write_bytes(bytes.fromhex(text.split("```")[1]))
     assert TruncationFile(RealFiles(), str(path)).load_blocking() == 123456
+
+
+def test_the_term_table() -> None:
+    text = (FORMATS / "group-member.md").read_text().split("```")[1]
+    assert decode_terms(text.lstrip("\n").encode()) == ((7, 7000), (8, 8000))
+
+
+def test_the_hard_state() -> None:
+    text = (FORMATS / "group-member.md").read_text().split("```")[3]
+    members = (Member("n0", "a:1"),)
+    state = HardState(7, "n1", 600, 800, (Configuration(0, members),))
+    assert encode_state(2, state)[:-4].rstrip(b"\0") == bytes.fromhex(text)

@@ -35,6 +35,8 @@ def test_a_store_that_rocketmq_wrote_is_foreign(store: str) -> None:
         "damage.json",
         "dropped",
         "extent",
+        "hard-state-0",
+        "hard-state-1",
         "late-queues",
         "scrub.json",
         "timerwheel.journal0",
