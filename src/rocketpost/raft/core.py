@@ -1,0 +1,193 @@
+"""State that every role of a member shares: identity, term, vote, log, and the actions to return.
+
+Invariants:
+
+- ``first <= commit <= end`` and ``persisted <= end``; ``commit`` and ``term`` never go back.
+- A vote is cast at most once per term.
+- No message leaves before the newest term and vote are saved: a message of a term that was
+  forgotten could be contradicted after a restart.
+- The log is never cut before ``commit``.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from rocketpost.raft.actions import Action, Commit, SaveState, Send
+from rocketpost.raft.config import Chance, RaftConfig
+from rocketpost.raft.members import MemberTable
+from rocketpost.raft.messages import MemberRecord, Members, Message, NodeId, TermSpan
+from rocketpost.raft.terms import TermTable
+
+
+class Log:
+    """Positions, terms and members of a log whose bytes the driver keeps.
+
+    Attributes:
+        first: Position of the first byte that is kept.
+        end: End of the log.
+        persisted: Everything before is as safe as an acknowledgement asks for.
+        commit: Everything before is committed, as far as known.
+        terms: Terms of the bytes.
+        members: Configurations.
+        cuts: Rises whenever bytes are about to be replaced, and when they were.
+    """
+
+    def __init__(
+        self,
+        *,
+        first: int,
+        end: int,
+        commit: int,
+        spans: Iterable[TermSpan],
+        members: Iterable[MemberRecord],
+    ) -> None:
+        assert 0 <= first <= end
+        self.first = first
+        self.end = end
+        self.persisted = end
+        self.commit = max(first, min(commit, end))
+        self.terms = TermTable(spans)
+        self.members = MemberTable(members)
+        self.terms.cut(end)
+        self.members.cut(end)
+        self.cuts = 0
+
+    @property
+    def last_term(self) -> int:
+        """Term of the last byte."""
+        return self.terms.last_term
+
+    def extend(self, end: int, spans: Iterable[TermSpan], members: Iterable[MemberRecord]) -> None:
+        """Take over that bytes were appended, up to ``end``."""
+        assert end >= self.end
+        for span in spans:
+            if span.start < end and span.term:
+                self.terms.add(span)
+        for record in members:
+            if self.end < record.position <= end:
+                self.members.add(record)
+        self.end = end
+
+    def cut(self, position: int) -> None:
+        """Take over that the log ends at a position before its end."""
+        assert self.commit <= position < self.end, f"cut at {position}, committed {self.commit}"
+        self.cuts += 1
+        self.end = position
+        self.persisted = min(self.persisted, position)
+        self.terms.cut(position)
+        self.members.cut(position)
+
+    def reset(self, first: int, spans: Iterable[TermSpan], members: MemberRecord) -> None:
+        """Take over that the log was replaced by an empty one at ``first``."""
+        assert first >= self.commit, f"reset to {first}, committed {self.commit}"
+        self.cuts += 1
+        self.first = self.end = self.persisted = self.commit = first
+        self.terms = TermTable(spans)
+        self.members = MemberTable([members])
+
+    def trim(self, first: int) -> None:
+        """Take over that bytes before ``first`` were deleted."""
+        assert self.first <= first <= self.commit, f"trimmed to {first}, committed {self.commit}"
+        self.first = first
+        self.terms.trim(first)
+        self.members.trim(first)
+
+    def is_behind(self, last_term: int, end: int) -> bool:
+        """Tell whether a log with this end is newer than this one, or as new (Raft, 5.4.1)."""
+        return (last_term, end) >= (self.last_term, self.end)
+
+
+class Core:
+    """What all roles share. Belongs to the node."""
+
+    def __init__(
+        self,
+        *,
+        node: NodeId,
+        config: RaftConfig,
+        chance: Chance,
+        term: int,
+        vote: NodeId | None,
+        log: Log,
+    ) -> None:
+        self.node = node
+        self.config = config
+        self.chance = chance
+        self.term = max(term, log.last_term)
+        self.vote = vote if self.term == term else None
+        self.log = log
+        self.now = 0
+        self.number = 0
+        self.saved = 0
+        self._held: deque[tuple[int, Send]] = deque()
+        self._actions: list[Action] = []
+        self._is_unsaved = False
+        if self.term > term:
+            self._save()
+
+    @property
+    def members(self) -> Members:
+        """The valid configuration."""
+        return self.log.members.latest
+
+    @property
+    def is_voter(self) -> bool:
+        """Whether this member may campaign."""
+        return self.node in self.members.voters
+
+    @property
+    def peers(self) -> list[NodeId]:
+        """All other members, in order of their names."""
+        return sorted((self.members.voters | self.members.learners) - {self.node})
+
+    def do(self, action: Action) -> None:
+        """Ask the driver for an action."""
+        self._actions.append(action)
+
+    def send(self, peer: NodeId, message: Message) -> None:
+        """Send a message, once the newest state is saved."""
+        send = Send(peer, message)
+        if self.saved < self.number:
+            self._held.append((self.number, send))
+        else:
+            self._actions.append(send)
+
+    def set_term(self, term: int, vote: NodeId | None) -> None:
+        """Enter a term, or vote in the present one; the driver saves that."""
+        assert term >= self.term
+        assert term > self.term or self.vote in (None, vote), "a vote is never changed"
+        if (term, vote) == (self.term, self.vote):
+            return
+        self.term, self.vote = term, vote
+        self._save()
+
+    def _save(self) -> None:
+        if not self._is_unsaved:
+            self._is_unsaved = True
+            self.number += 1
+
+    def state_saved(self, number: int) -> None:
+        """Release the messages that waited for a state."""
+        assert number <= self.number
+        self.saved = max(self.saved, number)
+        while self._held and self._held[0][0] <= self.saved:
+            self._actions.append(self._held.popleft()[1])
+
+    def commit_to(self, position: int) -> bool:
+        """Commit up to a position; tell whether that is news."""
+        if position <= self.log.commit:
+            return False
+        assert position <= self.log.end
+        self.log.commit = position
+        self.do(Commit(position))
+        return True
+
+    def take_actions(self) -> list[Action]:
+        """Return the actions since the last call."""
+        actions, self._actions = self._actions, []
+        if self._is_unsaved:
+            self._is_unsaved = False
+            actions.insert(0, SaveState(self.number, self.term, self.vote))
+        return actions

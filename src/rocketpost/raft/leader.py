@@ -1,0 +1,324 @@
+"""A leader's work: ship the log to every peer, count acknowledgements, commit, hand over.
+
+Invariants:
+
+- A leader never cuts its log.
+- Its own bytes count only once they are persisted, like those of every voter.
+- It commits by counting only up to positions behind the first byte of its own term; bytes of
+  earlier terms become committed with them (Raft, 5.4.2 and figure 8). So it writes a term record.
+- It leads only while it hears a majority: after ``election_ticks`` without one it steps down.
+- At most one change of members is uncommitted, and none begins before a byte of its own term is
+  committed. It uses a configuration from the moment it is written.
+- A leader that is no voter any more counts for nothing, and steps down when that is committed.
+"""
+
+from __future__ import annotations
+
+from rocketpost.errors import ReplicationError
+from rocketpost.raft.actions import PauseWrites, ResumeWrites, Ship, WriteMembers, WriteTermRecord
+from rocketpost.raft.core import Core
+from rocketpost.raft.members import ChangeKind, MemberChange
+from rocketpost.raft.messages import (
+    Append,
+    AppendReply,
+    MemberRecord,
+    Members,
+    NodeId,
+    SnapshotOffer,
+    TermSpan,
+    TimeoutNow,
+)
+from rocketpost.raft.progress import Pace, Progress
+from rocketpost.raft.quorum import has_majority, majority_position
+
+
+class Leader:
+    """State of one term of leading. Belongs to the node.
+
+    Attributes:
+        progress: What each peer has and gets.
+        transferring: The voter that is to take over; None if none is.
+    """
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._log = core.log
+        self.progress: dict[NodeId, Progress] = {}
+        self.transferring: NodeId | None = None
+        self._transfer_end = 0
+        self._beat = core.now
+        self._proposed: Members | None = None
+
+    @property
+    def has_committed(self) -> bool:
+        """Whether a byte of the leader's own term is committed."""
+        return self._log.terms.term_before(self._log.commit) == self._core.term
+
+    @property
+    def is_removed(self) -> bool:
+        """Whether the group has agreed that this member is no voter."""
+        is_committed = self._log.members.latest_position <= self._log.commit
+        return not self._core.is_voter and is_committed
+
+    @property
+    def hears_majority(self) -> bool:
+        """Whether a majority of the voters was heard within an election time-out."""
+        since = self._core.now - self._core.config.election_ticks
+        active = {
+            peer
+            for peer, progress in self.progress.items()
+            if progress.heard > since and not progress.suspect
+        }
+        return has_majority(self._core.members.voters, active | {self._core.node})
+
+    def begin(self) -> None:
+        """Write the term record, and tell everybody."""
+        assert self._core.saved == self._core.number, "a leader's vote for itself is saved"
+        self._core.do(WriteTermRecord(self._core.term))
+        self._meet_peers()
+
+    def tick(self) -> None:
+        """Send heartbeats that are due; give up a handover that takes too long."""
+        if self.transferring is not None and self._core.now >= self._transfer_end:
+            self._give_up_transfer()
+        if self._core.now - self._beat >= self._core.config.heartbeat_ticks:
+            self._beat = self._core.now
+            for peer in self.progress:
+                self._compare(peer)
+
+    # The log.
+
+    def grew(self, end: int, members: Members | None) -> None:
+        """Ship what was written; ``members`` were stated by the record that ends at ``end``."""
+        assert end > self._log.end
+        records = []
+        if members is not None:
+            assert members == self._proposed, "members that were not proposed"
+            self._proposed = None
+            records.append(MemberRecord(end, members))
+        self._log.extend(end, [TermSpan(self._core.term, self._log.end)], records)
+        if members is not None:
+            self._meet_peers()
+        for peer in self.progress:
+            self._pump(peer)
+
+    def shipped(self, ship: Ship, end: int) -> None:
+        """Go on behind what was sent."""
+        progress = self.progress.get(ship.peer)
+        if progress is None or progress.ship is not ship:
+            return
+        assert ship.start < end <= ship.end
+        progress.ship = None
+        progress.next = max(progress.next, end)
+        self._pump(ship.peer)
+
+    def count(self) -> None:
+        """Commit what a majority has, and tell the peers."""
+        position = majority_position(self._core.members.voters, self._counted)
+        if self._log.terms.term_before(position) != self._core.term:
+            return
+        if self._core.commit_to(position):
+            for peer, progress in self.progress.items():
+                if progress.pace is Pace.STREAMING and progress.ship is None:
+                    self._compare(peer)
+
+    def _counted(self, voter: NodeId) -> int:
+        if voter == self._core.node:
+            return self._log.persisted
+        progress = self.progress[voter]
+        return 0 if progress.suspect else progress.match
+
+    # Peers.
+
+    def _meet_peers(self) -> None:
+        """Keep a progress for every peer of the valid configuration."""
+        peers = self._core.peers
+        for peer in self.progress.keys() - set(peers):
+            del self.progress[peer]
+        for peer in peers:
+            if peer not in self.progress:
+                self.progress[peer] = Progress(self._log.end, self._core.now)
+                self._compare(peer)
+        if self.transferring is not None and self.transferring not in self._core.members.voters:
+            self._give_up_transfer()
+
+    def link_up(self, peer: NodeId) -> None:
+        """Find out at once what a peer has that can be reached again."""
+        if peer in self.progress:
+            self._compare(peer)
+
+    def link_down(self, peer: NodeId) -> None:
+        """Forget what was under way to a peer."""
+        progress = self.progress.get(peer)
+        if progress is not None and progress.pace is Pace.STREAMING:
+            progress.probe(progress.next)
+        elif progress is not None:
+            progress.ship = None
+
+    def take_reply(self, peer: NodeId, reply: AppendReply) -> None:
+        """Take a peer's statement about its log.
+
+        Raises:
+            ReplicationError: The peer claims bytes that the leader does not have.
+        """
+        progress = self.progress.get(peer)
+        if progress is None:
+            return
+        if reply.match > self._log.end:
+            raise ReplicationError(
+                f"{peer} acknowledges the position {reply.match} in term {reply.term}, but the"
+                f" leader's log ends at {self._log.end}"
+            )
+        progress.heard = self._core.now
+        self._note_suspicion(progress, reply)
+        if reply.conflict is not None:
+            self._resolve(peer, progress, reply)
+            return
+        if progress.pace is Pace.OFFERING and reply.match >= self._log.first:
+            progress.probe(reply.match)
+        if progress.pace is Pace.PROBING and (
+            reply.prev == progress.next or reply.match >= progress.next
+        ):
+            progress.pace = Pace.STREAMING
+        progress.acknowledge(reply.match)
+        self.count()
+        self._pump(peer)
+        if peer == self.transferring:
+            self._hand_over()
+
+    def _note_suspicion(self, progress: Progress, reply: AppendReply) -> None:
+        if reply.suspect and reply.suspect != progress.suspect:
+            progress.match = 0
+            progress.bar = self._log.end
+        progress.suspect = reply.suspect
+
+    def _resolve(self, peer: NodeId, progress: Progress, reply: AppendReply) -> None:
+        """Find the next position to compare at. A reply that is out of date changes nothing."""
+        assert reply.conflict is not None
+        if progress.pace is Pace.OFFERING or reply.prev < progress.match:
+            return
+        if progress.pace is Pace.PROBING and reply.prev != progress.next:
+            return
+        point = self._log.terms.meeting_point(reply.conflict, self._log.end)
+        progress.probe(min(point, reply.prev))
+        self._compare(peer)
+
+    def _compare(self, peer: NodeId) -> None:
+        """Send a message without bytes: a heartbeat, a probe, or an offer."""
+        progress = self.progress[peer]
+        core, log = self._core, self._log
+        if progress.next < log.first:
+            progress.pace = Pace.OFFERING
+            progress.ship = None
+        if progress.pace is Pace.OFFERING:
+            offer = SnapshotOffer(
+                core.term,
+                log.first,
+                log.terms.before(log.first),
+                log.members.at(log.first),
+                log.commit,
+                progress.suspect,
+                progress.bar,
+            )
+            core.send(peer, offer)
+            return
+        prev = progress.next
+        append = Append(
+            core.term,
+            prev,
+            log.terms.term_before(prev),
+            prev,
+            commit=log.commit,
+            suspect=progress.suspect,
+            bar=progress.bar,
+        )
+        core.send(peer, append)
+
+    def _pump(self, peer: NodeId) -> None:
+        """Have the next bytes sent, if the peer may get more."""
+        progress = self.progress[peer]
+        log = self._log
+        start = progress.next
+        if start >= log.end or not progress.room(self._core.config.window_bytes):
+            return
+        if start < log.first:
+            self._compare(peer)
+            return
+        progress.ship = Ship(
+            peer,
+            self._core.term,
+            start,
+            log.end,
+            log.terms.term_before(start),
+            log.terms.between(start, log.end),
+            log.members.between(start, log.end),
+            log.commit,
+            progress.suspect,
+            progress.bar,
+        )
+        self._core.do(progress.ship)
+
+    # Handover and members.
+
+    def transfer(self, to: NodeId) -> None:
+        """Let a voter take over, once it has the whole log.
+
+        Raises:
+            ReplicationError: It cannot take over.
+        """
+        if self.transferring is not None:
+            raise ReplicationError(
+                f"leadership is being handed over to {self.transferring} already"
+            )
+        if to == self._core.node:
+            raise ReplicationError(f"{to} leads already")
+        if to not in self._core.members.voters:
+            raise ReplicationError(f"{to} is no voter of the group")
+        if self.progress[to].suspect:
+            raise ReplicationError(f"{to} is suspect: it must get its log back first")
+        self.transferring = to
+        self._transfer_end = self._core.now + self._core.config.election_ticks
+        self._core.do(PauseWrites(to))
+        self._hand_over()
+
+    def _hand_over(self) -> None:
+        assert self.transferring is not None
+        if self.progress[self.transferring].match == self._log.end:
+            self._core.send(self.transferring, TimeoutNow(self._core.term))
+
+    def _give_up_transfer(self) -> None:
+        self.transferring = None
+        self._core.do(ResumeWrites())
+
+    def hurry_successor(self) -> None:
+        """Ask the peer with most of the log to campaign at once: this member stops leading."""
+        voters = [
+            (progress.match, peer)
+            for peer, progress in self.progress.items()
+            if peer in self._core.members.voters and not progress.suspect
+        ]
+        if voters:
+            self._core.send(max(voters)[1], TimeoutNow(self._core.term))
+
+    def propose_members(self, change: MemberChange) -> None:
+        """Have a changed configuration written.
+
+        Raises:
+            ReplicationError: The change is not possible now.
+        """
+        if not self.has_committed:
+            raise ReplicationError("the leader has committed nothing in its term yet; try again")
+        is_open = self._log.members.latest_position > self._log.commit
+        if is_open or self._proposed is not None:
+            raise ReplicationError("another change of members is not committed yet; try again")
+        members = change.apply(self._core.members)
+        if change.kind is ChangeKind.PROMOTE:
+            self._check_caught_up(change.node)
+        self._proposed = members
+        self._core.do(WriteMembers(members))
+
+    def _check_caught_up(self, node: NodeId) -> None:
+        progress = self.progress[node]
+        missing = self._log.end - progress.match
+        if progress.suspect or missing > self._core.config.window_bytes:
+            raise ReplicationError(f"{node} lacks {missing} bytes of the log; wait for it")

@@ -1,0 +1,80 @@
+"""Whole groups: elections, replication, loss of members and messages."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from rocketpost.raft.node import Role
+
+from .group import Group
+
+
+def test_a_group_elects_one_leader_and_commits_on_all() -> None:
+    group = Group()
+    group.run(40)
+    leader = group.leader
+    group.send(leader.node, 3)
+    group.settle()
+    group.run(3)
+    assert [member.node.commit for member in group.alive if member.node] == [40, 40, 40]
+
+
+def test_the_leader_that_returns_gives_up_what_was_not_committed() -> None:
+    group = Group()
+    group.elect("a")
+    group.isolate("a")
+    group.send("a", 2)
+    group.run(60)
+    assert group["a"].role is not Role.LEADER
+    new = group.leader
+    assert new.node != "a"
+    group.send(new.node)
+    group.heal()
+    group.run(60)
+    logs = [member.disk.records for member in group.members.values()]
+    assert logs[0] == logs[1] == logs[2]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_schedules(seed: int) -> None:
+    """A few random lives; the simulation tests have many more."""
+    chance = random.Random(seed)
+    group = Group("a b c" if seed % 2 else "a b c d e", seed=seed)
+    group.ship_bytes = chance.choice([10, 30, 1000])
+    for _ in range(600):
+        happening = chance.random()
+        if happening < 0.5:
+            group.tick(chance.choice(list(group.members)))
+        elif group.network:
+            envelope = chance.choice(group.network)
+            if chance.random() < 0.1:
+                group.network.remove(envelope)
+            else:
+                group.deliver(envelope)
+                if chance.random() < 0.05:
+                    group.network.append(envelope)
+        name = chance.choice(list(group.members))
+        member = group.members[name]
+        if member.node is None:
+            if chance.random() < 0.05:
+                member.start()
+        elif chance.random() < 0.005:
+            member.crash(power=chance.random() < 0.5)
+        elif member.node.role is Role.LEADER and chance.random() < 0.3:
+            group.send(name)
+        elif chance.random() < 0.1:
+            member.saves_at_once = chance.random() < 0.5
+            member.flushes_at_once = chance.random() < 0.5
+            member.call(member.save)
+            member.call(member.flush)
+    for member in group.members.values():
+        member.saves_at_once = member.flushes_at_once = True
+        if member.node is None:
+            member.start()
+        member.call(member.save)
+        member.call(member.flush)
+    group.run(150)
+    assert len({member.node.commit for member in group.alive if member.node}) == 1
+    assert group.leader.commit == group.leader.log.end > 0
