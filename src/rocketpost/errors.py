@@ -12,6 +12,7 @@ RocketpostError
 │   ├── StoreFull             no space to allocate a file; reads continue
 │   ├── StoreBroken           a write or fsync failed; acknowledges nothing until restarted
 │   ├── TermEnded             the broker takes no messages: its term ended or has not begun
+│   ├── OutcomeUnknown        written by a leader, but perhaps not kept by its group
 │   └── StoreLocked           another process has this directory open
 ├── Fault                     a refusal with a RocketMQ response code; one class per code:
 │   └── TopicNotExist, GroupNotExist, NoPermission, SystemBusy, ServerError, ...
@@ -55,6 +56,7 @@ __all__ = [
     "NoReply",
     "NotConnected",
     "NotSupported",
+    "OutcomeUnknown",
     "ProducerFenced",
     "ProtocolError",
     "PullNotFound",
@@ -143,6 +145,10 @@ class StoreBroken(StoreError):  # noqa: N818
 
 class TermEnded(StoreError):  # noqa: N818
     """The broker takes no messages now: its term has ended, or none has begun."""
+
+
+class OutcomeUnknown(StoreError):  # noqa: N818
+    """The leader of a group wrote messages, but cannot tell whether the group keeps them."""
 
 
 class StoreLocked(StoreError):  # noqa: N818

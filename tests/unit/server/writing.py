@@ -161,10 +161,22 @@ class Slaves:
         return sum(end - position < gap_bytes for position in self.positions)
 
 
+class Group:
+    """A group that a broker leads; counts how often it was told of growth."""
+
+    def __init__(self, committed: int = 0) -> None:
+        self.committed = committed
+        self.growths = 0
+
+    def note_growth(self) -> None:
+        self.growths += 1
+
+
 def log_writer(
     store: Store,
     *,
     sync: bool,
+    group: Group | None = None,
     ledger: object = None,
     timeout_ms: int = 60_000,
     slaves: Slaves | None = None,
@@ -175,7 +187,7 @@ def log_writer(
     mode = FlushMode.SYNC_FLUSH if sync else FlushMode.ASYNC_FLUSH
     writer = LogWriter(
         store=store,  # type: ignore[arg-type]
-        rules=rules_for(mode, store),
+        rules=rules_for(mode, store, group),
         ledger=Ledger() if ledger is None else ledger,  # type: ignore[arg-type]
         timeout_ms=timeout_ms,
         replicated=slaves and Replicated(store, replicas=slaves, policy=policy),

@@ -31,7 +31,7 @@ from rocketpost.server.routes.access import PUB, of_topic
 from rocketpost.server.routes.dispatch import answer
 from rocketpost.server.routes.route import Reply, Route, plain
 from rocketpost.server.writer.log_writer import LogWriter
-from rocketpost.server.writer.pending_sends import PendingSend
+from rocketpost.server.writer.pending_sends import PendingSend, refusal_code
 from rocketpost.server.writer.send_lane import SendLane
 from rocketpost.store.draft import Appended, Draft
 from rocketpost.store.message_store import MessageStore
@@ -227,7 +227,7 @@ class SendHandler:
     def refuse(self, sends: list[ClientSend], error: StoreError) -> None:
         """Refuse sends whose messages may be lost in a crash."""
         for send in sends:
-            self._answer(send, Reply(ResponseCode.SERVICE_NOT_AVAILABLE, remark=str(error)))
+            self._answer(send, Reply(refusal_code(error), remark=str(error)))
 
     def refuse_unwritten(self, sends: list[ClientSend], error: StoreError) -> None:
         """Refuse sends that could not be written."""

@@ -5,11 +5,13 @@ A message that meets those of the first kind is visible to consumers; :func:`rul
 place that turns a flush mode into them. A sender that waits gets its answer when the message also
 meets the second kind.
 
-    visible    ASYNC_FLUSH   Written            survives the death of this process
-               SYNC_FLUSH    Written, Flushed   survives a power cut
-    answered   SYNC_MASTER   Replicated         survives the loss of this machine
+    visible    ASYNC_FLUSH   Written              survives the death of this process
+               SYNC_FLUSH    Written, Flushed     survives a power cut
+               a group       Written, Committed   survives the loss of a minority of the group
+    answered   SYNC_MASTER   Replicated           survives the loss of this machine
 
-RocketMQ shows messages before slaves have them, and so does this broker (ADR 0082).
+RocketMQ shows messages before slaves have them, and so does this broker (ADR 0082). The leader of a
+group that elects shows and answers committed messages only (ADR 0099).
 """
 
 from __future__ import annotations
@@ -73,6 +75,45 @@ class Flushed(AcknowledgementRule):
     def pursue(self) -> None:
         """Ask for a flush."""
         self._log.request_flush()
+
+
+class Commitment(Protocol):
+    """The part of a group that the rules use."""
+
+    @property
+    def committed(self) -> int:
+        """Position before which everything is committed."""
+
+    def note_growth(self) -> None:
+        """Send what was written to the other members."""
+
+
+class Committed(AcknowledgementRule):
+    """A majority of the group has the bytes, and never gives them up.
+
+    How safe they are on each member is its own report: written with ASYNC_FLUSH, flushed with
+    SYNC_FLUSH. The leader's own flush counts like that of any other member.
+
+    Args:
+        log: The commit log.
+        group: The group that this broker leads.
+        flushes: Whether members flush before they report.
+    """
+
+    def __init__(self, log: Log, *, group: Commitment, flushes: bool) -> None:
+        super().__init__(log)
+        self._group = group
+        self._flushes = flushes
+
+    def start(self) -> None:
+        """Begin at the group's commit position, as far as this log has come."""
+        self.position = min(Position(self._group.committed), self._log.written_position)
+
+    def pursue(self) -> None:
+        """Send the written bytes to the group, and ask for a flush."""
+        if self._flushes:
+            self._log.request_flush()
+        self._group.note_growth()
 
 
 class Replicas(Protocol):
@@ -155,8 +196,13 @@ class Replicated(AcknowledgementRule):
         return min(Position(reported), self._log.written_position)
 
 
-def rules_for(flush_mode: FlushMode, log: Log) -> list[AcknowledgementRule]:
-    """Return the rules that a flush mode stands for."""
+def rules_for(
+    flush_mode: FlushMode, log: Log, group: Commitment | None = None
+) -> list[AcknowledgementRule]:
+    """Return the rules that a flush mode stands for, alone or as the leader of a group."""
+    if group is not None:
+        flushes = flush_mode is FlushMode.SYNC_FLUSH
+        return [Written(log), Committed(log, group=group, flushes=flushes)]
     if flush_mode is FlushMode.SYNC_FLUSH:
         return [Written(log), Flushed(log)]
     return [Written(log)]

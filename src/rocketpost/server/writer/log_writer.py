@@ -11,6 +11,10 @@ Clients' sends and the broker's own messages take the same path:
 With ``Written`` as the only rule (ASYNC_FLUSH) the last three happen in one call. With ``Flushed``
 (SYNC_FLUSH) sends wait for the ``fdatasync`` that covers them. With ``Replicated`` (SYNC_MASTER)
 the answer, and nothing else, also waits for slaves (``server.writer.slave_wait``).
+
+With ``Committed`` (the leader of a group) every answer waits for the group, also that of a sender
+who wants none before the flush. A message that was written, but is not committed when its time or
+its term ends, may or may not be kept: its sender gets ``OutcomeUnknown``.
 """
 
 from __future__ import annotations
@@ -24,10 +28,11 @@ from operator import attrgetter
 from typing import Final, Protocol
 
 from rocketpost.codec.codes import ResponseCode
-from rocketpost.errors import StoreBroken, StoreError, TermEnded
+from rocketpost.errors import OutcomeUnknown, StoreBroken, StoreError, TermEnded
 from rocketpost.model.ids import Position
 from rocketpost.server.writer.acknowledgement_rules import (
     AcknowledgementRule,
+    Committed,
     Flushed,
     Replicated,
     Written,
@@ -53,6 +58,7 @@ NO_TERM: Final = 0
 ArrivalListener = Callable[[list[Arrival]], None]
 """Hears of messages that became visible. It must not use the log writer before it returns."""
 
+_PERHAPS_STORED: Final = "the message may or may not be stored"
 _submitter_of = attrgetter("submitter")
 
 
@@ -76,6 +82,7 @@ class LogWriter:
     Rule 4: the submitter gets exactly one call for each send, oldest first.
     Rule 5: no send is acknowledged in another term than the one in which it was submitted.
     Rule 6: after a failed write or flush, none of the messages concerned is acknowledged.
+    Rule 7: a group's leader acknowledges nothing that is not committed.
 
     Args:
         rules: The rules for visibility; ``Written`` is the first.
@@ -106,6 +113,7 @@ class LogWriter:
         self._store = store
         self._rules = {type(rule): rule for rule in rules}
         self._written = rules[0]
+        self._is_of_group = Committed in self._rules
         self._ledger = ledger
         self._internal = InternalSends()
         self._appended: list[PendingSend] = []
@@ -159,9 +167,11 @@ class LogWriter:
         assert term > self._last_term
         assert not self._appended
         assert not len(self._waiting)
-        self._store.report_to(
-            on_durable=partial(self.advance_from_thread, Flushed), on_broken=self.fail_from_thread
-        )
+        if not self._is_of_group:  # else the group hears the reports, in every role
+            self._store.report_to(
+                on_durable=partial(self.advance_from_thread, Flushed),
+                on_broken=self.fail_from_thread,
+            )
         for rule in self._rules.values():
             rule.start()
         if self._slaves is not None:
@@ -178,7 +188,7 @@ class LogWriter:
         """Stop accepting messages; write the submitted ones, and refuse those still waiting."""
         self.commit()
         self._stop_taking(reason)
-        self._refuse(self._waiting.drain(), TermEnded(reason))
+        self._refuse(self._waiting.drain(), self._unmet(TermEnded(reason)))
         if self._slaves is not None:
             self._slaves.end()
 
@@ -310,7 +320,7 @@ class LogWriter:
 
     def fail(self, reason: str) -> None:
         """Refuse all waiting sends: their messages may be lost in a crash."""
-        self._refuse(self._waiting.drain(), StoreBroken(reason))
+        self._refuse(self._waiting.drain(), self._unmet(StoreBroken(reason)))
 
     def fail_from_thread(self, reason: str) -> None:
         """Report, from the flusher's thread, that the log cannot be made durable any more."""
@@ -327,7 +337,8 @@ class LogWriter:
         self._waiting.close()
         if self._slaves is not None:
             self._slaves.close()
-        self._store.report_to()
+        if not self._is_of_group:
+            self._store.report_to()
         self._is_closed = True
 
     def _call_from_thread(self, method: Callable[..., None], *arguments: object) -> None:
@@ -354,10 +365,15 @@ class LogWriter:
         end = self._store.commit()
         if self._store.broken:
             # A flush failed since the append: the written messages may be lost in a crash.
-            raise StoreBroken(self._store.why_not_writable or "the store is broken")
+            reason = self._store.why_not_writable or "the store is broken"
+            raise self._unmet(StoreBroken(reason))
         if sends and sends[-1].end > end:
             raise StoreBroken("messages were withdrawn while their sends waited for the write")
         return end
+
+    def _unmet(self, error: StoreError) -> StoreError:
+        """Return the error for messages that are written, but must not be acknowledged."""
+        return OutcomeUnknown(f"{error}; {_PERHAPS_STORED}") if self._is_of_group else error
 
     def _show(self, confirmed: Position) -> None:
         arrivals = self._store.confirm(confirmed)
@@ -376,6 +392,9 @@ class LogWriter:
 
     def _acknowledge_or_wait(self, sends: list[PendingSend], end: Position) -> None:
         is_hidden = end > self.confirmed
+        if is_hidden and self._is_of_group:
+            self._waiting.add(sends, sends[-1].end)
+            return
         if is_hidden or self._slaves is not None:
             patient = [send for send in sends if not send.acked_before_flush]
             if patient and is_hidden:
@@ -389,8 +408,8 @@ class LogWriter:
 
     def _answer_duplicates(self, sends: list[PendingSend]) -> None:
         """Answer duplicates as safely as their originals."""
-        early = [send for send in sends if send.acked_before_flush]
-        patient = [send for send in sends if not send.acked_before_flush]
+        early = [send for send in sends if send.acked_before_flush and not self._is_of_group]
+        patient = [send for send in sends if not send.acked_before_flush or self._is_of_group]
         visible = [send for send in patient if send.end <= self.confirmed]
         hidden = [send for send in patient if send.end > self.confirmed]
         if hidden:
@@ -411,6 +430,10 @@ class LogWriter:
 
     def _time_out(self, sends: list[PendingSend]) -> None:
         count = sum(send.count for send in sends)
+        if self._is_of_group:
+            logger.warning("not committed in time: answered_with_error=%s", count)
+            self._refuse(sends, self._unmet(StoreError("a majority of the group has not answered")))
+            return
         logger.warning("disk flush is slow: answered_with_timeout=%s", count)
         if self._slaves is None:
             self._answer_late(sends, ResponseCode.FLUSH_DISK_TIMEOUT)

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Protocol
 import msgspec
 
 from rocketpost.codec.codes import ResponseCode
-from rocketpost.errors import StoreError
+from rocketpost.errors import OutcomeUnknown, StoreError
 from rocketpost.model.ids import Position
 from rocketpost.store.draft import Appended
 
@@ -75,6 +75,16 @@ class Submitter(Protocol):
 
     def refuse_unwritten(self, sends: list[Any], error: StoreError) -> None:
         """Answer that they are not stored: the commit failed."""
+
+
+def refusal_code(error: StoreError) -> ResponseCode:
+    """Return the code of the answer to a send that is refused because of an error.
+
+    Both are tried again by RocketMQ's clients. SYSTEM_ERROR says nothing about the message.
+    """
+    if isinstance(error, OutcomeUnknown):
+        return ResponseCode.SYSTEM_ERROR
+    return ResponseCode.SERVICE_NOT_AVAILABLE
 
 
 class _Group(msgspec.Struct):

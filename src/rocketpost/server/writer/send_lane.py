@@ -42,7 +42,7 @@ from rocketpost.kernel.send_lane import FULL, Lane
 from rocketpost.model.ids import Position
 from rocketpost.server.name_servers.announcing import Announcing
 from rocketpost.server.writer.log_writer import NO_TERM, LogWriter
-from rocketpost.server.writer.pending_sends import PendingSend
+from rocketpost.server.writer.pending_sends import PendingSend, refusal_code
 from rocketpost.store.message_store import MessageStore
 from rocketpost.store.queue.consume_queue import ConsumeQueue
 from rocketpost.transport.connection import Connection
@@ -268,9 +268,7 @@ class SendLane:
         """Refuse sends whose messages may be lost in a crash."""
         for send in sends:
             for reply in _replies_of(send):
-                refusal = encode_response(
-                    reply, ResponseCode.SERVICE_NOT_AVAILABLE, remark=str(error)
-                )
+                refusal = encode_response(reply, refusal_code(error), remark=str(error))
                 send.connection.answer(refusal)
 
     def refuse_unwritten(self, sends: list[LaneSends], error: StoreError) -> None:
