@@ -1,0 +1,1 @@
+"""A broker as a member of a group that elects its leader."""
