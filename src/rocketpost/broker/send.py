@@ -320,13 +320,13 @@ class SendService:
         if self._accept_from_ms and self._clock.now_ms() < self._accept_from_ms:
             raise ServerError("this broker does not accept messages yet")
         topic = header.topic
+        if topic in self._no_sends:
+            raise NoPermission(f"messages cannot be sent to {topic}: only the broker writes to it")
         config = self._topics.find(topic)
         if config is None:
             if problem := topic_problem(topic):
                 raise InvalidParameter(problem)
             config = self._create(header, born_host)
-        if topic in self._no_sends:
-            raise NoPermission(f"messages cannot be sent to {topic}: only the broker writes to it")
         if config.order and not self._broker_writable:
             # Other topics are drained by their routes; an ordered one must not be split meanwhile.
             raise NoPermission(f"this broker accepts no messages of the ordered topic {topic} now")

@@ -24,7 +24,7 @@ class Member(NamedTuple):
 
 
 class Configuration(NamedTuple):
-    """The members of a group from a position of the log on."""
+    """The members of a group, and the position at which the record that states them ends."""
 
     position: int
     members: tuple[Member, ...]

@@ -23,6 +23,8 @@ SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 AUTO_CREATE_TOPIC: Final = "TBW102"
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
+REPLICATED_TABLES_TOPIC: Final = "rmq_sys_REPLICATED_TABLES"
+"""Records of a group that elects its leader: terms, members and changes of tables."""
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
@@ -50,6 +52,7 @@ NO_SEND_TOPICS: Final = frozenset(
     {
         SCHEDULE_TOPIC,
         TIMER_TOPIC,
+        REPLICATED_TABLES_TOPIC,
         HALF_TOPIC,
         OP_HALF_TOPIC,
         CHECK_MAX_TOPIC,
@@ -57,7 +60,9 @@ NO_SEND_TOPICS: Final = frozenset(
         OFFSET_MOVED_TOPIC,
     }
 )
-_WORK_TOPICS: Final = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, OP_HALF_TOPIC})
+_WORK_TOPICS: Final = frozenset(
+    {SCHEDULE_TOPIC, TIMER_TOPIC, REPLICATED_TABLES_TOPIC, HALF_TOPIC, OP_HALF_TOPIC}
+)
 SYSTEM_GROUPS: Final = (
     "TOOLS_CONSUMER",
     "FILTERSRV_CONSUMER",
@@ -103,7 +108,10 @@ def is_system_topic(topic: str) -> bool:
 
 
 def is_work_topic(topic: str) -> bool:
-    """Tell whether a broker keeps unfinished work in this topic: delays, timers, halves, pops."""
+    """Tell whether only a broker may store messages in this topic or take them out of it.
+
+    It keeps unfinished work there (delays, timers, halves, pops) or the tables of its group.
+    """
     return topic in _WORK_TOPICS or topic.startswith(REVIVE_TOPIC_PREFIX)
 
 

@@ -146,7 +146,8 @@ def test_recovering_without_checking_the_position(monkeypatch: pytest.MonkeyPatc
 
 
 def test_leaving_old_bytes_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Segment, "zero_from", lambda _segment, _offset: None)
+    for name in ("zero_from", "erase_from"):
+        monkeypatch.setattr(Segment, name, lambda _segment, _offset: None)
     assert is_caught(stale_bytes)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rocketpost.errors import StoreError
+from rocketpost.errors import StoreBroken, StoreError
 from rocketpost.kernel.record_scan import record_starts
 from rocketpost.model.ids import Position
 from rocketpost.store.message_store import MessageStore
@@ -201,7 +201,23 @@ def test_a_full_disk_or_a_bad_one_breaks_the_store_at_most(seed: int, rng: rando
         disk.fault = lambda number, name, path, at=failing, code=code: (
             code if number == at else None
         )
+        is_done = False
         with contextlib.suppress(StoreError):
             story._cut(world.running)
+            is_done = True
         disk.fault = None
-        story._check(disk.after_kill(), is_done=False)
+        story._check(disk.after_kill(), is_done=is_done)
+
+
+def test_bytes_that_cannot_be_erased_are_an_error(seed: int) -> None:
+    """Nobody is told that the log was cut while the old bytes are still in its file."""
+    story = Story(seed)
+    world = story._build()
+    disk = world.disk
+    disk.fault = lambda number, name, path: (
+        5 if name == "ftruncate" and path.startswith("/store/commitlog/") else None
+    )
+    with pytest.raises(StoreBroken):
+        story._cut(world.running)
+    disk.fault = None
+    story._check(disk.after_kill(), is_done=True)  # by the start

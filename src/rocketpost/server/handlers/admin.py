@@ -21,6 +21,7 @@ from rocketpost.errors import ConfigError
 from rocketpost.kernel import FORM
 from rocketpost.model.clock import Clock
 from rocketpost.model.ids import Position
+from rocketpost.model.names import is_work_topic
 from rocketpost.server.handlers.replies import json_reply
 from rocketpost.server.handlers.topic import UnfinishedDeletion
 from rocketpost.server.routes.access import GET, UPDATE, of_cluster
@@ -272,6 +273,8 @@ class CleaningHandlers:
         unused = {queue.topic for queue in self._store.queues} - self._topics.configs.keys()
         deletion: UnfinishedDeletion | None = None
         for topic in sorted(unused):
+            if is_work_topic(topic):
+                continue  # of a group of brokers to which this store belonged
             logger.info("unused queues deleted: topic=%s peer=%s", topic, connection.peer_text)
             deletion = self._delete_queues(topic)
             await asyncio.sleep(0)  # serves other requests in between

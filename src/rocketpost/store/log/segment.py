@@ -130,9 +130,18 @@ class Segment:
         self._files.ftruncate(self.fd, offset)
         self._files.fallocate(self.fd, self.size)
 
-    def restore_size(self) -> None:
-        """Restore the file's full size without reserving room for it."""
-        self._files.ftruncate(self.fd, self.size)
+    def erase_from(self, offset: int) -> None:
+        """Zero every byte from ``offset`` of this file on, even if no room can be reserved.
+
+        Raises:
+            OSError: The bytes could not be erased.
+        """
+        self._files.ftruncate(self.fd, offset)
+        try:
+            self._files.fallocate(self.fd, self.size)
+        except OSError as error:
+            logger.warning("room not reserved path=%s reason=%s", self.path, error.strerror)
+            self._files.ftruncate(self.fd, self.size)
 
     def write(self, data: Buffer, offset: int) -> None:
         """Write at ``offset`` of this file."""

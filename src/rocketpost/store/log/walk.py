@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from rocketpost.kernel.record_scan import BLANK, INVALID, scan_records
+from rocketpost.kernel.record_scan import BLANK, INVALID, Entry, scan_records
 from rocketpost.model.ids import Position
 from rocketpost.store.log.segmented_log import SegmentedLog
 from rocketpost.store.recovery.resync import Resync
@@ -19,6 +19,14 @@ def walk(segments: SegmentedLog, begin: int, end: int) -> Iterator[tuple[Positio
     A record must begin at ``begin``, unless it has expired. Only the fields needed to find the next
     record are checked; damage is skipped.
     """
+    for entry, record in walk_entries(segments, begin, end):
+        yield Position(entry[0]), record
+
+
+def walk_entries(
+    segments: SegmentedLog, begin: int, end: int
+) -> Iterator[tuple[Entry, memoryview]]:
+    """Yield what :func:`walk` yields, with the fields of each record."""
     resync = Resync(segments)
     first = segments.first
     position = max(begin, first.start if first is not None else end)
@@ -34,7 +42,7 @@ def walk(segments: SegmentedLog, begin: int, end: int) -> Iterator[tuple[Positio
             if entry[0] >= end:
                 return
             start = entry[0] - segment.start
-            yield Position(entry[0]), view[start : start + entry[1]]
+            yield entry, view[start : start + entry[1]]
         position = segment.start + at
         if verdict == INVALID:
             following = resync.find(position, bytes_max=end - position)

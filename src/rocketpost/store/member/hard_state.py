@@ -7,10 +7,11 @@ Each is 4096 bytes, big-endian:
     16    int64     current term
     24    int64     commit bound: every byte of the log before this is committed
     32    int64     watermark: every byte before this was durable here and acknowledged
-    40    uint8     length of the name that got the vote of this term; 0 for none
-    41    ...       that name
+    40    int64     number of the suspicion against this member's own log; 0 for none
+    48    uint8     length of the name that got the vote of this term; 0 for none
+    49    ...       that name
     ...   uint8     number of configurations, at most 2; each:
-                        int64   position of the record from which on it holds
+                        int64   position at which the record that states it ends
                         uint8   number of members; each:
                             uint8   1: voter, 0: learner
                             uint8   length of the name, then the name
@@ -53,7 +54,7 @@ FILE_BYTES: Final = 4096
 CONFIGURATION_COUNT_MAX: Final = 2
 """The newest one may be cut off with its record; then the one before it holds again."""
 _MAGIC: Final = b"RPHARD01"
-_HEAD: Final = Struct(">8sqqqq")
+_HEAD: Final = Struct(">8sqqqqq")
 _CRC: Final = Struct(">I")
 _POSITION: Final = Struct(">q")
 _POSITION_MAX: Final = 2**63 - 1
@@ -71,6 +72,8 @@ class HardState(NamedTuple):
     """Every byte of the log before this was durable here and acknowledged."""
     configurations: tuple[Configuration, ...] = ()
     """Members by position, oldest first."""
+    suspect: int = 0
+    """Number of the suspicion that the log is damaged; 0 if there is none."""
 
 
 class HardStateLost(StoreError):  # noqa: N818 - named after what happened
@@ -84,7 +87,8 @@ def encode_state(number: int, state: HardState) -> bytes:
         StoreError: The state is impossible or does not fit.
     """
     _check(state)
-    parts = [_HEAD.pack(_MAGIC, number, state.term, state.commit, state.watermark)]
+    numbers = (number, state.term, state.commit, state.watermark, state.suspect)
+    parts = [_HEAD.pack(_MAGIC, *numbers)]
     parts += [_text(state.vote or ""), bytes([len(state.configurations)])]
     for position, members in state.configurations:
         parts += [_POSITION.pack(position), bytes([len(members)])]
@@ -123,12 +127,12 @@ class _Reader:
         self._at = _HEAD.size
 
     def read(self) -> tuple[int, HardState]:
-        magic, number, term, commit, watermark = _HEAD.unpack_from(self._data)
+        magic, number, term, commit, watermark, suspect = _HEAD.unpack_from(self._data)
         if magic != _MAGIC or number < 1:
             raise ValueError("it is not such a file")
         vote = self._text() or None
         configurations = tuple(self._configuration() for _ in range(self._byte()))
-        return number, HardState(term, vote, commit, watermark, configurations)
+        return number, HardState(term, vote, commit, watermark, configurations, suspect)
 
     def _byte(self) -> int:
         self._at += 1
@@ -166,6 +170,20 @@ class HardStateFile:
         self.state = HardState()
         """State on disk."""
 
+    @property
+    def is_saved(self) -> bool:
+        """Whether there is a state on disk."""
+        return self._number > 0
+
+    def read_blocking(self) -> HardState | None:
+        """Return the state without changing anything; None if there is none or it is damaged.
+
+        Raises:
+            OSError: A file cannot be read.
+        """
+        found, _ = self._read_both()
+        return max(found, key=lambda each: each[0])[1] if found else None
+
     def load_blocking(self) -> HardState | None:
         """Read the state, and repair a file that lacks it; None if there are no files.
 
@@ -173,15 +191,7 @@ class HardStateFile:
             HardStateLost: No file is whole; promises may be lost.
             OSError: A file cannot be read or repaired.
         """
-        found: list[tuple[int, HardState]] = []
-        problems = []
-        for path in self._paths:
-            try:
-                data = self._read(path)
-                if data is not None:
-                    found.append(decode_state(data))
-            except ValueError as error:
-                problems.append(f"{path} is torn or damaged: {error}")
+        found, problems = self._read_both()
         if not found:
             if problems:
                 raise HardStateLost("; ".join(problems))
@@ -192,6 +202,23 @@ class HardStateFile:
         if len(found) < len(self._paths) or found[0] != found[1]:
             self._write_both(self._number, self.state)
         return self.state
+
+    def _read_both(self) -> tuple[list[tuple[int, HardState]], list[str]]:
+        """Return what the whole files have, and the problems of the others.
+
+        Raises:
+            OSError: A file cannot be read.
+        """
+        found: list[tuple[int, HardState]] = []
+        problems = []
+        for path in self._paths:
+            try:
+                data = self._read(path)
+                if data is not None:
+                    found.append(decode_state(data))
+            except ValueError as error:
+                problems.append(f"{path} is torn or damaged: {error}")
+        return found, problems
 
     def save_blocking(self, state: HardState) -> None:
         """Replace the state, durably, unless it is the one on disk. Any thread.
@@ -256,11 +283,12 @@ class HardStateFile:
 
 
 def _check(state: HardState) -> None:
-    numbers = (state.commit, state.watermark, *(each.position for each in state.configurations))
+    positions = [each.position for each in state.configurations]
+    numbers = (state.commit, state.watermark, state.suspect, *positions)
     if not 0 <= state.term <= TERM_MAX:
         raise StoreError(f"term {state.term} is not between 0 and {TERM_MAX}")
     if not all(0 <= number <= _POSITION_MAX for number in numbers):
-        raise StoreError(f"a position of the hard state is impossible: {numbers}")
+        raise StoreError(f"a number of the hard state is impossible: {numbers}")
     if len(state.configurations) > CONFIGURATION_COUNT_MAX:
         raise StoreError(f"the hard state has {len(state.configurations)} configurations")
     names = [state.vote] if state.vote is not None else []

@@ -153,13 +153,14 @@ class TermFile:
             self.replace_blocking(kept)
 
     def forget_before_blocking(self, position: int) -> None:
-        """Remove the terms that end at or before ``position``, where the log begins, durably.
+        """Remove terms of bytes before ``position``, where the log begins, durably.
+
+        The term of the byte before it stays: members compare logs by it.
 
         Raises:
             OSError: The files could not be saved; they may or may not have those terms.
         """
-        starts = [span.start for span in self.spans]
-        gone = sum(start <= position for start in starts) - 1
+        gone = sum(span.start < position for span in self.spans) - 1
         if gone > 0:
             self.replace_blocking(self.spans[gone:])
 

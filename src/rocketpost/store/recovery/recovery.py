@@ -409,20 +409,13 @@ class Recovery:
         last = self._segments.find(end)
         whole = self._progress is not None and self._clean and end == self._claimed_end
         if last is not None and not whole:
-            self._zero(last, end - last.start)
+            last.erase_from(end - last.start)
         # A process killed between write and sync leaves records that only the page cache holds;
         # readers are about to see them.
         for segment in self._segments.between_from_thread(min(read_from, end), end + 1):
             segment.sync_blocking()
             if segment.end <= end:
                 segment.close_descriptor()
-
-    def _zero(self, segment: Segment, offset: int) -> None:
-        try:
-            segment.zero_from(offset)
-        except OSError as error:
-            logger.warning("room not reserved path=%s reason=%s", segment.path, error.strerror)
-            segment.restore_size()
 
     def _finish_queues(self, end: int) -> None:
         first = self._segments.first

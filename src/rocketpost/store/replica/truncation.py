@@ -19,7 +19,6 @@ from zlib import crc32
 from rocketpost.errors import StoreBroken, StoreError
 from rocketpost.model.ids import Position
 from rocketpost.store.files import FileSystem, read_whole_blocking, write_whole_blocking
-from rocketpost.store.log.segment import Segment
 from rocketpost.store.log.segmented_log import SegmentedLog
 from rocketpost.store.replica.visibility import find_border
 
@@ -153,13 +152,5 @@ def cut_log_blocking(segments: SegmentedLog, position: int) -> None:
         return
     # Another object for the same file, so that a scrub that reads the old one reports nothing.
     new = segments.replace(old)
-    _erase(new, position - new.start)
+    new.erase_from(position - new.start)
     new.sync_blocking()
-
-
-def _erase(segment: Segment, offset: int) -> None:
-    try:
-        segment.zero_from(offset)
-    except OSError as error:
-        logger.warning("room not reserved path=%s reason=%s", segment.path, error.strerror)
-        segment.restore_size()

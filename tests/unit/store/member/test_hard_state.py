@@ -48,6 +48,7 @@ states = st.builds(
     st.lists(
         st.builds(Configuration, positions, st.lists(members, max_size=4).map(tuple)), max_size=2
     ).map(tuple),
+    positions,
 )
 
 
@@ -124,7 +125,8 @@ def test_a_state_is_read_back(tmp_path: Path) -> None:
     assert file.state == STATE
     again = at(tmp_path)
     assert again.load_blocking() == STATE
-    lowered = STATE._replace(watermark=3, configurations=GROUP[:1])
+    assert at(tmp_path).read_blocking() == STATE
+    lowered = STATE._replace(watermark=3, configurations=GROUP[:1], suspect=5)
     again.save_blocking(lowered)
     assert at(tmp_path).load_blocking() == lowered
 
@@ -169,6 +171,7 @@ def test_two_damaged_files_are_a_loss(tmp_path: Path, lost: int | None) -> None:
             path.unlink()
         else:
             path.write_bytes(path.read_bytes()[:100])
+    assert at(tmp_path).read_blocking() is None
     with pytest.raises(HardStateLost, match="torn or damaged"):
         at(tmp_path).load_blocking()
 

@@ -53,7 +53,7 @@ def test_spans_are_read_back(tmp_path: Path) -> None:
 def test_terms_that_expired_are_forgotten_but_not_the_one_that_still_lasts(tmp_path: Path) -> None:
     file = at(tmp_path)
     file.replace_blocking([(1, 0), (4, 500), (5, 900)])
-    for first, left in [(0, 3), (499, 3), (500, 2), (899, 2), (900, 1), (5000, 1)]:
+    for first, left in [(0, 3), (500, 3), (501, 2), (900, 2), (901, 1), (5000, 1)]:
         file.forget_before_blocking(first)
         assert len(file.spans) == left
     assert at(tmp_path).load_blocking().spans == ((5, 900),)

@@ -1,0 +1,335 @@
+"""The store of a member of a group that elects its leader.
+
+It consists of a message store, the term table and the hard state. It is opened so that nothing
+after the commit bound is visible; the rest waits until the group has decided about it.
+
+A member whose files lack something that it had promised is *suspect*: its log ends before the
+watermark, has damaged bytes, contradicts its terms, or its hard state is lost. A suspect member
+must not vote or lead. That is saved, so that it is not forgotten before its log is repaired. A torn
+tail is no such case: it was never promised, and recovery cuts it off.
+
+Order of the changes on disk, so that a stop at any operation is harmless:
+
+- A term: the term table, then the first byte of the term. A start drops a term without bytes.
+- A cut: the watermark is lowered; then the store decides the cut and carries it out; the term table
+  and the members follow before the cut counts as finished. A start that finds an unfinished cut
+  finishes all of it. So the log and its terms have both been cut, or neither.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator
+
+from rocketpost.errors import StoreError
+from rocketpost.model.clock import Clock
+from rocketpost.model.ids import Position
+from rocketpost.model.members import Configuration
+from rocketpost.store.checkpoint import load_checkpoint_blocking
+from rocketpost.store.config import StoreConfig
+from rocketpost.store.draft import Appended
+from rocketpost.store.files import FileSystem, RealFiles
+from rocketpost.store.layout import Layout
+from rocketpost.store.member.group_records import draft_term
+from rocketpost.store.member.hard_state import (
+    CONFIGURATION_COUNT_MAX,
+    HardState,
+    HardStateFile,
+    HardStateLost,
+)
+from rocketpost.store.member.term_check import CheckedTerms, check_terms, rebuild_terms
+from rocketpost.store.member.term_file import LoadedTerms, Spans, TermFile
+from rocketpost.store.message_store import MessageStore
+
+logger = logging.getLogger(__name__)
+
+
+class MemberStore:
+    """Message store, term table and hard state of one member.
+
+    ``*_blocking`` methods may be called by one thread at a time, but
+    :meth:`save_progress_blocking` and :meth:`save_vote_blocking` by any thread at any time.
+    """
+
+    store: MessageStore
+
+    def __init__(self, files: FileSystem, layout: Layout, clock: Clock) -> None:
+        self._clock = clock
+        self._layout = layout
+        self._lost = ""
+        self._loaded_terms = LoadedTerms(None)
+        self._terms = TermFile(files, layout.terms)
+        self._hard_state = HardStateFile(files, layout.hard_states)
+        self._changing = threading.Lock()
+        self._is_loaded = False
+        self.is_new = False
+        """Whether the store belonged to no group before."""
+        self.suspicions: tuple[str, ...] = ()
+        """Reasons why this start found the member suspect."""
+
+    @classmethod
+    def open_blocking(
+        cls,
+        config: StoreConfig,
+        *,
+        clock: Clock,
+        files: FileSystem | None = None,
+        on_durable: Callable[[Position], None] = lambda position: None,
+        on_broken: Callable[[str], None] = lambda why: None,
+        on_truncated: Callable[[Position], None] = lambda position: None,
+    ) -> MemberStore:
+        """Lock, load, recover and judge the store of a member.
+
+        Missing segments do not prevent that: they make the member suspect, since its peers have
+        them.
+
+        Args:
+            config: The store's settings.
+            clock: The clock.
+            files: The file system.
+            on_durable: As for ``MessageStore``.
+            on_broken: As for ``MessageStore``.
+            on_truncated: As for ``MessageStore``.
+
+        Raises:
+            StoreLocked: Another process has the store open.
+            StoreError: The store cannot be read with these settings, or not be judged.
+        """
+        files = files if files is not None else RealFiles()
+        member = cls(files, Layout(config.root, config.commit_log_path), clock)
+
+        def take_cut(position: Position) -> None:
+            member._take_cut(position)
+            on_truncated(position)
+
+        try:
+            ceiling = member._find_bound(files)
+        except OSError as error:
+            raise StoreError(f"{config.root} cannot be opened: {error}") from error
+        member.store = MessageStore.open_blocking(
+            config,
+            clock=clock,
+            files=files,
+            accept_missing=True,
+            ceiling=Position(ceiling),
+            on_durable=on_durable,
+            on_broken=on_broken,
+            on_truncated=take_cut,
+        )
+        try:
+            member._judge(ceiling)
+        except OSError as error:
+            member.store.close_blocking()
+            raise StoreError(f"{config.root} cannot be opened: {error}") from error
+        except BaseException:
+            member.store.close_blocking()
+            raise
+        return member
+
+    # -- state
+
+    @property
+    def state(self) -> HardState:
+        """The hard state on disk."""
+        return self._hard_state.state
+
+    @property
+    def spans(self) -> Spans:
+        """The terms of the log, in ascending order."""
+        return self._terms.spans
+
+    # -- changes
+
+    def save_vote_blocking(self, term: int, vote: str | None) -> None:
+        """Make a term and its vote durable. Any thread.
+
+        Raises:
+            StoreError: That would take back a term or a vote.
+            StoreBroken: It cannot be saved; promise nothing any more.
+        """
+        with self._changing:
+            self._hard_state.save_blocking(self.state._replace(term=term, vote=vote))
+
+    def save_progress_blocking(self, commit: int, acknowledged: int) -> None:
+        """Raise commit bound and watermark, never beyond what is durable here. Any thread.
+
+        Raises:
+            StoreBroken: It cannot be saved; promise nothing any more.
+        """
+        with self._changing:
+            state, durable = self.state, self.store.durable_position
+            raised = state._replace(
+                commit=max(state.commit, min(commit, durable)),
+                watermark=max(state.watermark, min(acknowledged, durable)),
+            )
+            self._hard_state.save_blocking(raised)
+
+    def save_members_blocking(self, configurations: Iterable[Configuration]) -> None:
+        """Make the newest configurations of the group durable.
+
+        Raises:
+            StoreError: There are too many members, or a name is too long.
+            StoreBroken: It cannot be saved; promise nothing any more.
+        """
+        newest = tuple(configurations)[-CONFIGURATION_COUNT_MAX:]
+        with self._changing:
+            self._hard_state.save_blocking(self.state._replace(configurations=newest))
+
+    def clear_suspicion_blocking(self) -> None:
+        """Record that the log has been repaired.
+
+        Raises:
+            StoreBroken: It cannot be saved; promise nothing any more.
+        """
+        with self._changing:
+            self._hard_state.save_blocking(self.state._replace(suspect=0))
+
+    def begin_term_blocking(self, term: int, leader: str, host: bytes) -> Appended:
+        """Append the record that begins a term; the caller commits it.
+
+        Everything appended before must be committed.
+
+        Raises:
+            StoreError: The term is not later than that of the log, or the record cannot be stored.
+            OSError: The term table cannot be saved.
+        """
+        start = self.store.end_position
+        self._terms.append_blocking(term, start)
+        now_ms = self._clock.now_ms()
+        draft = draft_term(term, leader, start=start, host=host, now_ms=now_ms)
+        try:
+            return self.store.append(draft)
+        except StoreError:
+            self._terms.cut_blocking(start)
+            raise
+
+    def note_terms_blocking(self, spans: Iterable[tuple[int, int]]) -> None:
+        """Make the terms of a leader's bytes durable; call it before the bytes are appended.
+
+        Raises:
+            StoreError: The terms cannot follow those of the log.
+            OSError: The term table cannot be saved.
+        """
+        known = self._terms.spans
+        last = _last_term(known)
+        new = [span for span in spans if span[0] > last]
+        if new:
+            self._terms.replace_blocking((*known, *new))
+
+    def cut_blocking(self, position: int) -> None:
+        """Cut the log and its terms, durably; see ``MessageStore.truncate_to_blocking``.
+
+        Raises:
+            StoreError: The log cannot be cut there, or has committed records after it; nothing was
+                changed.
+            StoreBroken: A file could not be changed; the next start finishes the cut.
+        """
+        with self._changing:
+            state = self.state
+            if position < state.commit:
+                raise StoreError(
+                    f"the log cannot be cut at {position}: it is committed up to {state.commit}"
+                )
+            lowered = state._replace(watermark=min(state.watermark, position))
+            self._hard_state.save_blocking(lowered)
+            self.store.truncate_to_blocking(Position(position))
+
+    def forget_terms_blocking(self) -> None:
+        """Remove terms whose bytes have expired.
+
+        Raises:
+            OSError: The term table cannot be saved.
+        """
+        self._terms.forget_before_blocking(self.store.first_position)
+
+    def close_blocking(self) -> None:
+        """Close the message store."""
+        self.store.close_blocking()
+
+    # -- opening
+
+    def _find_bound(self, files: FileSystem) -> int:
+        """Return a position up to which the log is known to be committed, reading only.
+
+        A checkpoint never covers more than what was visible.
+        """
+        state = self._hard_state.read_blocking()
+        progress = load_checkpoint_blocking(files, self._layout.checkpoint).progress
+        commit = state.commit if state is not None else 0
+        return max(commit, progress.position if progress is not None else 0)
+
+    def _load(self) -> None:
+        """Read term table and hard state, once; the store is locked."""
+        if self._is_loaded:
+            return
+        self._is_loaded = True
+        self._loaded_terms = self._terms.load_blocking()
+        try:
+            self.is_new = self._hard_state.load_blocking() is None
+        except HardStateLost as error:
+            self._lost = f"the hard state is lost: {error}"
+
+    def _take_cut(self, position: int) -> None:
+        """Cut terms and members with the log; also called by a start that finishes a cut."""
+        self._load()
+        self._terms.cut_blocking(position)
+        kept = tuple(each for each in self.state.configurations if each.position <= position)
+        if kept != self.state.configurations:
+            self._hard_state.save_blocking(self.state._replace(configurations=kept))
+
+    def _judge(self, bound: int) -> None:
+        self._load()
+        end = self.store.end_position
+        if bound > end:
+            self.store.set_ceiling(end)
+        has_table = self._loaded_terms.spans is not None
+        checked = check_terms(self.store, self._terms.spans) if has_table else None
+        if checked is None:
+            checked = rebuild_terms(self.store)
+            if checked.spans or self._loaded_terms.problem:
+                logger.error(
+                    "term table lost, rebuilt from the log terms=%s reason=%s",
+                    len(checked.spans), self._loaded_terms.problem or "its file is missing",
+                )  # fmt: skip
+        self.is_new = self.is_new and not checked.spans
+        self.suspicions = tuple(self._find_suspicions(checked))
+        for reason in self.suspicions:
+            logger.error("this member may not vote or lead until its log is repaired: %s", reason)
+        # Before the table is repaired, which may remove the evidence.
+        self._save_verdict(_last_term(checked.spans))
+        if not has_table or checked.spans != self._terms.spans:
+            self._terms.replace_blocking(checked.spans)
+
+    def _find_suspicions(self, terms: CheckedTerms) -> Iterator[str]:
+        store, state = self.store, self.state
+        last_term = _last_term(terms.spans)
+        if self._lost:
+            yield self._lost
+        elif not self._hard_state.is_saved and not self.is_new:
+            yield "the hard state is missing, but the log has terms"
+        elif last_term > state.term:
+            yield f"the hard state is of term {state.term}, but the log has term {last_term}"
+        promised = max(state.watermark, state.commit)
+        if store.end_position < promised:
+            yield f"the log ends at {store.end_position}, but was durable up to {promised}"
+        damaged = store.damage.all()  # of segments that did not expire
+        if damaged:
+            begin, stop, reason, *_ = damaged[0]
+            yield f"{len(damaged)} ranges of the log are damaged; {begin} to {stop}: {reason}"
+        if terms.problem:
+            yield terms.problem
+        if state.suspect and not damaged and store.end_position >= promised:
+            yield "an earlier start found damage, and its repair is not finished"
+
+    def _save_verdict(self, last_term: int) -> None:
+        state = self.state
+        if last_term > state.term:
+            state = state._replace(term=last_term, vote=None)
+        if self.suspicions and not state.suspect:
+            state = state._replace(suspect=max(1, self._clock.now_ms()))
+        self._hard_state.save_blocking(state)
+
+
+def _last_term(spans: Spans) -> int:
+    return spans[-1].term if spans else 0
