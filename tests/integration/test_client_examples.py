@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -70,6 +71,13 @@ consumer.run_forever()
 """
 
 
+def handles(pid: int, number: signal.Signals) -> bool:
+    """Tell whether a process has a handler of its own for a signal."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
+    return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize(
     ("program", "group"),
@@ -98,6 +106,8 @@ def test_a_signal_makes_a_consumer_leave_its_group(
         assert process.stdout is not None
         process.stdout.readline()
         assert len(admin.call(lambda a: a.groups.connections(group)).connection_set) == 1
+        while not handles(process.pid, signal.SIGTERM):
+            time.sleep(0.01)
         process.send_signal(number)
         _, errors = process.communicate(timeout=30)
         assert (process.returncode, errors) == (0, "")
