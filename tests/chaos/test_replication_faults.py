@@ -1,4 +1,4 @@
-"""Slaves with a bad network, and full disks on either side."""
+"""Slaves with a bad network, and slow or full disks on either side."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import os
 import random
 import subprocess
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
+from chaos.odd import PROGRAM as ODD_BROKER
 from rocketpost.codec.codes import ResponseCode
 from rocketpost.errors import ClientError
 from rocketpost.testing.campaign import TINY_STORE
@@ -19,7 +20,8 @@ from rocketpost.testing.fault_proxy import FaultProxy, InjectedFault
 from rocketpost.testing.ledger import Ledger
 from rocketpost.testing.link import BrokerLink
 from rocketpost.testing.load import LARGE_SHARE, LoadQueue, Stream
-from rocketpost.testing.replicas.group import Replica, ReplicaGroup
+from rocketpost.testing.process import PROGRAM
+from rocketpost.testing.replicas.group import MASTER_ID, Replica, ReplicaGroup
 
 QUEUES = [LoadQueue("faults", queue_id) for queue_id in range(3)]
 SETTINGS: Mapping[str, str] = {
@@ -127,6 +129,47 @@ async def test_a_slow_slave_delays_nobody(tmp_path: Path, seed: int) -> None:
             proxy.fault = InjectedFault()
             await until_equal(group.master, quick, slow)
             await check_after_promotion(group, sender)
+
+
+def slow_disk_of(number: int, seconds: float) -> Callable[[Path], Sequence[str]]:
+    """Let each sync of one replica take some time; returns the programs of a group."""
+
+    def program(home: Path) -> Sequence[str]:
+        if home.name != f"replica-{number}":
+            return PROGRAM
+        mirror = ["--mirror", str(home / "store"), str(home / "mirror")]
+        return [ODD_BROKER, *mirror, "--slow-sync", str(seconds), "--"]
+
+    return program
+
+
+async def test_a_slow_disk_of_one_slave_delays_nobody(tmp_path: Path, seed: int) -> None:
+    """One slave needs longer to flush than a send may wait; the other one is enough."""
+    seconds = 2 * int(SETTINGS["slaveTimeout"]) / 1000
+    group = ReplicaGroup(
+        tmp_path, slaves=2, settings=SETTINGS, master=SYNC, program=slow_disk_of(2, seconds)
+    )
+    sender = Sender(seed)
+    with group:
+        await sender.until(group.master, ResponseCode.SUCCESS)
+        codes = await sender.send_to(group.master, 200)
+        assert codes == [ResponseCode.SUCCESS] * 200
+        await until_equal(group.master, *group.slaves)
+        await check_after_promotion(group, sender)
+
+
+async def test_a_slow_disk_of_the_master(tmp_path: Path, seed: int) -> None:
+    """The slave gets only what is on the master's disk, and answers wait for both."""
+    group = ReplicaGroup(
+        tmp_path, settings=SETTINGS, master=SYNC, program=slow_disk_of(MASTER_ID, 0.1)
+    )
+    sender = Sender(seed)
+    with group:
+        await sender.until(group.master, ResponseCode.SUCCESS)
+        codes = await sender.send_to(group.master, 50)
+        assert codes == [ResponseCode.SUCCESS] * 50
+        await until_equal(group.master, *group.slaves)
+        await check_after_promotion(group, sender)
 
 
 async def test_cuts_of_the_link(tmp_path: Path, seed: int) -> None:
