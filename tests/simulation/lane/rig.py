@@ -111,6 +111,8 @@ class Pipe(asyncio.Transport):
         super().__init__({"peername": peer, "sockname": ("192.0.2.1", 10911)})
         self.written = bytearray()
         self.is_closed = False
+        self.turn_bytes = 0
+        """Number of bytes written before the turn in which it was closed."""
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """Take everything at once."""
@@ -252,6 +254,9 @@ class Rig:
         """Let the loop do what it was asked to do."""
         for _ in range(3):
             await asyncio.sleep(0)
+        for _, pipe in self.connections:
+            if not pipe.is_closed:
+                pipe.turn_bytes = len(pipe.written)
 
     async def settle(self) -> None:
         """Return when nothing waits for the disk."""
@@ -286,10 +291,16 @@ class Rig:
         }
 
     def _replies(self, pipe: Pipe) -> list[Frame]:
-        """Return the replies on a connection; their order is free, since each names its request."""
-        if pipe.is_closed and self.config.flush_mode is FlushMode.SYNC_FLUSH:
-            return []  # how many left before it was dropped depends on the disk
-        return sorted(FrameDecoder().feed(bytes(pipe.written)))
+        """Return the replies on a connection; their order is free, since each names its request.
+
+        How many replies leave in the turn in which a connection is dropped depends on the end of a
+        segment, before which messages are written early, and under SYNC_FLUSH on the disk.
+        """
+        if not pipe.is_closed:
+            return sorted(FrameDecoder().feed(bytes(pipe.written)))
+        if self.config.flush_mode is FlushMode.SYNC_FLUSH:
+            return []
+        return sorted(FrameDecoder().feed(bytes(pipe.written[: pipe.turn_bytes])))
 
     def _contents(self) -> Iterator[tuple[str, bytes]]:
         for path in sorted(self.root.rglob("*")):
