@@ -333,7 +333,11 @@ REFUSED_WHEN: Final[dict[str, Refusal]] = {
     "allAckInSyncStateSet": Refusal(
         _is_on, "it belongs to controller mode, which is not in this version; set inSyncReplicas"
     ),
-    "enableDLegerCommitLog": Refusal(_is_on, "Raft replication is not in this version"),
+    "enableDLegerCommitLog": Refusal(
+        _is_on,
+        "groups that elect a leader are not complete in this version: topics, groups and offsets "
+        "would not follow to the next leader. Use brokerRole=SYNC_MASTER and slaves",
+    ),
     "enableControllerMode": Refusal(_is_on, "controller mode is not in this version"),
     "enableRemoteEscape": Refusal(
         _is_on, "a slave that acts for its master stores nothing, here or on other brokers"

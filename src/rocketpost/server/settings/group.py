@@ -1,0 +1,151 @@
+"""Settings of a group of brokers that elects its leader, by the keys of RocketMQ's DLedger mode."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from rocketpost.errors import ConfigError
+from rocketpost.model.members import (
+    MEMBER_ADDRESS_BYTES_MAX,
+    MEMBER_COUNT_MAX,
+    MEMBER_NAME_BYTES_MAX,
+)
+from rocketpost.settings import build, option
+
+_NODE: Final = re.compile(r"[A-Za-z]([0-9]{1,9})")
+_PEER: Final = re.compile(r"([^-\s]+)-(.+):([0-9]+)")
+_EXAMPLE: Final = "n0-10.0.0.1:40911;n1-10.0.0.2:40911;n2-10.0.0.3:40911"
+_PORT_MAX: Final = 65_535
+
+
+class Peer(NamedTuple):
+    """One member, as the settings name it."""
+
+    node: str
+    host: str
+    port: int
+
+    @property
+    def address(self) -> str:
+        """Host and port."""
+        return f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupConfig:
+    """The group of a broker, and its place in it.
+
+    Attributes:
+        enabled: Whether the broker is a member of a group.
+        group: Name of the group.
+        peers: All members, this one included, as ``id-host:port;...``.
+        node: Id of this member.
+        preferred: Id of the member that leads if it can; empty if any member will do.
+    """
+
+    enabled: bool = option("enableDLegerCommitLog", False)
+    group: str = option("dLegerGroup", "")
+    peers: str = option("dLegerPeers", "")
+    node: str = option("dLegerSelfId", "")
+    preferred: str = option("preferredLeaderId", "")
+
+    def __post_init__(self) -> None:
+        if not self.enabled:
+            return
+        if not self.group or len(self.group) > MEMBER_NAME_BYTES_MAX:
+            raise ConfigError(
+                f"dLegerGroup={self.group!r} must name the group, the same on all members, with at"
+                f" most {MEMBER_NAME_BYTES_MAX} characters; brokerName is a good choice"
+            )
+        members = self.members
+        if self.node not in members:
+            raise ConfigError(
+                f"dLegerSelfId={self.node!r} must be one of the members in dLegerPeers:"
+                f" {', '.join(members)}"
+            )
+        if self.preferred and self.preferred not in members:
+            raise ConfigError(
+                f"preferredLeaderId={self.preferred!r} must be one of the members in dLegerPeers:"
+                f" {', '.join(members)}"
+            )
+
+    @property
+    def members(self) -> dict[str, Peer]:
+        """All members by id, in the order of the settings."""
+        return parse_peers(self.peers)
+
+    @property
+    def own(self) -> Peer:
+        """This member."""
+        return self.members[self.node]
+
+    @property
+    def others(self) -> dict[str, Peer]:
+        """All members but this one, by id."""
+        return {node: peer for node, peer in self.members.items() if node != self.node}
+
+    @property
+    def follower_id(self) -> int:
+        """The broker id of this member while it follows: its number and one, as in RocketMQ."""
+        return _number(self.node) + 1
+
+
+def group_settings(values: Mapping[str, str]) -> GroupConfig | None:
+    """Return the group of a broker; None if it is in none.
+
+    Raises:
+        ConfigError: A value cannot be honoured; the text names its key.
+    """
+    config = build(GroupConfig, values)
+    return config if config.enabled else None
+
+
+def parse_peers(text: str) -> dict[str, Peer]:
+    """Return the members that ``dLegerPeers`` names, by id.
+
+    Raises:
+        ConfigError: It is malformed.
+    """
+    peers: dict[str, Peer] = {}
+    for part in filter(None, map(str.strip, text.split(";"))):
+        peer = _parse_peer(part)
+        for other in peers.values():
+            if _number(other.node) == _number(peer.node):
+                raise ConfigError(
+                    f"dLegerPeers has {other.node} and {peer.node}: give each member another number"
+                )
+            if other.address == peer.address:
+                raise ConfigError(
+                    f"dLegerPeers has the address {peer.address} twice, for {other.node} and"
+                    f" {peer.node}"
+                )
+        peers[peer.node] = peer
+    if not peers:
+        raise ConfigError(f"dLegerPeers must name all members, such as {_EXAMPLE}")
+    if len(peers) > MEMBER_COUNT_MAX:
+        raise ConfigError(
+            f"dLegerPeers has {len(peers)} members; a group has at most {MEMBER_COUNT_MAX}"
+        )
+    return peers
+
+
+def _parse_peer(text: str) -> Peer:
+    match = _PEER.fullmatch(text)
+    if match is None or not 0 < int(match[3]) <= _PORT_MAX:
+        raise ConfigError(f"dLegerPeers has {text!r}, which is not id-host:port as in {_EXAMPLE}")
+    node, host, port = match[1], match[2], int(match[3])
+    if _NODE.fullmatch(node) is None:
+        raise ConfigError(
+            f"dLegerPeers has the id {node!r}: use a letter and a number, such as n0. A follower"
+            " registers with name servers under that number plus one"
+        )
+    if len(text.encode()) > MEMBER_ADDRESS_BYTES_MAX:
+        raise ConfigError(f"dLegerPeers has a member with a long address: {text}")
+    return Peer(node, host, port)
+
+
+def _number(node: str) -> int:
+    return int(node[1:])
