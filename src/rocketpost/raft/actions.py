@@ -119,7 +119,11 @@ class BecomeFollower:
 
 @dataclass(frozen=True, slots=True)
 class WriteTermRecord:
-    """Append the record that begins ``term``, before anything else; then call ``grew``."""
+    """Append a term record of ``term``, then call ``grew``.
+
+    It is the first record of a leader's term. A leader that hears of a suspect member writes
+    another.
+    """
 
     term: int
 

@@ -175,14 +175,12 @@ class Core:
         while self._held and self._held[0][0] <= self.saved:
             self._actions.append(self._held.popleft()[1])
 
-    def commit_to(self, position: int) -> bool:
-        """Commit up to a position; tell whether that is news."""
-        if position <= self.log.commit:
-            return False
+    def commit_to(self, position: int) -> None:
+        """Commit up to a position, if that is news."""
         assert position <= self.log.end
-        self.log.commit = position
-        self.do(Commit(position))
-        return True
+        if position > self.log.commit:
+            self.log.commit = position
+            self.do(Commit(position))
 
     def take_actions(self) -> list[Action]:
         """Return the actions since the last call."""

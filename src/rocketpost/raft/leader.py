@@ -62,13 +62,13 @@ class Leader:
 
     @property
     def hears_majority(self) -> bool:
-        """Whether a majority of the voters was heard within an election time-out."""
+        """Whether a majority of the voters was heard within an election time-out.
+
+        Suspect voters count here: they follow this leader, and elect no other. Otherwise the
+        leader of a suspect and a lost member would step down before it has repaired the first.
+        """
         since = self._core.now - self._core.config.election_ticks
-        active = {
-            peer
-            for peer, progress in self.progress.items()
-            if progress.heard > since and not progress.suspect
-        }
+        active = {peer for peer, progress in self.progress.items() if progress.heard > since}
         return has_majority(self._core.members.voters, active | {self._core.node})
 
     def begin(self) -> None:
@@ -78,12 +78,17 @@ class Leader:
         self._meet_peers()
 
     def tick(self) -> None:
-        """Send heartbeats that are due; give up a handover that takes too long."""
+        """Send heartbeats that are due; give up a handover that takes too long.
+
+        A commit position is told with the next bytes, or at the next tick if there are none.
+        """
         if self.transferring is not None and self._core.now >= self._transfer_end:
             self._give_up_transfer()
-        if self._core.now - self._beat >= self._core.config.heartbeat_ticks:
+        is_due = self._core.now - self._beat >= self._core.config.heartbeat_ticks
+        if is_due:
             self._beat = self._core.now
-            for peer in self.progress:
+        for peer, progress in self.progress.items():
+            if is_due or progress.told < self._log.commit:
                 self._compare(peer)
 
     # The log.
@@ -113,14 +118,10 @@ class Leader:
         self._pump(ship.peer)
 
     def count(self) -> None:
-        """Commit what a majority has, and tell the peers."""
+        """Commit what a majority has."""
         position = majority_position(self._core.members.voters, self._counted)
-        if self._log.terms.term_before(position) != self._core.term:
-            return
-        if self._core.commit_to(position):
-            for peer, progress in self.progress.items():
-                if progress.pace is Pace.STREAMING and progress.ship is None:
-                    self._compare(peer)
+        if self._log.terms.term_before(position) == self._core.term:
+            self._core.commit_to(position)
 
     def _counted(self, voter: NodeId) -> int:
         if voter == self._core.node:
@@ -190,6 +191,8 @@ class Leader:
         if reply.suspect and reply.suspect != progress.suspect:
             progress.match = 0
             progress.bar = self._log.end
+            # A member that forgot its vote waits for something written after this moment.
+            self._core.do(WriteTermRecord(self._core.term))
         progress.suspect = reply.suspect
 
     def _resolve(self, peer: NodeId, progress: Progress, reply: AppendReply) -> None:
@@ -207,6 +210,7 @@ class Leader:
         """Send a message without bytes: a heartbeat, a probe, or an offer."""
         progress = self.progress[peer]
         core, log = self._core, self._log
+        progress.told = log.commit
         if progress.next < log.first:
             progress.pace = Pace.OFFERING
             progress.ship = None
@@ -244,6 +248,7 @@ class Leader:
         if start < log.first:
             self._compare(peer)
             return
+        progress.told = log.commit
         progress.ship = Ship(
             peer,
             self._core.term,
@@ -274,8 +279,12 @@ class Leader:
             raise ReplicationError(f"{to} leads already")
         if to not in self._core.members.voters:
             raise ReplicationError(f"{to} is no voter of the group")
-        if self.progress[to].suspect:
+        progress = self.progress[to]
+        if progress.suspect:
             raise ReplicationError(f"{to} is suspect: it must get its log back first")
+        silence = self._core.now - progress.heard
+        if silence >= self._core.config.election_ticks:
+            raise ReplicationError(f"{to} has not answered for {silence} ticks; see why it is down")
         self.transferring = to
         self._transfer_end = self._core.now + self._core.config.election_ticks
         self._core.do(PauseWrites(to))
@@ -290,8 +299,10 @@ class Leader:
         self.transferring = None
         self._core.do(ResumeWrites())
 
-    def hurry_successor(self) -> None:
-        """Ask the peer with most of the log to campaign at once: this member stops leading."""
+    def resign(self) -> None:
+        """Tell the peers what is committed, and ask the one with most of the log to campaign."""
+        for peer in self.progress:
+            self._compare(peer)
         voters = [
             (progress.match, peer)
             for peer, progress in self.progress.items()

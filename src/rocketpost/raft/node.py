@@ -63,6 +63,7 @@ from collections.abc import Iterable
 
 from rocketpost.errors import ReplicationError
 from rocketpost.raft.actions import Action, BecomeFollower, BecomeLeader, Ship
+from rocketpost.raft.checks import check_message, outdated_reply
 from rocketpost.raft.config import Chance, RaftConfig
 from rocketpost.raft.core import Core, Log
 from rocketpost.raft.election import Campaign, Role
@@ -234,6 +235,7 @@ class RaftNode:
         """
         if self._has_failed:
             return []
+        check_message(message)
         if self._is_current(sender, message):
             self._take(sender, message)
         return self._finish()
@@ -253,12 +255,9 @@ class RaftNode:
             self._follow(None)
             return True
         if message.term < core.term:
-            if isinstance(message, Append | SnapshotOffer):
-                core.send(sender, AppendReply(core.term, 0))
-            elif isinstance(message, PreVote):
-                core.send(sender, PreVoteReply(core.term, granted=False))
-            elif isinstance(message, Vote):
-                core.send(sender, VoteReply(core.term, granted=False))
+            reply = outdated_reply(message, core.term)
+            if reply is not None:
+                core.send(sender, reply)
             return False
         return True
 
@@ -389,7 +388,7 @@ class RaftNode:
         """Tell the driver about a change of leader, and return the actions."""
         leader = self._leader
         if leader is not None and leader.is_removed:
-            leader.hurry_successor()
+            leader.resign()
             self._follow(None)
         if self._leader is None:
             state = (self.term, self._follower.leader)
@@ -468,7 +467,7 @@ class RaftNode:
         """Step down for good: a write or flush of this member has failed."""
         self._has_failed = True
         if self._leader is not None:
-            self._leader.hurry_successor()
+            self._leader.resign()
         self._follow(None)
         return self._finish()
 

@@ -42,6 +42,7 @@ class Progress:
         ship: The bytes that the driver is sending; None if it may be asked for more.
         suspect: Number of the peer's suspicion; 0 if it counts.
         bar: End of the log when the leader first heard of the suspicion.
+        told: Commit position in the newest message to the peer.
     """
 
     next: int
@@ -51,6 +52,7 @@ class Progress:
     ship: Ship | None = None
     suspect: int = 0
     bar: int = 0
+    told: int = 0
 
     def room(self, window_bytes: int) -> bool:
         """Tell whether the peer may be sent bytes now."""
