@@ -17,7 +17,7 @@ from rocketpost.client.name_servers import NameServers
 from rocketpost.codec.command import Command
 from rocketpost.errors import ClientError
 from rocketpost.kernel import FORM
-from rocketpost.kernel.send_answers import read_answers
+from rocketpost.kernel.client_sends import read_answers
 from rocketpost.transport.connection import Connection
 from rocketpost.transport.connector import Connector
 

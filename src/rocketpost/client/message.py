@@ -78,8 +78,8 @@ class Message:
             self._extra += _delay_properties(delay_level, delay_seconds, deliver_at_ms)
         if priority is not None:
             self._extra += _priority_property(priority, sharding_key)
-        if not -_FLAG_MAX <= flag <= _FLAG_MAX:
-            raise MessageRefused(f"the flag {flag} does not fit 32 bits")
+        if flag:
+            _check_flag(flag)
         if tags is not None or self.keys or sharding_key is not None:
             _check_values(tags, self.keys, sharding_key)
 
@@ -180,6 +180,13 @@ def _join_keys(keys: Sequence[str]) -> str:
         if not key or any(char.isspace() for char in key):
             raise MessageRefused(f"the key {key!r} is empty or has spaces, which separate keys")
     return names.KEY_SEPARATOR.join(keys)
+
+
+def _check_flag(flag: int) -> None:
+    if not isinstance(flag, int):
+        raise MessageRefused(f"the flag must be a whole number, not {flag!r}")
+    if not -_FLAG_MAX <= flag <= _FLAG_MAX:
+        raise MessageRefused(f"the flag {flag} does not fit 32 bits")
 
 
 def _check_values(*values: str | None) -> None:

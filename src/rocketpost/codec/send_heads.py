@@ -18,11 +18,14 @@ import msgspec
 
 from rocketpost.codec.codes import LANGUAGE, VERSION
 from rocketpost.codec.command import JSON
-from rocketpost.codec.frames import encode_prefix
+from rocketpost.codec.frames import FRAME_BYTES_MAX, encode_prefix
+from rocketpost.kernel import FORM
+from rocketpost.kernel.client_sends import encode_head
 from rocketpost.model.route import MessageQueue
 
 _QUEUES_MAX: Final = 4096
 _END: Final = b',"serializeTypeCurrentRPC":"JSON","version":%d}' % VERSION
+_IS_COMPILED: Final = FORM.is_compiled
 _encode: Final[Callable[[object], bytes]] = msgspec.json.Encoder().encode
 
 
@@ -86,15 +89,20 @@ class SendHeads:
         Raises:
             LocalProtocolError: The frame would be too large.
         """
-        try:
-            text = _encode(properties)
-        except UnicodeEncodeError:
-            text = _encode_text(properties)
-        if sequence is not None:
-            text += b',"sequence":' + _encode_text(sequence)
         tail = self._tails.get(queue)
         if tail is None:
             tail = self._tail(queue)
+        more = b"" if sequence is None else b',"sequence":' + _encode_text(sequence)
+        try:
+            if _IS_COMPILED:
+                head = encode_head(
+                    self._start, born_ms, flag, properties, more, tail, opaque, _END, body_bytes
+                )
+                if len(head) + body_bytes <= FRAME_BYTES_MAX:
+                    return head
+            text = _encode(properties) + more
+        except UnicodeEncodeError:
+            text = _encode_text(properties) + more
         message = b'%d","h":"%d","i":' % (born_ms, flag)
         number = b"%d" % opaque
         size = self._fixed_bytes + len(message) + len(text) + len(tail) + len(number)

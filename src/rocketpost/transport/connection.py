@@ -32,7 +32,7 @@ from rocketpost.errors import NotConnected, RemoteProtocolError
 from rocketpost.transport.express import Express, offer
 from rocketpost.transport.host import parse_address
 from rocketpost.transport.leftover import read_leftover
-from rocketpost.transport.requesting import Buffer, ReadAnswers, ReceiveEither, Requesting, Sign
+from rocketpost.transport.requesting import Buffer, ReadAnswers, Recipient, Requesting, Sign
 from rocketpost.transport.room import UNWRITTEN_BYTES_FREE, Room
 from rocketpost.transport.turns import BUDGET_SECONDS, Steps, advance
 
@@ -343,15 +343,15 @@ class Connection(Requesting):
             self._flush_scheduled = True
             self._loop.call_soon(self._flush)
 
-    def send_encoded(self, opaque: int, receive: ReceiveEither, head: bytes, body: Buffer) -> None:
-        """Send a request that its sender has encoded; the response goes to ``receive``.
+    def send_encoded(self, opaque: int, recipient: Recipient, head: bytes, body: Buffer) -> None:
+        """Send a request that its sender has encoded; the response goes to ``recipient``.
 
         Raises:
             NotConnected: The connection is closed.
         """
         if not self.is_open:
             raise NotConnected(f"connection to {self.peer_text} is closed")
-        self._encoded[opaque] = receive
+        self._encoded[opaque] = recipient
         self._out += (head, body)
         self._out_bytes += len(head) + len(body)
         if not self._flush_scheduled:

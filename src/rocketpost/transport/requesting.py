@@ -19,8 +19,10 @@ Receive = Callable[[Command | ConnectionLost], None]
 """Gets the response to a request, or the error if the connection is lost first; never raises."""
 PlainAnswer = tuple[Any, ...]
 """An answer that was read without becoming a command: opaque number, index of its frame, more."""
-ReceiveEither = Callable[[Command | PlainAnswer | ConnectionLost], None]
-"""Gets the answer to a request that its sender encoded, in either form, or the error."""
+Recipient = tuple[Callable[[Any, Command | PlainAnswer | ConnectionLost], None], Any]
+"""The recipient of the answer to an encoded request: a function, and its first argument.
+
+The second one is the answer in either form, or the error."""
 ReadAnswers = Callable[[bytes], tuple[Sequence[PlainAnswer], int]]
 """Reads the plain answers at the front of received bytes; returns the index after the last."""
 
@@ -39,8 +41,8 @@ class Requesting(asyncio.Protocol):
         self._read_answers = read_answers
         self._reads_answers = read_answers is not None
         self._waiting: dict[int, Receive] = {}
-        self._encoded: dict[int, ReceiveEither] = {}
-        """Those who wait for answers to requests that they encoded."""
+        self._encoded: dict[int, Recipient] = {}
+        """Unanswered requests that their senders encoded, with those who get the answers."""
         self._opaque = 0
         self._loop = asyncio.get_running_loop()
         self.peer: tuple[str, int] = ("", 0)
@@ -191,7 +193,12 @@ class Requesting(asyncio.Protocol):
             future.set_exception(RequestTimeout(what))
 
     def _response_received(self, command: Command) -> None:
-        receive = self._encoded.pop(command.opaque, None) or self._waiting.pop(command.opaque, None)
+        entry = self._encoded.pop(command.opaque, None)
+        if entry is not None:
+            receive_either, sent = entry
+            receive_either(sent, command)
+            return
+        receive = self._waiting.pop(command.opaque, None)
         if receive is None:
             logger.debug("late response dropped: peer=%s code=%s", self.peer_text, command.code)
         else:
@@ -205,24 +212,27 @@ class Requesting(asyncio.Protocol):
         """
         assert self._read_answers is not None
         answers, end = self._read_answers(data)
-        encoded = self._encoded
-        for answer in answers:
-            receive = encoded.pop(answer[0], None)
-            if receive is None:  # late, or to another request
-                return data[answer[1] :]
-            try:
-                receive(answer)
-            except Exception:
-                logger.exception("answer not handled: peer=%s", self.peer_text)
-                raise RemoteProtocolError("an answer could not be handled") from None
+        pop = self._encoded.pop
+        try:
+            for answer in answers:
+                entry = pop(answer[0], None)
+                if entry is None:  # late, or to another request
+                    return data[answer[1] :]
+                receive, sent = entry
+                receive(sent, answer)
+        except Exception:
+            logger.exception("answer not handled: peer=%s", self.peer_text)
+            raise RemoteProtocolError("an answer could not be handled") from None
         return data[end:] if end else data
 
     def _fail_requests(self) -> None:
-        waiting: list[Receive | ReceiveEither] = [*self._waiting.values(), *self._encoded.values()]
+        waiting, encoded = list(self._waiting.values()), list(self._encoded.values())
         self._waiting.clear()
         self._encoded.clear()
         for receive in waiting:
             receive(ConnectionLost(f"connection to {self.peer_text} was lost"))
+        for receive_either, sent in encoded:
+            receive_either(sent, ConnectionLost(f"connection to {self.peer_text} was lost"))
 
     def _encoding_for(self, code: int, wanted: int | None) -> int:
         encoding = self.encoding if wanted is None else wanted

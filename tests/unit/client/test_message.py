@@ -69,6 +69,7 @@ def test_names_of_the_system_are_refused(name: str) -> None:
         {"delay_seconds": 0},
         {"delay_level": 1, "delay_seconds": 1},
         {"flag": 2**31},
+        {"flag": 1.5},
     ],
 )
 def test_values_that_cannot_travel_are_refused(options: dict[str, object]) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from rocketpost.codec.command import BINARY, Command, encode_command, encode_response
 from rocketpost.errors import ConnectionLost, NotConnected, RequestTimeout
-from rocketpost.kernel.send_answers import read_answers
+from rocketpost.kernel.client_sends import read_answers
 from rocketpost.testing.waiting import settle, until
 from rocketpost.transport.connection import Connection
 from rocketpost.transport.connector import Connector, split_address
@@ -109,11 +109,16 @@ async def test_a_sender_encodes_requests_itself(
     listener: Listener, connector: Connector, echo: Echo
 ) -> None:
     connection = await connect(listener, connector)
-    outcomes: list[Command | ConnectionLost] = []
+    outcomes: list[object] = []
+
+    def receive(sent: object, outcome: object) -> None:
+        assert sent == "mine"
+        outcomes.append(outcome)
+
     for body in (b"a", b"b", b"c"):
         opaque = connection.next_opaque()
         head = encode_command(7, opaque=opaque, body_bytes=len(body))
-        connection.send_encoded(opaque, outcomes.append, head, body)
+        connection.send_encoded(opaque, (receive, "mine"), head, body)
     assert connection.unanswered_count == 3
     connection.forget(opaque - 1)
     await connection.request(7, timeout=5)
@@ -121,12 +126,12 @@ async def test_a_sender_encodes_requests_itself(
     echo.quiet = True
     opaque = connection.next_opaque()
     head = encode_command(7, opaque=opaque)
-    connection.send_encoded(opaque, outcomes.append, head, b"")
+    connection.send_encoded(opaque, (receive, "mine"), head, b"")
     connection.abort()
     await connection.wait_closed()
     assert isinstance(outcomes[-1], ConnectionLost)
     with pytest.raises(NotConnected):
-        connection.send_encoded(opaque + 1, outcomes.append, head, b"")
+        connection.send_encoded(opaque + 1, (receive, "mine"), head, b"")
     assert not connection.unanswered_count
 
 
@@ -150,7 +155,7 @@ async def test_plain_answers_are_passed_on_however_they_are_cut(cut: int) -> Non
     outcomes: list[object] = []
     opaques = [connection.next_opaque() for _ in range(8)]
     for opaque in opaques:
-        connection._encoded[opaque] = outcomes.append
+        connection._encoded[opaque] = list.append, outcomes
     others: list[object] = []
     connection._waiting[100] = others.append
     flag = 1

@@ -140,13 +140,15 @@ class ProducerBase(Lifecycle):
         sender = self._plain
         if sender is None:
             return None
-        check_send(message, queue, None, timeout)
+        if queue is not None or timeout is not None or type(message) is not Message:
+            check_send(message, queue, None, timeout)
         route = self._turns.peek(message.topic)
         if route is None:
             return None
         out = self._envelopes.one(message)
         if queue is None and not message.sharding_key:
-            target, fixed = sender.choose(route), False
+            target = sender.choose(route) if sender.avoids_slow else route.next()
+            fixed = False
         else:
             target, fixed = target_queue(message, route, sender, queue)
         seconds = timeout or self.config.send_timeout

@@ -30,6 +30,11 @@ class Envelopes:
         self._group = group
         self._config = config
         self._heads: dict[tuple[str, int, int], SendHeads] = {}
+        self._plain: dict[str, SendHeads] = {}
+        """Those of uncompressed messages, by topics whose names have been checked."""
+        self._plain_bytes_max = config.message_bytes_max
+        if 0 < config.compress_bytes_min <= config.message_bytes_max:
+            self._plain_bytes_max = config.compress_bytes_min - 1
 
     def one(
         self,
@@ -44,22 +49,34 @@ class Envelopes:
         Raises:
             MessageRefused: The message breaks a rule.
         """
-        config = self._config
-        check_message(message, body_bytes_max=config.message_bytes_max)
         born_ms = time_ns() // 1_000_000
         if message_id is None:
             message_id = unique_id(born_ms)
+        body, heads = message.body, self._plain.get(message.topic)
+        if (
+            heads is not None
+            and type(body) is bytes
+            and 0 < len(body) <= self._plain_bytes_max
+            and code == _SEND
+        ):
+            properties = message.property_text(message_id) + more_properties
+            return OutgoingSend(heads, message_id, properties, body, born_ms, message.flag)
+        return self._check_and_encode(message, more_properties, message_id, code, born_ms)
+
+    def _check_and_encode(
+        self, message: Message, more_properties: str, message_id: str, code: int, born_ms: int
+    ) -> OutgoingSend:
+        config = self._config
+        check_message(message, body_bytes_max=config.message_bytes_max)
         body, sys_flag = message.body, 0
         if len(body) >= config.compress_bytes_min > 0:
             small, bits = compress(bytes(body), config.compression, config.compression_level)
             if len(small) < len(body):
                 body, sys_flag = small, bits
-        properties = message.property_text(message_id)
-        if more_properties:
-            properties += more_properties
-        heads = self._heads.get((message.topic, sys_flag, code))
-        if heads is None:
-            heads = self._heads_of(message.topic, sys_flag, code)
+        properties = message.property_text(message_id) + more_properties
+        heads = self._heads_of(message.topic, sys_flag, code)
+        if not sys_flag and code == _SEND:
+            self._plain[message.topic] = heads
         return OutgoingSend(heads, message_id, properties, body, born_ms, message.flag)
 
     def batch(self, packed: PackedBatch) -> OutgoingSend:
@@ -88,5 +105,6 @@ class Envelopes:
             )
             if len(self._heads) >= _TOPICS_MAX:
                 self._heads.clear()
+                self._plain.clear()
             self._heads[topic, sys_flag, code] = found
         return found

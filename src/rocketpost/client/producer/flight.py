@@ -170,7 +170,7 @@ def result_of(status: SendStatus, flight: InFlightSend, response: Command) -> Se
 
 
 def plain_result(flight: InFlightSend, answer: PlainAnswer) -> SendResult:
-    """Return the result in a plain answer, as ``kernel.send_answers`` reads it."""
+    """Return the result in a plain answer, as ``kernel.client_sends`` reads it."""
     _, _, offset_id, queue_id, queue_offset, transaction_id, region, is_traced = answer
     queue = flight.queue
     if queue_id != queue.queue_id:

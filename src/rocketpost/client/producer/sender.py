@@ -75,17 +75,20 @@ class Sender:
     def __init__(self, session: Session, config: ProducerConfig) -> None:
         self._session = session
         self._config = config
-        self._loop = asyncio.get_running_loop()
+        self._loop = loop = asyncio.get_running_loop()
+        self._time, self._create_future = loop.time, loop.create_future
         self._routes = session.routes
         self._connections = session.connector.connections
         self._attempts = 1 + config.retries
         self._attempt_seconds = config.attempt_timeout
-        self._avoids_slow = config.avoid_slow_brokers
+        self.avoids_slow = config.avoid_slow_brokers
+        """Whether queues are chosen by the latencies of their brokers."""
         self._faults = FaultTable()
         self._flights: dict[InFlightSend, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._unread: dict[str, int] = {}
+        self._on_outcome = self._receive  # bound once
         self._lines = WaitingLines(
             session, depart=self._take_off, fail=self._give_up, refuse=self._handle_refusal
         )
@@ -95,7 +98,7 @@ class Sender:
 
     def choose(self, route: PublishRoute, *, avoid: str | None = None) -> MessageQueue:
         """Return the queue for the next message of a topic."""
-        if not self._avoids_slow:
+        if not self.avoids_slow:
             return route.next(avoid)
         now_ms = self._loop.time() * 1000
         found = route.next_of(
@@ -122,9 +125,8 @@ class Sender:
             or not self.in_flight.try_enter(len(out.body), out.count)
         ):
             return None
-        loop, attempts = self._loop, 1 if fixed else self._attempts
-        now = loop.time()
-        future = loop.create_future()
+        attempts, now = 1 if fixed else self._attempts, self._time()
+        future = self._create_future()
         flight = InFlightSend(out, queue, future, attempts, now + timeout, fixed)
         try:
             self._take_off(flight, connection, address, now)
@@ -227,24 +229,26 @@ class Sender:
     ) -> None:
         out, queue = flight.out, flight.queue
         flight.address = address
-        flight.sent_at = self._loop.time() if now is None else now
-        receive = partial(self._receive, flight)
+        flight.sent_at = self._time() if now is None else now
         if connection.takes_encoded:
             body, opaque = out.body, connection.next_opaque()
             head = out.heads.encode(
                 queue, opaque, out.born_ms, out.flag, out.properties, out.sequence, len(body)
             )
-            connection.send_encoded(opaque, receive, head, body)
+            connection.send_encoded(opaque, (self._on_outcome, flight), head, body)
         else:
+            receive = partial(self._receive, flight)
             opaque = connection.send_request(
                 out.code, receive, fields=out.fields_for(queue), body=out.body
             )
         flight.connection = connection
         flight.opaque = opaque
-        self._count_attempt(flight)
+        flight.attempts_left -= 1
+        flight.brokers += (queue.broker_name,)
         flight.unresolved += 1
         self._flights[flight] = None
-        due = flight.due = self._attempt_deadline(flight)
+        is_bounded = flight.sticky or self._attempt_seconds
+        due = flight.due = self._attempt_deadline(flight) if is_bounded else flight.deadline
         if self._timer is None or due < self._timer_at:
             self._sweep_at(due)
 
@@ -260,9 +264,14 @@ class Sender:
         flight.connection = None
         del self._flights[flight]
         if isinstance(outcome, tuple):
-            if self._avoids_slow:
+            if self.avoids_slow:
                 self._report_latency(flight, failed=False)
-            self._complete(flight, plain_result(flight, outcome))
+            out, future = flight.out, flight.future
+            self.in_flight.leave(len(out.body), out.count)
+            if flight.on_end is not None:
+                flight.on_end(flight.queue, True, True)
+            if not future.done():
+                future.set_result(plain_result(flight, outcome))
         elif isinstance(outcome, Command):
             self._handle_answer(flight, outcome)
         else:
@@ -273,7 +282,7 @@ class Sender:
         if status is None:
             self._handle_failure(flight, self._session.refusal(response))
             return
-        if self._avoids_slow:
+        if self.avoids_slow:
             self._report_latency(flight, failed=False)
         try:
             result = result_of(status, flight, response)
@@ -469,7 +478,7 @@ class Sender:
             flight.future.set_exception(error)
 
     def _report_latency(self, flight: InFlightSend, *, failed: bool) -> None:
-        if not self._avoids_slow:
+        if not self.avoids_slow:
             return
         broker, now_ms = flight.queue.broker_name, self._loop.time() * 1000
         if failed:

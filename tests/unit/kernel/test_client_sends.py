@@ -1,15 +1,16 @@
-"""Answers to sends that are read at once are those that decoding commands finds."""
+"""Heads of sends are their joined parts; answers read at once are those that decoding finds."""
 
 from __future__ import annotations
 
 from types import ModuleType
 
 import msgspec
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rocketpost.codec.command import decode_commands
-from rocketpost.codec.frames import FrameDecoder, encode_frame
+from rocketpost.codec.frames import FrameDecoder, encode_frame, encode_prefix
 from rocketpost.codec.headers.message import SendResponse
 
 FIELDS = {
@@ -125,3 +126,57 @@ def test_whatever_is_read_is_what_decoding_finds(
 @given(data=st.binary(max_size=80))
 def test_any_bytes_can_be_read(kernel: ModuleType, data: bytes) -> None:
     check(kernel, data)
+
+
+parts = st.binary(max_size=40)
+any_numbers = st.integers(-(2**31), 2**31 - 1) | st.integers(0, 10**18 - 1)
+EVERY_CONTROL = "".join(map(chr, range(0x21))) + '"\\/\x7f\x80\u2028'
+
+
+def joined(
+    parts: tuple[bytes, bytes, bytes, bytes],
+    numbers: tuple[int, int, int],
+    properties: str,
+    body_bytes: int,
+) -> bytes:
+    start, more, tail, end = parts
+    born_ms, flag, opaque = numbers
+    text = msgspec.json.encode(properties)
+    fields = b'%d","h":"%d","i":%b%b' % (born_ms, flag, text, more)
+    header = start + fields + tail + b"%d" % opaque + end
+    return encode_prefix(0, len(header), body_bytes) + header
+
+
+@given(
+    parts=st.tuples(parts, parts, parts, parts),
+    numbers=st.tuples(any_numbers, any_numbers, any_numbers),
+    properties=st.text(max_size=30),
+    body_bytes=st.integers(0, 2**22),
+)
+@example((b"", b"", b"", b""), (0, 0, 0), "", 0)
+@example((b"", b"", b"", b""), (10**18 - 1, -1, 10), EVERY_CONTROL, 1)
+@example((b"{", b",", b"}", b"]"), (9, 10, 99), "KEYS\x01é 中文 \U0001f600\x02", 7)
+def test_a_head_has_the_bytes_of_its_joined_parts(
+    kernel: ModuleType,
+    parts: tuple[bytes, bytes, bytes, bytes],
+    numbers: tuple[int, int, int],
+    properties: str,
+    body_bytes: int,
+) -> None:
+    start, more, tail, end = parts
+    born_ms, flag, opaque = numbers
+    head = kernel.encode_head(start, born_ms, flag, properties, more, tail, opaque, end, body_bytes)
+    assert type(head) is bytes
+    assert head == joined(parts, numbers, properties, body_bytes)
+
+
+def test_long_property_strings_are_encoded_whole(kernel: ModuleType) -> None:
+    for char in ("a", "\x01", '"', "é", "中"):
+        properties = char * 40_000
+        head = kernel.encode_head(b"s", 1, 0, properties, b"m", b"t", 2, b"e", 3)
+        assert head == joined((b"s", b"m", b"t", b"e"), (1, 0, 2), properties, 3)
+
+
+def test_a_lone_surrogate_is_refused(kernel: ModuleType) -> None:
+    with pytest.raises(UnicodeEncodeError):
+        kernel.encode_head(b"", 1, 0, "a\ud800", b"", b"", 2, b"", 0)

@@ -1,14 +1,40 @@
-"""Reading of the answers to a client's sends, many frames at a time.
+# cython: cdivision=True
+"""A client's sends: the heads of their frames, and the answers to them, many frames at a time.
+
+A head is put together from encoded parts; ``codec.send_heads`` has them:
+
+    length, mark    8 bytes: those of a frame with a JSON header
+    start           {"code":310,"extFields":{..,"g":"
+    time, flag      decimal numbers with ","h":" between them, and ","i": behind
+    properties      a JSON string, with the escapes of ``msgspec``
+    more            fields of the message only, perhaps none
+    tail            the fields of the queue, up to the opaque number
+    opaque          a decimal number
+    end             the rest of the header
 
 Only plain answers are read: a JSON header without a body, code 0, and the fields that every stored
 message has. Anything else, such as a refusal, an answer with more fields or with escapes in its
 text, ends the reading; the caller decodes that frame and those after it as commands. What is read
 equals what ``codec.command`` and ``SendResponse`` read.
 
-The function is meant to be compiled; uncompiled, decoding commands is faster.
+The functions are meant to be compiled; uncompiled, joining parts and decoding commands is faster.
 """
 
 from __future__ import annotations
+
+from typing import Any
+
+try:
+    import cython
+except ImportError:
+    from rocketpost.kernel import uncompiled as cython
+if not cython.compiled:
+    from rocketpost.kernel.uncompiled import PyBytes_AS_STRING, PyBytes_FromStringAndSize, memcpy
+
+Bytes = Any
+"""Bytes that are read by index; a pointer in the compiled build."""
+Room = Any
+"""Bytes that are written by index."""
 
 _QUOTE = 0x22
 _BACKSLASH = 0x5C
@@ -26,6 +52,81 @@ _DIGITS_MAX = 18
 _NUMBER_MAX = 0x7FFF_FFFF
 _REGION = "DefaultRegion"
 _NONE = -1
+_FLAG_NAME = b'","h":"'
+_FLAG_NAME_BYTES = 7
+_TEXT_NAME = b'","i":"'
+_TEXT_NAME_BYTES = 7
+_DIGITS = b"0123456789abcdef"
+
+
+def encode_head(
+    start: bytes,
+    born_ms: int,
+    flag: int,
+    properties: str,
+    more: bytes,
+    tail: bytes,
+    opaque: int,
+    end: bytes,
+    body_bytes: int,
+) -> bytes:
+    """Return the head of a frame: everything but the body.
+
+    Args:
+        start: The first part of the header.
+        born_ms: Time of the send; at most 18 digits, like the other numbers.
+        flag: The sender's number.
+        properties: The property string.
+        more: Encoded fields that follow it.
+        tail: The part that follows those.
+        opaque: The opaque number.
+        end: The last part.
+        body_bytes: The size of the body. The caller makes sure that the frame is not too large.
+
+    Raises:
+        UnicodeEncodeError: The property string has a lone surrogate.
+    """
+    encoded = properties.encode()
+    text = encoded  # when compiled, a pointer
+    text_bytes = len(encoded)
+    start_bytes = len(start)
+    more_bytes = len(more)
+    tail_bytes = len(tail)
+    end_bytes = len(end)
+    header_bytes = (
+        start_bytes
+        + _count_digits(born_ms)
+        + _FLAG_NAME_BYTES
+        + _count_digits(flag)
+        + _TEXT_NAME_BYTES
+        + text_bytes
+        + _count_escapes(text, text_bytes)
+        + 1
+        + more_bytes
+        + tail_bytes
+        + _count_digits(opaque)
+        + end_bytes
+    )
+    if cython.compiled:
+        head: bytes = PyBytes_FromStringAndSize(cython.NULL, _PREFIX_BYTES + header_bytes)
+        out = cython.cast(cython.p_uchar, PyBytes_AS_STRING(head))
+    else:
+        out = bytearray(_PREFIX_BYTES + header_bytes)
+    _put4(out, 0, 4 + header_bytes + body_bytes)
+    _put4(out, 4, header_bytes)
+    at = _put(out, _PREFIX_BYTES, start, start_bytes)
+    at = _put_number(out, at, born_ms)
+    at = _put(out, at, _FLAG_NAME, _FLAG_NAME_BYTES)
+    at = _put_number(out, at, flag)
+    at = _put(out, at, _TEXT_NAME, _TEXT_NAME_BYTES)
+    at = _put_text(out, at, text, text_bytes)
+    out[at] = _QUOTE
+    at = _put(out, at + 1, more, more_bytes)
+    at = _put(out, at, tail, tail_bytes)
+    at = _put_number(out, at, opaque)
+    at = _put(out, at, end, end_bytes)
+    assert at == _PREFIX_BYTES + header_bytes
+    return head if cython.compiled else bytes(out)
 
 
 def read_answers(
@@ -199,3 +300,97 @@ def _unsigned(text: bytes, at: int) -> int:
     """Return a number of 4 bytes."""
     number = text[at] << 24 | text[at + 1] << 16 | text[at + 2] << 8 | text[at + 3]
     return number  # noqa: RET504 - a C type when compiled
+
+
+def _count_escapes(text: Bytes, size: int) -> int:
+    """Return the number of bytes that JSON adds to a text."""
+    more = 0
+    for i in range(size):
+        char = text[i]
+        if char < _SPACE:
+            more += 1 if _letter_of(char) else 5
+        elif char in (_QUOTE, _BACKSLASH):
+            more += 1
+    return more
+
+
+def _letter_of(char: int) -> int:
+    """Return the letter in the escape of a control character; 0 if it is a number."""
+    if char == 8:
+        return 98  # b
+    if char == 9:
+        return 116  # t
+    if char == 10:
+        return 110  # n
+    if char == 12:
+        return 102  # f
+    if char == 13:
+        return 114  # r
+    return 0
+
+
+def _put_text(out: Room, at: int, text: Bytes, size: int) -> int:
+    """Write a text with JSON's escapes; returns the index after it."""
+    for i in range(size):
+        char = text[i]
+        if char >= _SPACE and char != _QUOTE and char != _BACKSLASH:
+            out[at] = char
+            at += 1
+            continue
+        out[at] = _BACKSLASH
+        letter = char if char >= _SPACE else _letter_of(char)
+        if letter:
+            out[at + 1] = letter
+            at += 2
+            continue
+        out[at + 1] = 117  # u
+        out[at + 2] = 48
+        out[at + 3] = 48
+        out[at + 4] = _DIGITS[char >> 4]
+        out[at + 5] = _DIGITS[char & 15]
+        at += 6
+    return at
+
+
+def _put(out: Room, at: int, data: Bytes, size: int) -> int:
+    """Copy bytes; returns the index after them."""
+    if cython.compiled:
+        memcpy(out + at, data, size)
+    else:
+        out[at : at + size] = data
+    return at + size
+
+
+def _count_digits(value: int) -> int:
+    """Return the number of characters of a decimal number, with its sign."""
+    count = 1
+    if value < 0:
+        count = 2
+        value = -value
+    while value >= 10:
+        value //= 10
+        count += 1
+    return count
+
+
+def _put_number(out: Room, at: int, value: int) -> int:
+    """Write a decimal number; returns the index after it."""
+    end = at + _count_digits(value)
+    if value < 0:
+        out[at] = 45
+        value = -value
+    i = end - 1
+    while value >= 10:
+        out[i] = 48 + value % 10
+        value //= 10
+        i -= 1
+    out[i] = 48 + value
+    return end
+
+
+def _put4(out: Room, at: int, value: int) -> None:
+    """Write a 32-bit number."""
+    out[at] = value >> 24 & 0xFF
+    out[at + 1] = value >> 16 & 0xFF
+    out[at + 2] = value >> 8 & 0xFF
+    out[at + 3] = value & 0xFF
