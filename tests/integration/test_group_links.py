@@ -202,7 +202,7 @@ async def test_a_dledger_peer_is_refused_with_a_clear_line(
         await loop.sock_connect(sock, ("127.0.0.1", receiver.links.port))
         await loop.sock_sendall(sock, b'\0\0\1\x35\0\0\0\x6f{"code":51002}')
         assert await loop.sock_recv(sock, 100) == b""
-    assert "Members of a DLedger group of RocketMQ" in caplog.text
+    assert "as a DLedger peer or a client does" in caplog.text
     receiver.links.close()
 
 

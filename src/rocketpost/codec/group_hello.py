@@ -6,8 +6,9 @@ The member that connects sends a hello, and the other one answers. Both have the
     size    uint32    bytes of the text, at most 4096; big-endian
     text    ...       JSON
 
-Messages of the group follow, in one direction only, if the answer states no problem. RocketMQ's
-DLedger peers begin with a frame of the remoting protocol; its first bytes tell them apart.
+Messages of the group follow, in one direction only, if the answer states no problem
+(``codec.raft_frames``). RocketMQ's DLedger peers begin with a frame of the remoting protocol, and
+its slaves with a position or a handshake; the first bytes tell them apart.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ MAGIC: Final = b"RPGROUP1"
 VERSION: Final = 1
 TEXT_BYTES_MAX: Final = 4096
 _HEAD: Final = Struct(">8sI")
+_REMOTING: Final = Struct(">iI")
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,9 +70,10 @@ def take_hello(kind: type[_Value], received: bytearray) -> _Value | None:
         RemoteProtocolError: The bytes begin with something else; drop the connection.
     """
     if bytes(received[: len(MAGIC)]) != MAGIC[: len(received)]:
+        if not received[0] and len(received) < len(MAGIC):
+            return None  # perhaps of RocketMQ; the rest tells which program
         raise RemoteProtocolError(
-            "it does not speak the protocol of this group. Members of a DLedger group of RocketMQ"
-            " and other programs cannot join it"
+            f"it does not speak the protocol of this group: {_name_stranger(bytes(received))}"
         )
     if len(received) < _HEAD.size:
         return None
@@ -86,6 +89,23 @@ def take_hello(kind: type[_Value], received: bytearray) -> _Value | None:
         raise RemoteProtocolError(f"its introduction cannot be read: {error}") from None
     del received[:end]
     return value
+
+
+def _name_stranger(received: bytes) -> str:
+    """Return what a peer is that begins with these bytes, as far as they tell."""
+    if len(received) < _REMOTING.size or received[0]:
+        return "only brokers of Rocketpost with the same dLegerGroup can join it"
+    length, mark = _REMOTING.unpack_from(received)
+    encoding, header = mark >> 24, mark & 0xFF_FFFF
+    if encoding <= 1 and 0 < header <= length - 4:
+        return (
+            "it sends requests of RocketMQ, as a DLedger peer or a client does. A group has brokers"
+            " of Rocketpost only; clients use listenPort"
+        )
+    return (
+        "it is a slave that asks for the log, by RocketMQ's HA stream. Slaves use haListenPort, and"
+        " members of a group have none"
+    )
 
 
 def why_refuse(

@@ -45,7 +45,12 @@ def test_a_hello_comes_back_however_it_is_cut() -> None:
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (b"\0\0\1\x35\0\0\0\x31", "DLedger"),
+        (b"\0\0\1\x35\0\0\0\x31", "DLedger peer"),
+        (b"\0\0\1\x35\1\0\0\x31", "DLedger peer"),
+        (bytes(8), "a slave that asks for the log"),
+        ((2**40).to_bytes(8, "big"), "a slave that asks for the log"),
+        (bytes.fromhex("00000001000000000000000000000002"), "a slave that asks for the log"),
+        (b"\xff" * 8, "only brokers of Rocketpost"),
         (b"GET / HTTP/1.1", "does not speak"),
         (MAGIC + (TEXT_BYTES_MAX + 1).to_bytes(4, "big"), "has 4097 bytes"),
         (MAGIC + (2).to_bytes(4, "big") + b"{}", "cannot be read"),
@@ -55,6 +60,16 @@ def test_a_hello_comes_back_however_it_is_cut() -> None:
 def test_other_bytes_are_refused_with_a_reason(data: bytes, reason: str) -> None:
     with pytest.raises(RemoteProtocolError, match=reason):
         take_hello(Hello, bytearray(data))
+
+
+def test_a_stranger_is_named_although_its_first_bytes_come_one_by_one() -> None:
+    received = bytearray()
+    for byte in bytes(7):
+        received.append(byte)
+        assert take_hello(Hello, received) is None
+    received.append(0)
+    with pytest.raises(RemoteProtocolError, match="a slave"):
+        take_hello(Hello, received)
 
 
 @given(st.binary(max_size=60), st.booleans())
