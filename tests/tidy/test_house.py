@@ -130,4 +130,4 @@ def test_servers_decode_headers_in_the_dispatcher_alone() -> None:
 
 
 def test_the_map_is_short() -> None:
-    assert len((ROOT / "ARCHITECTURE.md").read_text().splitlines()) < 300
+    assert len((ROOT / "ARCHITECTURE.md").read_text().splitlines()) < 350

@@ -21,8 +21,8 @@ def exists(name: str) -> bool:
     return SOURCE.joinpath(*name.split(".")).with_suffix(".py").is_file()
 
 
-def test_there_are_six_walks() -> None:
-    assert len(WALKS) == 6
+def test_there_are_seven_walks() -> None:
+    assert len(WALKS) == 7
     assert len(NAMES) > 30
 
 
