@@ -9,8 +9,10 @@ from typing import Any
 from fuzz.finding import Find, Watch
 from rocketpost.codec.command import Command, decode_command
 from rocketpost.codec.frames import FrameDecoder
+from rocketpost.testing.link import let_arrive
 from rocketpost.transport.connection import Connection
 from rocketpost.transport.express import Express
+from rocketpost.transport.served_connection import Inbox, ServedConnection
 
 PEER = ("192.0.2.7", 4711)
 _TURNS_MAX = 5000
@@ -49,7 +51,7 @@ class Pipe(asyncio.Transport):
         """Tell the connection in the next turn."""
         if not self._closing:
             self._closing = True
-            assert isinstance(self.protocol, asyncio.Protocol)
+            assert self.protocol is not None
             asyncio.get_running_loop().call_soon(self.protocol.connection_lost, None)
 
     abort = close
@@ -74,7 +76,13 @@ class Exchange:
     ) -> None:
         self._watch = watch
         self._pipe = Pipe()
-        self.connection = Connection(on_request=on_request, on_lost=on_lost, express=express)
+        self.connection: Connection
+        if express is None:
+            self.connection = Connection(on_request=on_request, on_lost=on_lost)
+        else:
+            self.connection = ServedConnection(
+                inbox=Inbox(), express=express, on_request=on_request, on_lost=on_lost
+            )
         self._pipe.protocol = self.connection
         self.connection.connection_made(self._pipe)
         self._decoder = FrameDecoder()
@@ -88,7 +96,10 @@ class Exchange:
     def feed(self, data: bytes) -> None:
         """Let the bytes arrive."""
         if not self.is_closed:
-            self.connection.data_received(data)
+            if isinstance(self.connection, ServedConnection):
+                let_arrive(self.connection, data)
+            else:
+                self.connection.data_received(data)
 
     def answers(self) -> list[Command]:
         """Return what the server has said since the last call."""

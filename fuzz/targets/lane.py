@@ -93,8 +93,8 @@ def _take(form: ModuleType, data: bytes, host: bytes, rooms: list[int]) -> dict[
         json_pieces=json_pieces("r", trace_on=True),
         binary_pieces=binary_pieces("r", trace_on=False),
     )
-    is_offered = lane.is_offered(data, 0)
-    replies = lane.take(data, 0, host, 1 << 33, (1 << 33) + 50_000, 99, 0, 0, 0)
+    is_offered = lane.is_offered(data, 0, len(data))
+    replies = lane.take(data, 0, len(data), host, 1 << 33, (1 << 33) + 50_000, 99, 0, 0, 0)
     names = ("at", "verdict", "frames", "answers", "encoding", "row_count", "key_count")
     return {
         **{name: getattr(lane, name) for name in names},

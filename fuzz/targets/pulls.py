@@ -69,7 +69,7 @@ class Target:
 
 def _pull(form: ModuleType, data: bytes, at: int, given: tuple[Any, ...]) -> dict[str, Any]:
     lane = form.PullLane()
-    shape = lane.split(data, at)
+    shape = lane.split(data, at, len(data))
     if shape is None:
         return {}
     encoding = lane.encoding

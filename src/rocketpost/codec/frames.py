@@ -84,7 +84,7 @@ class FrameDecoder:
             self._held = available - start
         return frames
 
-    def complete(self, data: bytes) -> tuple[bytes, int]:
+    def complete(self, data: bytes | memoryview) -> tuple[bytes, int]:
         """Complete the frame that is held with the first bytes of ``data``.
 
         Returns:
@@ -97,11 +97,10 @@ class FrameDecoder:
         else:
             used = self._wanted - self._held
             if used > len(data):
-                self._keep(data)
+                self._keep(bytes(data))
                 return b"", len(data)
         frame = b"".join([*self._parts, data[:used]])
-        self._parts.clear()
-        self._held = 0
+        self.forget()
         return frame, used
 
     @property
@@ -109,11 +108,20 @@ class FrameDecoder:
         """Bytes of a frame that is not complete yet."""
         return self._held
 
-    def release(self) -> bytes:
-        """Return the bytes of the incomplete frame, and forget them."""
-        held = b"".join(self._parts)
+    def peek(self) -> bytes | bytearray:
+        """Return the bytes of the incomplete frame."""
+        parts = self._parts
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def forget(self) -> None:
+        """Forget the bytes of the incomplete frame."""
         self._parts.clear()
         self._held = 0
+
+    def release(self) -> bytes:
+        """Return the bytes of the incomplete frame, and forget them."""
+        held = bytes(self.peek())
+        self.forget()
         return held
 
     def _keep(self, data: bytes) -> None:
@@ -128,9 +136,9 @@ class FrameDecoder:
             parts.append(bytearray(data))
 
 
-def frame_end(data: bytes, at: int) -> int:
-    """Return the end of the frame that starts at ``at``; -1 if that cannot be said yet."""
-    if len(data) - at < _PREFIX_BYTES:
+def frame_end(data: bytes | bytearray, at: int, end: int) -> int:
+    """Return the end of the frame that starts at ``at``; -1 if ``end`` is too near to say it."""
+    if end - at < _PREFIX_BYTES:
         return -1
     length: int = _unpack_prefix(data, at)[0]
     return at + 4 + length

@@ -40,9 +40,9 @@ cdef class PullLane:
     cdef Long number
     cdef Py_ssize_t hint_queue, hint_commit, hint_opaque
 
-    @cython.locals(p=Source, size=Py_ssize_t, header_at=Py_ssize_t, header_end=Py_ssize_t,
+    @cython.locals(p=Source, header_at=Py_ssize_t, header_end=Py_ssize_t,
                    encoding=cython.int, shape=bytes)
-    cpdef bytes split(self, bytes data, Py_ssize_t at)
+    cpdef bytes split(self, object data, Py_ssize_t at, Py_ssize_t size)
 
     @cython.locals(queue=Py_ssize_t, commit=Py_ssize_t, opaque=Py_ssize_t, queue_end=Py_ssize_t,
                    commit_end=Py_ssize_t, opaque_end=Py_ssize_t)

@@ -107,15 +107,19 @@ class PullLane:
         self.count = self.passed = self.size = 0
         self.number = self.hint_queue = self.hint_commit = self.hint_opaque = 0
 
-    def split(self, data: bytes, at: int) -> bytes | None:
+    def split(self, data: Bytes, at: int, size: int) -> bytes | None:
         """Split a pull that starts at ``at`` into its shape and its numbers, which are attributes.
+
+        Args:
+            data: The buffer: ``bytes`` or a ``bytearray``.
+            at: The start of the frame.
+            size: The end of the bytes to read.
 
         Returns:
             The shape; None if no complete pull of the usual form starts there.
         """
-        size = len(data)
         p = data
-        if at < 0 or size - at < _PREFIX_BYTES + _BINARY_BYTES:
+        if at < 0 or size > len(data) or size - at < _PREFIX_BYTES + _BINARY_BYTES:
             return None
         header_at = at + _PREFIX_BYTES
         header_end = header_at + (p[at + 5] << 16 | p[at + 6] << 8 | p[at + 7])

@@ -27,11 +27,12 @@ cdef class Lane:
     cdef readonly int verdict, encoding
 
     @cython.locals(p=Source, code=cython.int)
-    cpdef bint is_offered(self, bytes data, Py_ssize_t at)
+    cpdef bint is_offered(self, object data, Py_ssize_t at, Py_ssize_t end)
 
     @cython.locals(writer=RecordWriter, send="Send*", replies=bytes)
-    cpdef bytes take(self, bytes data, Py_ssize_t at, bytes born_host, Long position, Long room_end,
-                     Long store_ms, Py_ssize_t record_at, Py_ssize_t row_at, Py_ssize_t key_at)
+    cpdef bytes take(self, object data, Py_ssize_t at, Py_ssize_t end, bytes born_host,
+                     Long position, Long room_end, Long store_ms, Py_ssize_t record_at,
+                     Py_ssize_t row_at, Py_ssize_t key_at)
 
     @cython.locals(scratch=Target, end=Py_ssize_t, header_at=Py_ssize_t, header_end=Py_ssize_t,
                    encoding=cython.int, is_plain=cython.bint, verdict=cython.int)

@@ -131,26 +131,27 @@ class Lane:
         self.binary_ends = _ends_of(binary_pieces)
         self.is_configured = True
 
-    def is_offered(self, data: bytes, at: int) -> bool:
+    def is_offered(self, data: Bytes, at: int, end: int) -> bool:
         """Tell whether a send may start at ``at``, by the first bytes alone."""
-        if at < 0 or len(data) - at < _PEEK_BYTES:
+        if at < 0 or end > len(data) or end - at < _PEEK_BYTES:
             return False
         p = data
         if p[at + 4] == 1:
             code = p[at + 8] << 8 | p[at + 9]
-            return code == 310 or code == 320 or code == 10
+            return bool(code == 310 or code == 320 or code == 10)
         if p[at + 4] != 0:
             return False
         if not _is_same(p, at + 8, b'{"code":', 8) or p[at + 16] == 32:
             return True
         if p[at + 16] == 49:  # 10
-            return p[at + 17] == 48 and p[at + 18] == 44
-        return p[at + 16] == 51 and p[at + 18] == 48 and p[at + 19] == 44  # 310, 320
+            return bool(p[at + 17] == 48 and p[at + 18] == 44)
+        return bool(p[at + 16] == 51 and p[at + 18] == 48 and p[at + 19] == 44)  # 310, 320
 
     def take(
         self,
-        data: bytes,
+        data: Bytes,
         at: int,
+        end: int,
         born_host: bytes,
         position: int,
         room_end: int,
@@ -167,8 +168,9 @@ class Lane:
         are what was written.
 
         Args:
-            data: The buffer with frames.
+            data: The buffer with frames: ``bytes`` or a ``bytearray``.
             at: The start of the first frame.
+            end: The end of the bytes to read.
             born_host: The sender's address in the form of a record.
             position: The position of the next record.
             room_end: The position at which records must end.
@@ -181,12 +183,12 @@ class Lane:
             The replies to the frames taken, to be sent when their messages are safe.
         """
         assert self.is_configured
-        assert 0 <= at <= len(data)
+        assert 0 <= at <= end <= len(data)
         writer = self.writer
         writer.begin(born_host, position, room_end, store_ms, record_at, row_at, key_at)
         self.reply_at = self.frames = self.answers = 0
         send = cython.address(self.send) if cython.compiled else self.send
-        self.verdict = self._take_frames(data, at, len(data), send)
+        self.verdict = self._take_frames(data, at, end, send)
         self.record_bytes = writer.record_at - record_at
         self.row_count = writer.row_at - row_at
         self.key_count = writer.key_at - key_at

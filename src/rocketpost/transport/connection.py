@@ -29,7 +29,6 @@ from rocketpost.codec.command import ONEWAY, RESPONSE, Command, decode_commands
 from rocketpost.codec.frames import FrameDecoder
 from rocketpost.codec.record import pack_host
 from rocketpost.errors import NotConnected, RemoteProtocolError
-from rocketpost.transport.express import Express, offer
 from rocketpost.transport.host import parse_address
 from rocketpost.transport.leftover import read_leftover
 from rocketpost.transport.requesting import Buffer, ReadAnswers, Recipient, Requesting, Sign
@@ -43,7 +42,7 @@ logger = logging.getLogger(__name__)
 PENDING_MAX: Final = 8192
 WRITE_BYTES_HIGH: Final = 4 * 1024 * 1024
 WRITE_BYTES_MAX: Final = 64 * 1024 * 1024
-_NEVER: Final = float("inf")
+NEVER: Final = float("inf")
 _END_OF_TURN: Final[Steps] = (_ for _ in ())
 _ANSWER_BYTES_MAX: Final = 4096
 PARTIAL_BYTES_FREE: Final = 64 * 1024
@@ -63,7 +62,6 @@ class Connection(Requesting):
             that was read is served at once.
         sign: Returns the header fields of a request with a signature, given fields and body.
         read_answers: Reads plain answers to requests that their sender encoded.
-        express: Takes requests before they are decoded (``transport.express``).
     """
 
     def __init__(
@@ -77,10 +75,8 @@ class Connection(Requesting):
         room: Room | None = None,
         sign: Sign | None = None,
         read_answers: ReadAnswers | None = None,
-        express: Express[Connection] | None = None,
     ) -> None:
         super().__init__(sign, read_answers)
-        self._express = express
         self._on_request = on_request
         self._on_lost = on_lost
         self._on_made = on_made
@@ -144,13 +140,7 @@ class Connection(Requesting):
     def data_received(self, data: bytes) -> None:
         """Split bytes into frames and serve them; bytes that are not frames end the connection."""
         self.last_active = self.heard_at = self._loop.time()
-        deadline = _NEVER if self._room is None else monotonic() + BUDGET_SECONDS
-        if self._express is None:
-            self.receive(data, deadline)
-        else:
-            offer(self, self._express, self._decoder, data, deadline)
-            if self._unanswered > self._pending_max:
-                self._regulate()
+        self.receive(data, NEVER if self._room is None else monotonic() + BUDGET_SECONDS)
         if self._decoder.held > PARTIAL_BYTES_FREE or self._partial_bytes:
             self._count_partial()
 
@@ -475,7 +465,7 @@ class Connection(Requesting):
             return
         if self._writable and self._out_bytes <= WRITE_BYTES_HIGH:
             self._postponed = None
-            self._pass_on(commands, _NEVER if self._room is None else monotonic() + BUDGET_SECONDS)
+            self._pass_on(commands, NEVER if self._room is None else monotonic() + BUDGET_SECONDS)
             if self._is_lost and self._postponed is None:
                 self._end()
             self._regulate()

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Protocol, TypeVar
 
-from rocketpost.codec.frames import FrameDecoder, frame_end
+from rocketpost.codec.frames import frame_end
 
 
 class Receiver(Protocol):
@@ -37,38 +37,30 @@ class Receiver(Protocol):
 
 
 R = TypeVar("R", bound=Receiver)
-Express = Callable[[R, bytes, int], int]
-"""Takes whole requests from an index on; returns the index of the first that it leaves."""
+Data = bytes | bytearray
+Express = Callable[[R, Data, int, int], int]
+"""Takes whole requests between two indexes; returns the index of the first that it leaves.
+
+It must not keep the data, which may be a buffer that is used again.
+"""
 
 
-def offer(
-    receiver: R, express: Express[R], decoder: FrameDecoder, data: bytes, deadline: float
-) -> None:
+def offer(receiver: R, express: Express[R], data: Data, at: int, end: int, deadline: float) -> None:
     """Offer bytes that arrived to ``express``, and have the rest decoded.
 
     Args:
         receiver: The connection.
         express: Takes requests.
-        decoder: The connection's decoder, which may hold the beginning of a request.
-        data: The bytes.
+        data: The buffer with the bytes.
+        at: The start of a request.
+        end: The end of the bytes that arrived.
         deadline: The time until which the connection may serve requests in this turn.
     """
-    start = 0
-    if decoder.held:
-        frame, start = decoder.complete(data)
-        if frame:
-            _offer(receiver, express, frame, 0, deadline)
-    if start < len(data):
-        _offer(receiver, express, data, start, deadline)
-
-
-def _offer(receiver: R, express: Express[R], data: bytes, at: int, deadline: float) -> None:
-    size = len(data)
     has_missed = False
     while not receiver.is_behind:
-        after = express(receiver, data, at)
-        assert at <= after <= size
-        if after == size:
+        after = express(receiver, data, at, end)
+        assert at <= after <= end
+        if after == end:
             return
         if after == at and has_missed:
             break
@@ -76,9 +68,9 @@ def _offer(receiver: R, express: Express[R], data: bytes, at: int, deadline: flo
         at = after
         if not has_missed and monotonic() > deadline:
             break
-        end = frame_end(data, at)
-        if not at < end < size:
+        request_end = frame_end(data, at, end)
+        if not at < request_end < end:
             break  # the last one, incomplete or malformed
-        receiver.receive(data[at:end], deadline)
-        at = end
-    receiver.receive(data[at:] if at else data, deadline)
+        receiver.receive(bytes(memoryview(data)[at:request_end]), deadline)
+        at = request_end
+    receiver.receive(bytes(memoryview(data)[at:end]), deadline)

@@ -16,6 +16,7 @@ from rocketpost.transport.connection import Connection
 from rocketpost.transport.express import Express
 from rocketpost.transport.host import memory_bytes
 from rocketpost.transport.room import Room
+from rocketpost.transport.served_connection import Inbox, ServedConnection
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +50,7 @@ class Listener:
         express: Express[Connection] | None = None,
     ) -> None:
         self._express = express
+        self._inbox = Inbox() if express is not None else None
         self._on_request = on_request
         self._on_lost = on_lost
         self._idle_seconds = idle_seconds
@@ -121,12 +123,20 @@ class Listener:
             self._server = None
 
     def _make(self) -> Connection:
-        return Connection(
+        if self._express is None or self._inbox is None:
+            return Connection(
+                on_request=self._on_request,
+                on_lost=self._lost,
+                on_made=self._made,
+                room=self._room,
+            )
+        return ServedConnection(
+            inbox=self._inbox,
+            express=self._express,
             on_request=self._on_request,
             on_lost=self._lost,
             on_made=self._made,
             room=self._room,
-            express=self._express,
         )
 
     def _made(self, connection: Connection) -> None:

@@ -27,7 +27,7 @@ ReadAnswers = Callable[[bytes], tuple[Sequence[PlainAnswer], int]]
 """Reads the plain answers at the front of received bytes; returns the index after the last."""
 
 
-class Requesting(asyncio.Protocol):
+class Requesting(asyncio.BaseProtocol):
     """The requesting half of a connection. Belongs to the event loop.
 
     Args:

@@ -48,7 +48,8 @@ from rocketpost.store.files import RealFiles
 from rocketpost.store.message_store import MessageStore
 from rocketpost.store.queue.files import ENTRY_BYTES
 from rocketpost.testing.clock import FakeClock
-from rocketpost.transport.connection import Connection
+from rocketpost.testing.link import let_arrive
+from rocketpost.transport.served_connection import Inbox, ServedConnection
 
 OFF, COMPILED, UNCOMPILED = "off", "compiled", "uncompiled"
 MODES = [OFF, UNCOMPILED, *([COMPILED] if FORM.is_compiled else [])]
@@ -207,9 +208,12 @@ class Rig:
         self.topics.on_change = lambda topic: self.feature.topic_changed()
         self.dispatcher = Dispatcher()
         self.dispatcher.use(self.feature.routes(), self.feature.express)
-        self.connections: list[tuple[Connection, Pipe]] = []
+        self.connections: list[tuple[ServedConnection, Pipe]] = []
+        inbox = Inbox()
         for peer in PEERS:
-            connection = Connection(on_request=self.dispatcher.handle, express=self.dispatcher.take)
+            connection = ServedConnection(
+                inbox=inbox, express=self.dispatcher.take, on_request=self.dispatcher.handle
+            )
             pipe = Pipe(peer)
             connection.connection_made(pipe)
             self.connections.append((connection, pipe))
@@ -248,7 +252,7 @@ class Rig:
         """Let bytes arrive on a connection."""
         connection, pipe = self.connections[number]
         if not pipe.is_closed:
-            connection.data_received(data)
+            let_arrive(connection, data)
 
     async def turn(self) -> None:
         """Let the loop do what it was asked to do."""

@@ -116,7 +116,7 @@ def test_one_call_answers_a_bounded_number_of_bytes(
         monkeypatch.setattr(pull_lane, "ANSWER_BYTES_MAX", 1)
         connection, _ = rig.connections[0]
         data = pulls(0, 2, 4)
-        assert rig.pulls.express(connection, data, 0) == len(pulls(0))
+        assert rig.pulls.express(connection, data, 0, len(data)) == len(pulls(0))
         rig.close()
 
     asyncio.run(run())

@@ -22,7 +22,7 @@ FIELDS = {
 
 def shape_of(data: bytes) -> PullShape | None:
     lane = PullLane()
-    shape = lane.split(data, 0)
+    shape = lane.split(data, 0, len(data))
     if shape is None:
         return None
     return read_shape(

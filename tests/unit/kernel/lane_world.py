@@ -302,6 +302,7 @@ class World:
         self.replies += lane.take(
             data,
             at,
+            len(data),
             born_host,
             self.position,
             self.room_end,

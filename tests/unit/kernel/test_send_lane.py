@@ -219,7 +219,7 @@ def test_a_plain_frame_is_taken_and_stored_as_the_ordinary_way_does(
     assert world.check(data) == len(data)
     assert world.lane.verdict == MORE
     assert world.lane.frames == 1
-    assert world.lane.is_offered(data, 0)
+    assert world.lane.is_offered(data, 0, len(data))
 
 
 @pytest.mark.parametrize("name", ODD_FRAMES)
@@ -248,7 +248,7 @@ def test_the_lane_stops_at_an_odd_frame_and_goes_on_after_it(kernel: ModuleType)
     world = World(kernel)
     at = world.take(data)
     assert (at, world.lane.verdict, world.lane.frames) == (3 * len(PLAIN["java"]), ODD, 3)
-    assert not world.lane.is_offered(data, at)
+    assert not world.lane.is_offered(data, at, len(data))
     assert world.take(data, at + len(odd)) == len(data)
     assert [row[4] for row in world.taken_rows] == list(range(7))
     assert world.lane.answers == 2

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketpost.codec.frames import FrameDecoder
-from rocketpost.transport.express import offer
+from rocketpost.transport.express import Data, offer
 
 
 def frame(text: bytes) -> bytes:
@@ -30,20 +30,22 @@ class Receiver:
             if each.header == self.behind_after:
                 self.is_behind = True
 
-    def take(self, receiver: Receiver, data: bytes, at: int) -> int:
+    def take(self, receiver: Receiver, data: Data, at: int, size: int) -> int:
         assert receiver is self
         assert not self.is_behind
         self.offers += 1
-        while len(data) - at >= 8:
+        while size - at >= 8:
             end = at + 4 + struct.unpack_from(">i", data, at)[0]
-            if end > len(data) or data[at + 8 : at + 9] != b"x":
+            if end > size or data[at + 8 : at + 9] != b"x":
                 break
-            self.served.append(data[at + 8 : end] + b"!")
+            self.served.append(bytes(data[at + 8 : end]) + b"!")
             at = end
         return at
 
     def feed(self, data: bytes, deadline: float = float("inf")) -> None:
-        offer(self, self.take, self.decoder, data, deadline)
+        held = self.decoder.release()
+        buffer = bytearray(b"??" + held + data + b"????????")
+        offer(self, self.take, buffer, 2, len(buffer) - 8, deadline)
 
 
 @given(

@@ -19,7 +19,7 @@ from typing import Final
 from rocketpost.broker.pull.known_pulls import KnownPulls
 from rocketpost.kernel.pull_lane import PullLane
 from rocketpost.transport.connection import Connection
-from rocketpost.transport.express import Express
+from rocketpost.transport.express import Data, Express
 
 ANSWER_BYTES_MAX: Final = 1024 * 1024
 """Bytes of answers after which a connection's other requests have their turn."""
@@ -34,15 +34,15 @@ class PullExpress:
         self.is_on = False
         """Whether pulls are taken."""
 
-    def take(self, connection: Connection, data: bytes, at: int) -> int:
-        """Answer pulls at the front of ``data``; returns the index of the first request left.
+    def take(self, connection: Connection, data: Data, at: int, end: int) -> int:
+        """Answer pulls from ``at`` on; returns the index of the first request left.
 
         See ``transport.express``.
         """
         if not self.is_on:
             return at
         lane, pulls = self._lane, self._pulls
-        shape = lane.split(data, at)
+        shape = lane.split(data, at, end)
         if shape is None or not connection.is_writable:
             return at
         answers: list[bytes] = []
@@ -54,7 +54,7 @@ class PullExpress:
             answers.append(answer)
             left -= len(answer)
             at, connection.encoding = lane.end, lane.encoding
-            shape = lane.split(data, at)
+            shape = lane.split(data, at, end)
         if answers:
             connection.answer_at_once(answers, 0)  # none of them was counted
         return at
@@ -63,11 +63,13 @@ class PullExpress:
 def take_by_turns(first: Express[Connection], second: Express[Connection]) -> Express[Connection]:
     """Return a function that takes what either of two functions takes."""
 
-    def take(connection: Connection, data: bytes, at: int) -> int:
+    def take(connection: Connection, data: Data, at: int, end: int) -> int:
         while True:
-            begin = first(connection, data, at)
-            at = second(connection, data, begin)
-            if at == begin or at == len(data):
+            begin = first(connection, data, at, end)
+            if begin == end:
+                return end
+            at = second(connection, data, begin, end)
+            if at in (begin, end):
                 return at
 
     return take

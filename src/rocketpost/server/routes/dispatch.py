@@ -28,7 +28,7 @@ from rocketpost.server.routes.route import (
     WaitingHandler,
 )
 from rocketpost.transport.connection import Buffer, Connection
-from rocketpost.transport.express import Express
+from rocketpost.transport.express import Data, Express
 
 logger = logging.getLogger(__name__)
 
@@ -84,9 +84,9 @@ class Dispatcher:
         """Whether no request is being served in a task."""
         return not any(pool.tasks for pool in self.pools.values())
 
-    def take(self, connection: Connection, data: bytes, at: int) -> int:
+    def take(self, connection: Connection, data: Data, at: int, end: int) -> int:
         """Offer bytes to the express way (``transport.express``)."""
-        return at if self._express is None else self._express(connection, data, at)
+        return at if self._express is None else self._express(connection, data, at, end)
 
     def handle(self, connection: Connection, command: Command) -> None:
         """Serve one request; every request that wants a response gets exactly one.

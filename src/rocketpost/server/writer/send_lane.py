@@ -46,6 +46,7 @@ from rocketpost.server.writer.pending_sends import PendingSend, refusal_code
 from rocketpost.store.message_store import MessageStore
 from rocketpost.store.queue.consume_queue import ConsumeQueue
 from rocketpost.transport.connection import Connection
+from rocketpost.transport.express import Data
 
 logger = logging.getLogger(__name__)
 
@@ -193,13 +194,13 @@ class SendLane:
         if self._is_on and queue is not None and queue.topic == topic:
             self._topics.add(topic, queue.queue_id, queue.slot)
 
-    def take(self, connection: Connection, data: bytes, at: int) -> int:
-        """Take plain sends from the front of ``data``; returns the index of the first left.
+    def take(self, connection: Connection, data: Data, at: int, end: int) -> int:
+        """Take plain sends from ``at`` on; returns the index of the first request left.
 
         See ``transport.express``.
         """
         lane = self._lane
-        if not self._is_on or not lane.is_offered(data, at) or self._keys.is_on:
+        if not self._is_on or not lane.is_offered(data, at, end) or self._keys.is_on:
             return at
         writer, wave = self._writer, self._wave
         while writer.term != NO_TERM and not writer.is_short:
@@ -209,6 +210,7 @@ class SendLane:
             replies = lane.take(
                 data,
                 at,
+                end,
                 connection.peer_host,
                 *start,
                 wave.record_end,
@@ -220,7 +222,6 @@ class SendLane:
                 wave.take(lane.record_bytes, lane.row_count, lane.key_count)
                 connection.encoding = lane.encoding
                 connection.expect_answers(lane.answers)
-                end = Position(start.position + lane.record_bytes)
                 writer.submit(
                     LaneSends(
                         self,
@@ -228,7 +229,7 @@ class SendLane:
                         writer.term,
                         not lane.answers,
                         connection,
-                        end,
+                        Position(start.position + lane.record_bytes),
                         replies,
                         lane.frames,
                         lane.answers,
