@@ -7,7 +7,7 @@ Each is 4096 bytes, big-endian:
     16    int64     current term
     24    int64     commit bound: every byte of the log before this is committed
     32    int64     watermark: every byte before this was durable here and acknowledged
-    40    int64     number of the suspicion against this member's own log; 0 for none
+    40    int64     what may be lost: 0 nothing, 1 bytes of the log, 2 term and vote as well
     48    uint8     length of the name that got the vote of this term; 0 for none
     49    ...       that name
     ...   uint8     number of configurations, at most 2; each:
@@ -53,6 +53,10 @@ logger = logging.getLogger(__name__)
 FILE_BYTES: Final = 4096
 CONFIGURATION_COUNT_MAX: Final = 2
 """The newest one may be cut off with its record; then the one before it holds again."""
+LOG_LOST: Final = 1
+"""Bytes of the log that were promised may be lost."""
+STATE_LOST: Final = 2
+"""Term and vote may be forgotten, and bytes of the log may be lost."""
 _MAGIC: Final = b"RPHARD01"
 _HEAD: Final = Struct(">8sqqqqq")
 _CRC: Final = Struct(">I")
@@ -73,7 +77,7 @@ class HardState(NamedTuple):
     configurations: tuple[Configuration, ...] = ()
     """Members by position, oldest first."""
     suspect: int = 0
-    """Number of the suspicion that the log is damaged; 0 if there is none."""
+    """Nonzero if this member is suspect: :data:`LOG_LOST` or :data:`STATE_LOST`."""
 
 
 class HardStateLost(StoreError):  # noqa: N818 - named after what happened
@@ -284,7 +288,9 @@ class HardStateFile:
 
 def _check(state: HardState) -> None:
     positions = [each.position for each in state.configurations]
-    numbers = (state.commit, state.watermark, state.suspect, *positions)
+    numbers = (state.commit, state.watermark, *positions)
+    if not 0 <= state.suspect <= STATE_LOST:
+        raise StoreError(f"{state.suspect} is no kind of loss")
     if not 0 <= state.term <= TERM_MAX:
         raise StoreError(f"term {state.term} is not between 0 and {TERM_MAX}")
     if not all(0 <= number <= _POSITION_MAX for number in numbers):

@@ -34,6 +34,8 @@ from rocketpost.store.layout import Layout
 from rocketpost.store.member.group_records import draft_term
 from rocketpost.store.member.hard_state import (
     CONFIGURATION_COUNT_MAX,
+    LOG_LOST,
+    STATE_LOST,
     HardState,
     HardStateFile,
     HardStateLost,
@@ -57,7 +59,7 @@ class MemberStore:
     def __init__(self, files: FileSystem, layout: Layout, clock: Clock) -> None:
         self._clock = clock
         self._layout = layout
-        self._lost = ""
+        self._lost = ""  # the reason why term and vote may be forgotten
         self._loaded_terms = LoadedTerms(None)
         self._terms = TermFile(files, layout.terms)
         self._hard_state = HardStateFile(files, layout.hard_states)
@@ -139,6 +141,14 @@ class MemberStore:
         """The terms of the log, in ascending order."""
         return self._terms.spans
 
+    def knows_terms(self, spans: Iterable[tuple[int, int]]) -> bool:
+        """Tell whether bytes of these terms may be appended without :meth:`note_terms_blocking`."""
+        known = self._terms.spans
+        if known and known[-1].start >= self.store.end_position:
+            return False  # a term without bytes, perhaps of a leader that was replaced
+        last = _last_term(known)
+        return all(term <= last for term, _ in spans)
+
     # -- changes
 
     def save_vote_blocking(self, term: int, vote: str | None) -> None:
@@ -207,15 +217,28 @@ class MemberStore:
     def note_terms_blocking(self, spans: Iterable[tuple[int, int]]) -> None:
         """Make the terms of a leader's bytes durable; call it before the bytes are appended.
 
+        A term without bytes, whose leader was replaced before it wrote any, is dropped.
+
         Raises:
             StoreError: The terms cannot follow those of the log.
             OSError: The term table cannot be saved.
         """
-        known = self._terms.spans
+        end = self.store.end_position
+        known = tuple(span for span in self._terms.spans if span.start < end)
         last = _last_term(known)
-        new = [span for span in spans if span[0] > last]
-        if new:
-            self._terms.replace_blocking((*known, *new))
+        noted = (*known, *(span for span in spans if span[0] > last))
+        if noted != self._terms.spans:
+            self._terms.replace_blocking(noted)
+
+    def drop_empty_term_blocking(self) -> None:
+        """Remove a term of which the log has no byte; call it when its leader gives up.
+
+        Otherwise the bytes of another leader could be taken for bytes of this term.
+
+        Raises:
+            OSError: The term table cannot be saved.
+        """
+        self._terms.cut_blocking(self.store.end_position)
 
     def cut_blocking(self, position: int) -> None:
         """Cut the log and its terms, durably; see ``MessageStore.truncate_to_blocking``.
@@ -304,12 +327,12 @@ class MemberStore:
     def _find_suspicions(self, terms: CheckedTerms) -> Iterator[str]:
         store, state = self.store, self.state
         last_term = _last_term(terms.spans)
+        if not self._lost and not self._hard_state.is_saved and not self.is_new:
+            self._lost = "the hard state is missing, but the log has terms"
+        elif not self._lost and last_term > state.term:
+            self._lost = f"the hard state is of term {state.term}, but the log has term {last_term}"
         if self._lost:
             yield self._lost
-        elif not self._hard_state.is_saved and not self.is_new:
-            yield "the hard state is missing, but the log has terms"
-        elif last_term > state.term:
-            yield f"the hard state is of term {state.term}, but the log has term {last_term}"
         promised = max(state.watermark, state.commit)
         if store.end_position < promised:
             yield f"the log ends at {store.end_position}, but was durable up to {promised}"
@@ -326,8 +349,9 @@ class MemberStore:
         state = self.state
         if last_term > state.term:
             state = state._replace(term=last_term, vote=None)
-        if self.suspicions and not state.suspect:
-            state = state._replace(suspect=max(1, self._clock.now_ms()))
+        if self.suspicions:
+            loss = STATE_LOST if self._lost else LOG_LOST
+            state = state._replace(suspect=max(state.suspect, loss))
         self._hard_state.save_blocking(state)
 
 

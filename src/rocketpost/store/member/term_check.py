@@ -66,7 +66,8 @@ def rebuild_terms(store: MessageStore) -> CheckedTerms:
         found = [
             each for each in scan_group_records(store, first, end) if isinstance(each, TermRecord)
         ]
-        spans = tuple(TermSpan(record.term, record.start) for record in found)
+        # A leader may write more than one record of its term.
+        spans = tuple(dict.fromkeys(TermSpan(record.term, record.start) for record in found))
         check_spans(spans)
     except (CorruptRecord, ValueError) as error:
         return CheckedTerms((), f"the term table cannot be rebuilt from the log: {error}")

@@ -11,6 +11,8 @@ import pytest
 from rocketpost.codec.record import pack_host
 from rocketpost.errors import StoreError, StoreLocked
 from rocketpost.model.members import Configuration, Member
+from rocketpost.store.member.group_records import draft_term
+from rocketpost.store.member.hard_state import LOG_LOST, STATE_LOST
 from rocketpost.store.member.member_store import MemberStore
 from rocketpost.store.member.term_file import encode_terms
 
@@ -85,6 +87,7 @@ def test_a_new_member(members: Members) -> None:
     assert member.is_new
     assert not member.suspicions
     assert member.spans == ()
+    assert member.knows_terms([(0, 0)])
     assert member.store.confirmed_position == 0
     lead(member, 1)
     members.close(member)
@@ -163,7 +166,7 @@ def test_a_cut_takes_log_terms_watermark_and_members(members: Members) -> None:
     member.note_terms_blocking([(2, bound), (4, middle)])
     assert member.spans[-1] == (4, middle)
     with pytest.raises(StoreError):
-        member.note_terms_blocking([(5, middle)])
+        member.note_terms_blocking([(5, middle), (6, middle)])
 
 
 def test_a_term_that_does_not_fit_the_segment_begins_with_its_filler(members: Members) -> None:
@@ -216,6 +219,43 @@ def test_a_term_record_that_cannot_be_stored_leaves_no_term(members: Members) ->
     with pytest.raises(StoreError, match="the disk failed"):
         member.begin_term_blocking(2, "n0", HOST)
     assert member.spans == ((1, 0),)
+
+
+def test_a_term_without_bytes_gives_way_to_another_leaders(members: Members) -> None:
+    """The other leader's bytes may even be of an earlier term."""
+    member = members()
+    lead(member, 3)
+    end = member.store.end_position
+    for drops in (False, True):
+        member.note_terms_blocking([(5, end)])
+        assert member.spans[-1] == (5, end)
+        assert not member.knows_terms([(4, end)])
+        if drops:
+            member.drop_empty_term_blocking()
+            assert list(member.spans) == [(3, 0)]
+        member.note_terms_blocking([(4, end), (7, end + 500)])
+        assert list(member.spans) == [(3, 0), (4, end), (7, end + 500)]
+        assert not member.knows_terms([(3, end)])
+        member.note_terms_blocking([(3, end)])
+        assert list(member.spans) == [(3, 0)]
+        assert member.knows_terms([(3, end)])
+        assert not member.knows_terms([(3, end), (4, end + 500)])
+
+
+def test_a_term_may_have_more_than_one_record(members: Members) -> None:
+    member = members()
+    start = lead(member, 1)
+    second = lead(member, 2)
+    member.store.append(draft_term(2, "n0", start=second, host=HOST, now_ms=1))
+    member.store.commit()
+    members.close(member)
+    member = members()
+    assert not member.suspicions
+    members.close(member)
+    members.lose("epochFileCheckpoint", "epochFileCheckpoint.bak")
+    member = members()
+    assert member.spans == ((1, start), (2, second))
+    assert not member.suspicions
 
 
 @pytest.mark.parametrize("data", [None, b"damaged"])
@@ -288,7 +328,7 @@ def test_a_lost_hard_state_is_suspect_and_stays_so(members: Members) -> None:
         member = members()
         assert reason in member.suspicions[0]
         assert len(member.suspicions) == 1
-        assert member.state.suspect
+        assert member.state.suspect == STATE_LOST
         assert (member.state.term, member.state.vote) == (3, None)
         assert member.store.confirmed_position == bound  # by the checkpoint
         members.close(member)
@@ -362,6 +402,7 @@ def test_a_damaged_record_is_suspect(members: Members) -> None:
     members.lose("checkpoint")
     member = members()
     assert "ranges of the log are damaged" in member.suspicions[0]
+    assert member.state.suspect == LOG_LOST
     assert member.spans == ((1, 0), (2, middle))
 
 
