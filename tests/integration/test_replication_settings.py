@@ -95,6 +95,17 @@ async def test_haTransferBatchSize(tmp_path: Path) -> None:
             assert await read_head(reader) == (0, 700)
 
 
+async def test_a_new_haTransferBatchSize_holds_for_connected_slaves(tmp_path: Path) -> None:
+    async with broker(tmp_path) as master:
+        await master.send("T", b"x")
+        async with stranger(master) as (reader, _):
+            _, size = await read_head(reader)
+            await reader.readexactly(size)
+            await master.set(haTransferBatchSize=1024)
+            await master.send("T", b"x" * 2000)
+            assert await read_head(reader) == (size, 1024)
+
+
 async def test_haMaxGapNotInSync(tmp_path: Path) -> None:
     async with broker(tmp_path, haMaxGapNotInSync=1000) as master:
         await master.send("T", b"x" * 2000)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from rocketpost.codec.ha_frames import encode_report
+from rocketpost.replication import pacing
 from rocketpost.replication.sender import LogSender
 from rocketpost.server.replication import slave_link
 from rocketpost.server.replication.slave_link import SlaveLink
@@ -27,6 +28,10 @@ class FakeLog:
         self._is_cold = cold
         self.warmed: list[tuple[int, int]] = []
         self.is_broken = False
+        self.is_closed = False
+
+    def announce(self, end: int) -> None:
+        self.end = max(self.end, end)
 
     def send(self, sock: socket.socket, position: int, size: int) -> int:
         found = memoryview(self.data)[position : position + size]
@@ -39,6 +44,9 @@ class FakeLog:
         if self.is_broken:
             raise OSError(5, "Input/output error")
         self.warmed.append((position, size))
+
+    def close(self) -> None:
+        self.is_closed = True
 
 
 class Slave:
@@ -125,7 +133,7 @@ async def test_new_bytes_follow_when_it_is_woken() -> None:
         await slave.tell(500)
         log.data += b"b" * 10
         log.end += 10
-        slave.link.note_growth()
+        slave.link.note_growth(log.end)
         head = await slave.take(12)
         assert (int.from_bytes(head[:8], "big"), head[8:]) == (500, (10).to_bytes(4, "big"))
         assert await slave.take(10) == b"b" * 10
@@ -183,9 +191,62 @@ async def test_the_rate_is_bounded() -> None:
         await asyncio.sleep(0.01)
         with pytest.raises(BlockingIOError):
             slave.socket.recv(1)
-        slave.link.rate_max = None
+        slave.link.set_limits(frame_bytes_max=BATCH, rate_max=None)
         slave.link.wake()
         assert len(await slave.take(15 * (BATCH + 12))) == 15 * (BATCH + 12)
+
+
+async def test_a_slave_far_behind_is_sent_a_part_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in (("BEHIND_BYTES", 5 * BATCH), ("TURN_BYTES", BATCH), ("BUSY_RATE", BATCH)):
+        monkeypatch.setattr(pacing, name, value)
+    log = FakeLog(b"f" * 20 * BATCH)
+    with slave_of(log) as slave:
+        await slave.tell(0)
+        await slave.take_log(BATCH)
+        await asyncio.sleep(0.01)  # much less than the pause
+        assert slave.link.sender.next <= 3 * BATCH
+    with slave_of(log) as slave:
+        await slave.tell(15 * BATCH)  # nearly up to date
+        assert len(await slave.take(5 * (BATCH + 12))) == 5 * (BATCH + 12)
+
+
+async def test_new_limits_hold_for_the_next_frame() -> None:
+    log = FakeLog(b"a" * BATCH)
+    with slave_of(log) as slave:
+        await slave.tell(0)
+        assert await slave.take_log(BATCH) == log.data
+        slave.link.set_limits(frame_bytes_max=100, rate_max=None)
+        log.data += b"b" * 300
+        slave.link.note_growth(log.end + 300)
+        head = await slave.take(12)
+        assert (int.from_bytes(head[:8], "big"), int.from_bytes(head[8:], "big")) == (BATCH, 100)
+
+
+async def test_new_bytes_are_sent_before_control_returns_to_the_loop() -> None:
+    log = FakeLog(b"a" * 500)
+    with slave_of(log) as slave:
+        await slave.tell(500)
+        async with asyncio.timeout(10):
+            while not slave.link.sender.has_started:
+                await asyncio.sleep(0.001)
+        log.data += b"b" * 10
+        slave.link.note_growth(510)
+        assert slave.socket.recv(100)[12:] == b"b" * 10
+
+
+async def test_an_end_that_is_noticed_while_messages_are_stored_is_told_later() -> None:
+    log = FakeLog(b"a" * 500)
+    with slave_of(log) as slave:
+        await slave.tell(500)
+        async with asyncio.timeout(10):
+            while not slave.link.sender.has_started:
+                await asyncio.sleep(0.001)
+        slave.link.note_growth(510)  # the log lacks them
+        assert not slave.ends
+        assert "the log has no 10 bytes at 500" in await slave.until_ended()
+        assert log.is_closed
 
 
 async def test_reports_of_bytes_that_were_not_sent_end_the_connection() -> None:

@@ -75,6 +75,9 @@ cdef class RowScanner:
                        Long position) noexcept
 
 
+@cython.locals(end=Py_ssize_t, at=Py_ssize_t, size=Long, magic=Long, p=Source)
+cpdef Py_ssize_t records_end(const unsigned char[::1] data)
+
 @cython.locals(is_named=cython.bint, is_right=cython.bint, stated=Long, i=Py_ssize_t)
 cdef int _judge(Source p, Py_ssize_t at, Py_ssize_t text_at, Py_ssize_t end) noexcept
 

@@ -356,6 +356,24 @@ class RowScanner:
         return True
 
 
+def records_end(data: Bytes) -> int:
+    """Walk over records by their sizes alone; return the index after the last whole one."""
+    end = len(data)
+    at = 0
+    if end < _SMALLEST:
+        return at
+    p = cython.address(data[0]) if cython.compiled else data
+    while end - at >= _SMALLEST:
+        size = _unsigned(p, at)
+        magic = _unsigned(p, at + 4)
+        if magic != _MAGIC_V1 and magic != _MAGIC_V2:
+            break
+        if size < _SMALLEST or size > end - at:
+            break
+        at += size
+    return at
+
+
 def _judge(p: Bytes, at: int, text_at: int, end: int) -> int:
     """Compare a record with the checksum in its last property (``record_scan.judge_checksum``)."""
     if end - text_at < _CHECKSUM_BYTES or p[end - 12] != 1:

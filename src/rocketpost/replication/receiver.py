@@ -24,6 +24,7 @@ from typing import Final
 
 from rocketpost.codec.ha_frames import FrameHead, HaFrameDecoder
 from rocketpost.errors import CorruptRecord, RemoteProtocolError, ReplicationError
+from rocketpost.kernel.record_rows import records_end
 from rocketpost.kernel.record_scan import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, record_starts
 
 RECORD_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -87,14 +88,22 @@ class LogReceiver:
             pieces = self._frames.feed(data)
         except RemoteProtocolError as error:
             raise ReplicationError(str(error)) from error
+        bodies: list[memoryview] = []
         for piece in pieces:
             if isinstance(piece, FrameHead):
                 self._check_head(piece)
             else:
-                self._held += piece
+                bodies.append(piece)
                 self._next += len(piece)
-        while self._append_run():
-            pass
+        if len(bodies) == 1 and not self._held:  # nearly always: no copy is needed
+            body = bodies[0]
+            self._held += body[self._append_runs(body) :]
+        elif bodies:
+            for body in bodies:
+                self._held += body
+            with memoryview(self._held) as held:
+                size = self._append_runs(held)
+            del self._held[:size]
         assert self._begin + len(self._held) == self._next
         self._has_failed = False
 
@@ -114,7 +123,7 @@ class LogReceiver:
 
     def _check_start(self, position: int) -> None:
         """Check the first position of a stream to an empty log."""
-        if self.end or self._held:
+        if self.end or self._next > self._begin:
             raise ReplicationError(
                 f"the master continues at {position}, but this log continues at {self._next}"
             )
@@ -124,22 +133,25 @@ class LogReceiver:
                 f" {self._segment_bytes} bytes begins: mappedFileSizeCommitLog must be the same"
             )
 
-    def _append_run(self) -> bool:
-        """Append the whole records of the segment at ``end``; tells whether there were any."""
-        begin = self._begin
-        room = self._segment_bytes - begin % self._segment_bytes
-        with memoryview(self._held) as held, held[:room] as view:
-            size = record_starts(view, 0, count_max=_NO_LIMIT, bytes_max=_NO_LIMIT)[1]
-            filler, fault = self._judge_next(view, size)
-            size += filler
-            if size:
-                with view[:size] as run:
-                    self._append_checked(begin, run)
-        if fault:
-            raise ReplicationError(fault)
-        del self._held[:size]
-        self._begin = begin + size
-        return size > 0
+    def _append_runs(self, data: memoryview) -> int:
+        """Append the whole records in front of ``data``, one run per segment; return their size."""
+        at = 0
+        while at < len(data):
+            room = self._segment_bytes - self._begin % self._segment_bytes
+            with data[at : at + room] as view:
+                size = records_end(view)
+                filler, fault = self._judge_next(view, size)
+                size += filler
+                if size:
+                    with view[:size] as run:
+                        self._append_checked(self._begin, run)
+            if fault:
+                raise ReplicationError(fault)
+            self._begin += size
+            at += size
+            if not size:
+                break
+        return at
 
     def _judge_next(self, view: memoryview, at: int) -> tuple[int, str]:
         """Return the size of a whole filler at ``at``, else 0, and why no record can begin there.

@@ -101,15 +101,14 @@ class LogSender:
                 as slaves of ours acknowledge whole records; asked only when the window is full.
         """
         assert 0 <= first <= end
-        assert batch_bytes > 0
         self.acked = 0
         self.next = 0
         self.stuck = ""
         self.requested: int | None = None
         self._end = end
         self._segment_bytes = segment_bytes
-        self._batch_bytes = min(batch_bytes, BODY_BYTES_MAX)
-        self._window_bytes = max(window_bytes, self._batch_bytes)
+        self._window_bytes_min = window_bytes
+        self.set_batch_bytes(batch_bytes)
         self._heartbeat_ms = heartbeat_ms
         self._from_last_segment = from_last_segment
         self._record_bytes = record_bytes
@@ -122,6 +121,12 @@ class LogSender:
     def has_started(self) -> bool:
         """Whether the slave's request was found in the log."""
         return self._has_started
+
+    def set_batch_bytes(self, batch_bytes: int) -> None:
+        """Set the largest body of the frames to come; at most 4 MiB are used."""
+        assert batch_bytes > 0
+        self._batch_bytes = min(batch_bytes, BODY_BYTES_MAX)
+        self._window_bytes = max(self._window_bytes_min, self._batch_bytes)
 
     def report(self, position: int, now_ms: int) -> None:
         """Take a report of the slave.

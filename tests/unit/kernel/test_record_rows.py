@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rocketpost.codec.properties import encode_checksum
 from rocketpost.kernel.hashing import extend_state, index_hash_after
-from rocketpost.kernel.record_scan import parse_record
+from rocketpost.kernel.record_scan import parse_record, record_starts
 from rocketpost.store.integrity.record_evidence import lacks_checksum
 
 TIME_MS = 1_700_000_000_000
@@ -224,6 +224,17 @@ def test_no_bytes_lead_outside_the_buffers(kernel: ModuleType, junk: bytes) -> N
     assert world.scan(sound + junk) >= len(sound)
     for at in range(min(len(junk), len(sound))):
         World(kernel).scan(sound[:at] + junk[at:])
+
+
+@settings(deadline=None)
+@given(bodies=st.lists(st.integers(0, 300), max_size=5), rest=st.binary(max_size=150))
+def test_the_end_of_the_whole_records_is_found(
+    kernel: ModuleType, bodies: list[int], rest: bytes
+) -> None:
+    records = b"".join([record(0, body=bytes(size)) for size in bodies])
+    for data in (records, records + rest, records[:-1], records + record(0)[:90]):
+        walked = record_starts(data, 0, count_max=2**31 - 1, bytes_max=2**31 - 1)[1]
+        assert kernel.records_end(data) == kernel.records_end(memoryview(data)) == walked
 
 
 def test_the_scan_ends_before_other_bytes(kernel: ModuleType) -> None:

@@ -7,7 +7,7 @@ import logging
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.command import Command, to_fields
@@ -106,10 +106,10 @@ class MasterFeature(Feature):
             )
         ]
 
-    def note_growth(self) -> None:
-        """Have new messages sent to the slaves; called once after each commit."""
+    def note_growth(self, end: int) -> None:
+        """Have new messages, up to ``end``, sent to the slaves; called once for each commit."""
         for link in self._links:
-            link.note_growth()
+            link.note_growth(end)
 
     async def run(self) -> None:
         """Send heartbeats, and end connections on which a slave is silent."""
@@ -128,9 +128,10 @@ class MasterFeature(Feature):
                     link.tick()
 
     def configure(self, broker: BrokerConfig, store: StoreConfig) -> None:
-        """Apply the limits of the stream; the size of frames holds for new connections."""
+        """Apply the limits of the stream to connected slaves; new ones get them anyway."""
+        limits = _limits(broker)
         for link in self._links:
-            link.rate_max = _rate_max(broker)
+            link.set_limits(frame_bytes_max=limits.frame_bytes_max, rate_max=limits.rate_max)
 
     def close(self) -> None:
         """End all connections and stop listening."""
@@ -199,25 +200,24 @@ class MasterFeature(Feature):
             sock.close()
             return
         config = self._context.broker_config
-        rate_max = _rate_max(config)
-        frame_bytes_max = min(config.ha_batch_bytes, rate_max or config.ha_batch_bytes)
+        limits = _limits(config)
         link = SlaveLink(
             sock,
             address,
-            log=self._log,
+            log=MasterLog(self._context.store),
             sender=LogSender(
                 first=self._log.first,
                 end=self._log.end,
                 segment_bytes=self._log.segment_bytes,
-                batch_bytes=frame_bytes_max,
+                batch_bytes=limits.frame_bytes_max,
                 window_bytes=WINDOW_BYTES,
                 heartbeat_ms=config.ha_heartbeat_ms,
                 from_last_segment=config.sync_from_last_file,
                 record_bytes=self._log.record_bytes,
             ),
             now_ms=self._now_ms,
-            frame_bytes_max=frame_bytes_max,
-            rate_max=rate_max,
+            frame_bytes_max=limits.frame_bytes_max,
+            rate_max=limits.rate_max,
             linger_seconds=0.0 if config.broker_role is BrokerRole.SYNC_MASTER else LINGER_SECONDS,
             on_report=self._take_report,
             on_end=self._drop,
@@ -304,8 +304,16 @@ class MasterFeature(Feature):
         }
 
 
-def _rate_max(config: BrokerConfig) -> int | None:
-    return config.ha_bytes_per_second if config.ha_flow_control else None
+class _Limits(NamedTuple):
+    """Limits of the stream to a slave."""
+
+    frame_bytes_max: int
+    rate_max: int | None
+
+
+def _limits(config: BrokerConfig) -> _Limits:
+    rate_max = config.ha_bytes_per_second if config.ha_flow_control else None
+    return _Limits(min(config.ha_batch_bytes, rate_max or config.ha_batch_bytes), rate_max)
 
 
 def _id_text(link: SlaveLink) -> str:

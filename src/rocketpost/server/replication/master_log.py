@@ -6,6 +6,7 @@ import socket
 from typing import Final
 
 from rocketpost.replication.sender import MARK_BYTES, stated_bytes
+from rocketpost.store.log.segment import SegmentReader
 from rocketpost.store.message_store import MessageStore
 
 HOT_BYTES: Final = 16 * 1024 * 1024
@@ -16,13 +17,16 @@ class MasterLog:
     """The part of the log that slaves may have: all that is visible to consumers.
 
     Under SYNC_FLUSH that is what is on this broker's disk. So a slave never has a message that the
-    master loses in a power cut. Owned by the loop.
+    master loses in a power cut. Each slave's connection has its own object, which holds at most one
+    descriptor. Owned by the loop.
     """
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
         self._segments = store.segments
         self._written_before = store.written_position
+        self._reader: SegmentReader | None = None
+        self._announced = 0
         self.view = store.view
         self.warm_from_thread = store.segments.warm_from_thread
 
@@ -34,7 +38,11 @@ class MasterLog:
     @property
     def end(self) -> int:
         """End of the bytes that slaves may have."""
-        return self._store.confirmed_position
+        return max(self._store.confirmed_position, self._announced)
+
+    def announce(self, end: int) -> None:
+        """Note that the log will be visible up to ``end`` before the loop does anything else."""
+        self._announced = end
 
     @property
     def segment_bytes(self) -> int:
@@ -44,17 +52,32 @@ class MasterLog:
     def send(self, sock: socket.socket, position: int, size: int) -> int:
         """Send bytes of one segment to a socket; returns how many it took, 0 if there are none.
 
-        New messages go from the file to the socket, which costs less than a view of the map. The
-        descriptors of older segments may be closed at any time.
+        They go from the file to the socket, which costs less than a view of the map. The
+        descriptors of older segments may be closed at any time, so such a segment is opened anew
+        and kept open until another one is sent.
 
         Raises:
-            OSError: The socket takes nothing now, or the connection is lost.
+            OSError: The socket takes nothing now, the connection is lost, or the file cannot be
+                opened.
         """
-        segment = self._segments.last
-        if segment is not None and segment.start <= position:
-            return segment.send(sock.fileno(), position - segment.start, size)
-        view = self.view(position, size)
-        return sock.send(view) if view is not None else 0
+        last = self._segments.last
+        if last is not None and last.start <= position:
+            self.close()
+            return last.send(sock.fileno(), position - last.start, size)
+        segment = self._segments.find(position)
+        if segment is None:
+            return 0
+        reader = self._reader
+        if reader is None or reader.start != segment.start:
+            self.close()
+            reader = self._reader = segment.reader()
+        return reader.send(sock.fileno(), position - segment.start, size)
+
+    def close(self) -> None:
+        """Close the file of an older segment that was sent last, if there is one."""
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
 
     def is_cached(self, position: int, size: int) -> bool:
         """Tell whether bytes are in memory; True if that is unknown."""

@@ -28,6 +28,7 @@ class MasterStream:
         heartbeat_ms: Time after which a position is reported again.
         silence_ms: Time without a byte from the master after which the stream ends.
         now_ms: Returns a time that never goes back.
+        on_read: Called when everything that was read is appended.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class MasterStream:
         heartbeat_ms: int,
         silence_ms: int,
         now_ms: Callable[[], int],
+        on_read: Callable[[], None],
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._socket = sock
@@ -49,6 +51,7 @@ class MasterStream:
         self._tick_seconds = min(_TICK_SECONDS, heartbeat_ms / 4000)
         self._silence_ms = silence_ms
         self._now_ms = now_ms
+        self._on_read = on_read
         self._buffer = memoryview(bytearray(READ_BYTES))
         self._unsent = b""
         self._ended: asyncio.Future[None] = self._loop.create_future()
@@ -115,6 +118,7 @@ class MasterStream:
             self._receiver.feed(self._buffer[:size])
         except (ReplicationError, StoreError) as error:
             self._end(error)
+        self._on_read()
 
     def _report(self) -> None:
         if self._ended.done():

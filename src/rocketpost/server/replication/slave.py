@@ -177,6 +177,7 @@ class SlaveFeature(Feature):
             heartbeat_ms=config.ha_heartbeat_ms,
             silence_ms=config.ha_housekeeping_ms,
             now_ms=self._now_ms,
+            on_read=self._log.show,
         )
 
     async def _run_stream(self, stream: MasterStream, dialed: Dialed) -> None:

@@ -1,8 +1,8 @@
 """A master's connection to one slave: parts of the log out, reports in.
 
-The loop sends as much as the socket takes, but begins no frame after ``TURN_BYTES_MAX`` in a turn,
-so that no slave delays anybody; one that catches up gets a bounded share. Bodies of frames are sent
-from the files of the log, without a copy. Parts that are not in memory are read by a thread first.
+In a turn of the loop, the link sends as much as the socket takes and ``replication.pacing`` allows,
+so that no slave delays anybody. Bodies of frames are sent from the files of the log, without a
+copy. Parts that are not in memory are read by a thread first.
 """
 
 from __future__ import annotations
@@ -15,16 +15,11 @@ from typing import Final, Protocol
 
 from rocketpost.codec.ha_frames import ReportDecoder
 from rocketpost.errors import RemoteProtocolError, ReplicationError
+from rocketpost.replication.pacing import CatchUpPace
 from rocketpost.replication.sender import LogSender
 
 logger = logging.getLogger(__name__)
 
-TURN_BYTES_MAX: Final = 1024 * 1024
-"""Bytes after which no other frame is sent to a slave in one turn of the loop."""
-BEHIND_BYTES: Final = 16 * 1024 * 1024
-"""A slave that lacks more than this catches up."""
-CATCH_UP_SECONDS: Final = 0.004
-"""Pause between two turns of a slave that catches up: it gets 250 MB/s beside what is new."""
 LINGER_SECONDS: Final = 0.005
 """Time that new messages may wait for more, if no sender waits for slaves."""
 LINGER_BYTES: Final = 1024 * 1024
@@ -46,6 +41,9 @@ class Log(Protocol):
     def end(self) -> int:
         """End of the bytes that slaves may have."""
 
+    def announce(self, end: int) -> None:
+        """Note that the log grows up to ``end`` now."""
+
     def send(self, sock: socket.socket, position: int, size: int) -> int:
         """Send bytes to a socket; returns how many it took, 0 if the log lacks them."""
 
@@ -55,6 +53,9 @@ class Log(Protocol):
     def warm_from_thread(self, position: int, size: int) -> None:
         """Read bytes into memory."""
 
+    def close(self) -> None:
+        """Release what is held for sending."""
+
 
 class SlaveLink:
     """The connection of one slave. Owned by the loop.
@@ -62,7 +63,7 @@ class SlaveLink:
     Args:
         sock: The connected socket; this object closes it.
         address: The slave's host and port.
-        log: The master's log.
+        log: The master's log, opened for this slave; this object closes it.
         sender: Decides what is sent.
         now_ms: Returns a time that never goes back.
         frame_bytes_max: Most bytes of the log in one frame.
@@ -93,11 +94,11 @@ class SlaveLink:
         self._log = log
         self.sender = sender
         self._now_ms = now_ms
-        self.frame_bytes_max = frame_bytes_max
-        self.rate_max = rate_max
+        self._frame_bytes_max = frame_bytes_max
+        self._rate_max = rate_max
         self._linger_seconds = linger_seconds
         self._lingering: asyncio.TimerHandle | None = None
-        self._end_seen = log.end
+        self._pace = CatchUpPace(end=log.end, now_ms=now_ms())
         self._on_report = on_report
         self._on_end = on_end
         self._reports = ReportDecoder()
@@ -123,17 +124,36 @@ class SlaveLink:
         """The slave's end of the connection."""
         return f"{self.host}:{self.port}"
 
-    def note_growth(self) -> None:
-        """Send new messages: many at once, few together with those of the next milliseconds.
+    @property
+    def _is_halted(self) -> bool:
+        """Whether something that was arranged continues the stream: socket, thread or timer."""
+        return self._is_waiting or self._warming is not None or self._pause is not None
 
-        Each turn costs the same, however much it sends.
+    def note_growth(self, end: int) -> None:
+        """Send new messages, which are visible up to ``end`` when this returns to the loop.
+
+        If a sender waits, they are sent now. Else many are sent soon, and few together with those
+        of the next milliseconds: each turn costs the same, however much it sends.
         """
-        if self._is_scheduled or self._is_waiting or not self._is_open:
+        self._log.announce(end)
+        if not self._linger_seconds:
+            self._send_now()
+        else:
+            self._send_soon()
+
+    def _send_soon(self) -> None:
+        if self._is_scheduled or self._is_halted or not self._is_open:
             return
         if not self._linger_seconds or self._log.end - self.sender.next >= LINGER_BYTES:
             self.wake()
         elif self._lingering is None:
             self._lingering = self._loop.call_later(self._linger_seconds, self._end_linger)
+
+    def set_limits(self, *, frame_bytes_max: int, rate_max: int | None) -> None:
+        """Apply limits to everything that is sent from now on."""
+        self._frame_bytes_max = frame_bytes_max
+        self.sender.set_batch_bytes(frame_bytes_max)
+        self._rate_max = rate_max
 
     def wake(self) -> None:
         """Send what there is to send, at the end of this turn of the loop."""
@@ -144,6 +164,8 @@ class SlaveLink:
     def tick(self) -> None:
         """Do what time demands: count bytes per second, send a heartbeat if it is due."""
         self._roll_window()
+        if self.sender.stuck:
+            self._log.close()  # the file of a deleted segment takes room while it is open
         self.wake()
 
     def close(self, reason: str) -> None:
@@ -160,6 +182,7 @@ class SlaveLink:
             if timer is not None:
                 timer.cancel()
         self._socket.close()
+        self._log.close()
         self._on_end(self, reason)
 
     # Reports.
@@ -184,7 +207,7 @@ class SlaveLink:
         if not self.sender.has_started:
             self.wake()
         elif self.sender.next < self._log.end:
-            self.note_growth()  # the window was full
+            self._send_soon()  # the window was full
         self._told = self.sender.acked
         self._on_report(self)
 
@@ -192,21 +215,35 @@ class SlaveLink:
 
     def _pump(self) -> None:
         self._is_scheduled = False
-        is_halted = self._warming is not None or self._pause is not None
-        if not self._is_open or self._is_waiting or is_halted:
+        if not self._is_open or self._is_halted:
             return
+        if reason := self._send_turn():
+            self.close(reason)
+        elif self.sender.acked != self._told:
+            self._told = self.sender.acked
+            self._on_report(self)
+
+    def _send_now(self) -> None:
+        """Send new messages at once; the link ends and reports later only."""
+        if not self._is_open or self._is_halted:
+            return
+        if not self.sender.has_started:
+            self.wake()
+        elif reason := self._send_turn():
+            self._loop.call_soon(self.close, reason)
+
+    def _send_turn(self) -> str:
+        """Send what this turn allows; returns the reason if the connection has to end."""
         try:
             self._send_frames()
         except (BlockingIOError, InterruptedError):
             self._is_waiting = True
             self._loop.add_writer(self._socket, self._continue)
         except OSError as error:
-            self.close(f"lost: {error.strerror}")
+            return f"lost: {error.strerror}"
         except ReplicationError as error:
-            self.close(str(error))
-        if self._is_open and self.sender.acked != self._told:
-            self._told = self.sender.acked
-            self._on_report(self)
+            return str(error)
+        return ""
 
     def _continue(self) -> None:
         self._is_waiting = False
@@ -219,28 +256,29 @@ class SlaveLink:
         Raises:
             BlockingIOError: The socket takes no more now.
         """
-        log, sender = self._log, self.sender
-        is_behind = log.end - sender.next > BEHIND_BYTES
-        left = TURN_BYTES_MAX + (log.end - self._end_seen if is_behind else 0)
-        self._end_seen = log.end
-        while left > 0:
-            while self._head:
-                more = socket.MSG_MORE if self._body_at < self._body_end else 0
-                self._head = self._head[self._socket.send(self._head, more) :]
-            while self._body_at < self._body_end:
-                left -= self._send_body()
-            if not self._may_send():
-                return
-            frame = sender.next_frame(log.first, log.end, self._now_ms())
-            if frame is None:
-                return
-            self._head = frame.head()
-            self._body_at, self._body_end = frame.position, frame.position + frame.size
-            self._window_bytes += frame.size
-        if not is_behind:
+        log, sender, pace = self._log, self.sender, self._pace
+        left = room = pace.begin_turn(log.end - sender.next, log.end, self._now_ms())
+        try:
+            while left > 0:
+                while self._head:
+                    more = socket.MSG_MORE if self._body_at < self._body_end else 0
+                    self._head = self._head[self._socket.send(self._head, more) :]
+                while self._body_at < self._body_end:
+                    left -= self._send_body()
+                if not self._may_send():
+                    return
+                frame = sender.next_frame(log.first, log.end, self._now_ms())
+                if frame is None:
+                    return
+                self._head = frame.head()
+                self._body_at, self._body_end = frame.position, frame.position + frame.size
+                self._window_bytes += frame.size
+        finally:
+            pace.end_turn(room - left)
+        if pace.is_far:
+            self._pause_for(pace.pause_ms)
+        else:
             self.wake()  # there may be more
-        elif self._pause is None:
-            self._pause = self._loop.call_later(CATCH_UP_SECONDS, self._end_pause)
 
     def _send_body(self) -> int:
         size = self._body_end - self._body_at
@@ -252,19 +290,17 @@ class SlaveLink:
 
     def _may_send(self) -> bool:
         """Tell whether the next bytes may be sent now; if not, arrange to go on later."""
-        if self.rate_max is not None:
+        if self._rate_max is not None:
             self._roll_window()
-            if self._window_bytes >= self.rate_max:
-                left_ms = max(self._window_ms + _WINDOW_MS - self._now_ms(), 1)
-                if self._pause is None:
-                    self._pause = self._loop.call_later(left_ms / 1000, self._end_pause)
+            if self._window_bytes >= self._rate_max:
+                self._pause_for(max(self._window_ms + _WINDOW_MS - self._now_ms(), 1))
                 return False
         position, end = self.sender.next, self._log.end
         if self.sender.requested is None or position >= end:
             return True
-        if min(position + self.frame_bytes_max, end) <= self._warm_end:
+        if min(position + self._frame_bytes_max, end) <= self._warm_end:
             return True
-        size = min(max(READ_AHEAD_BYTES, self.frame_bytes_max), end - position)
+        size = min(max(READ_AHEAD_BYTES, self._frame_bytes_max), end - position)
         if self._log.is_cached(position, size):
             self._warm_end = position + size
             return True
@@ -285,6 +321,10 @@ class SlaveLink:
     def _end_linger(self) -> None:
         self._lingering = None
         self.wake()
+
+    def _pause_for(self, pause_ms: int) -> None:
+        assert self._pause is None
+        self._pause = self._loop.call_later(pause_ms / 1000, self._end_pause)
 
     def _end_pause(self) -> None:
         self._pause = None

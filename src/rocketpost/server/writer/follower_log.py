@@ -4,9 +4,11 @@ It takes the place that the log writer has in a leader's term. A stream from the
 
     check_room   before it connects, and again before each new try: is there room to append?
     append       give it to ``replication.receiver.LogReceiver``: whole records, as they are
-    on_advance   is called once for each iteration of the loop in which ``position`` grew, after
-                 the messages became visible; the stream then reports ``position`` to the master
-    position     everything before it is as safe as this follower's settings ask for, and visible
+    show         when everything that has arrived is appended; else it happens in the next iteration
+    on_advance   is called each time that ``position`` has grown; the stream then reports it to the
+                 master, whose senders may wait for that
+    position     everything before it is as safe as this follower's settings ask for; it becomes
+                 visible before the loop does anything else
 
 Safe means written with ASYNC_FLUSH, and flushed with SYNC_FLUSH. Then a consumer may read the
 records, so that held pulls wake here as they do on a leader: ``arrival_listeners`` are called.
@@ -142,7 +144,7 @@ class FollowerLog:
             raise
         if not self._is_scheduled:
             self._is_scheduled = True
-            self._loop.call_soon(self._pursue)
+            self._loop.call_soon(self.show)
         return end
 
     async def begin_queue_again(self) -> None:
@@ -169,8 +171,10 @@ class FollowerLog:
             self._is_open = False
             self._store.report_to()
 
-    def _pursue(self) -> None:
+    def show(self) -> None:
         """Show what was appended in this iteration, or have it flushed first."""
+        if not self._is_scheduled:
+            return
         self._is_scheduled = False
         if not self._is_open:
             return
@@ -180,15 +184,15 @@ class FollowerLog:
             self._advance(self._store.written_position)
 
     def _advance(self, position: Position) -> None:
-        """Show the messages before a safe position."""
+        """Report a safe position, then show the messages before it."""
         if position <= self.position or not self._is_open:
             return
-        arrivals = self._store.confirm(position)
         self.position = position
+        self.on_advance(position)
+        arrivals = self._store.confirm(position)
         if arrivals:
             for listener in self.arrival_listeners:
                 listener(arrivals)
-        self.on_advance(position)
 
     def _note_durable_from_thread(self, position: Position) -> None:
         if not self._waits:

@@ -141,8 +141,10 @@ class LogWriter:
         """Every message that ends at or before it is visible."""
         self.arrival_listeners: Sequence[ArrivalListener] = ()
         """Called with messages that became visible, before their senders are answered."""
-        self.on_growth: Callable[[], None] = _nobody
-        """Called once for all messages that became visible together, to send them to slaves."""
+        self.on_growth: Callable[[Position], None] = _nobody
+        """Called with the end of messages that become visible together, to send them to slaves.
+
+        It is called before they are visible, so that slaves work at the same time."""
         self._stop_taking("the broker is starting")
 
     @property
@@ -376,8 +378,8 @@ class LogWriter:
         return OutcomeUnknown(f"{error}; {_PERHAPS_STORED}") if self._is_of_group else error
 
     def _show(self, confirmed: Position) -> None:
+        self.on_growth(confirmed)
         arrivals = self._store.confirm(confirmed)
-        self.on_growth()
         if arrivals:
             for listener in self.arrival_listeners:
                 listener(arrivals)
@@ -452,7 +454,7 @@ def _by_submitter(sends: list[PendingSend]) -> list[tuple[Submitter, list[Pendin
     return [(submitter, list(run)) for submitter, run in groupby(sends, _submitter_of)]
 
 
-def _nobody() -> None:
+def _nobody(position: Position) -> None:
     """Ignore that the log grew: there are no slaves."""
 
 

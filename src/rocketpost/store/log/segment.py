@@ -154,6 +154,14 @@ class Segment:
         """
         return self._files.send_file(socket_fd, self.fd, offset, size)
 
+    def reader(self) -> SegmentReader:
+        """Open the file for reading, with a descriptor of its own.
+
+        Raises:
+            OSError: It cannot be opened.
+        """
+        return SegmentReader(self._files, self)
+
     def sync_blocking(self) -> None:
         """Return once the file is on disk."""
         self._files.fdatasync(self.fd)
@@ -177,3 +185,25 @@ class Segment:
         if self._fd >= 0:
             self._files.close(self._fd)
             self._fd = -1
+
+
+class SegmentReader:
+    """A descriptor for a segment, open until it is closed, whatever happens to the segment.
+
+    Not thread-safe: belongs to one reader.
+    """
+
+    __slots__ = ("_fd", "_files", "start")
+
+    def __init__(self, files: FileSystem, segment: Segment) -> None:
+        self._files = files
+        self._fd = files.open(segment.path)
+        self.start = segment.start
+
+    def send(self, socket_fd: int, offset: int, size: int) -> int:
+        """Send bytes to a socket without a copy in between; returns how many it took."""
+        return self._files.send_file(socket_fd, self._fd, offset, size)
+
+    def close(self) -> None:
+        """Release the descriptor."""
+        self._files.close(self._fd)

@@ -75,11 +75,22 @@ async def test_written_records_are_shown_once_for_each_iteration(store: CopyingS
     assert log.append(10, b"0123456789") == 20
     assert (listeners.trace, log.position) == ([], 0)
     await asyncio.sleep(0)
-    assert listeners.trace == ["arrived 0+20", "safe 20"]
+    assert listeners.trace == ["safe 20", "arrived 0+20"]
     assert (store.confirmed, log.position, store.flushes) == ([20], 20, 0)
     log.append(20, b"0123456789")
     await asyncio.sleep(0)
-    assert listeners.trace[2:] == ["arrived 20+10", "safe 30"]
+    assert listeners.trace[2:] == ["safe 30", "arrived 20+10"]
+    log.close()
+
+
+async def test_written_records_can_be_shown_at_once(store: CopyingStore) -> None:
+    log, listeners = follower_log(store, sync=False)
+    log.append(0, b"0123456789")
+    log.show()
+    assert listeners.trace == ["safe 10", "arrived 0+10"], "a sender may wait for the report"
+    log.show()
+    await asyncio.sleep(0)
+    assert store.confirmed == [10], "once"
     log.close()
 
 
@@ -91,11 +102,11 @@ async def test_flushed_records_are_shown_after_the_flush(store: CopyingStore) ->
     store.sync()
     log.append(10, b"0123456789")
     await asyncio.sleep(0)
-    assert listeners.trace == ["arrived 0+10", "safe 10"], "only what the flush covers"
+    assert listeners.trace == ["safe 10", "arrived 0+10"], "only what the flush covers"
     assert (log.position, store.flushes) == (10, 2)
     store.sync()
     await asyncio.sleep(0)
-    assert listeners.trace[2:] == ["arrived 10+10", "safe 20"]
+    assert listeners.trace[2:] == ["safe 20", "arrived 10+10"]
     log.close()
 
 
@@ -123,7 +134,7 @@ async def test_nothing_is_appended_while_there_is_no_room(store: CopyingStore) -
     log.check_room()
     log.append(0, bytes(10))
     await asyncio.sleep(0)
-    assert listeners.trace == ["arrived 0+10", "safe 10"]
+    assert listeners.trace == ["safe 10", "arrived 0+10"]
     log.close()
 
 

@@ -97,6 +97,20 @@ async def test_confirmed_messages_are_visible_before_anybody_is_notified(store: 
     writer.close()
 
 
+async def test_slaves_are_told_before_messages_are_shown(store: Store) -> None:
+    writer = log_writer(store, sync=True)
+    told: list[tuple[int, Position]] = []
+    writer.on_growth = lambda end: told.append((end, store.confirmed_position))
+    senders = Senders(writer)
+    senders.send("a")
+    await asyncio.sleep(0)
+    assert not told, "it is not flushed"
+    writer.advance(Flushed, Position(10))
+    assert told == [(10, 0)]
+    assert store.confirmed == [10]
+    writer.close()
+
+
 async def test_senders_that_do_not_wait_for_the_disk_are_answered_after_the_write(
     store: Store,
 ) -> None:
