@@ -134,8 +134,18 @@ class Core:
 
     @property
     def is_voter(self) -> bool:
-        """Whether this member may campaign."""
+        """Whether this member votes in the valid configuration."""
         return self.node in self.members.voters
+
+    @property
+    def may_be_needed(self) -> bool:
+        """Whether this member may have to lead: it is a voter, or its removal is not committed.
+
+        A member that has the record of its own removal may be the only one with a log that is new
+        enough to be elected (Raft thesis, 4.2.2). Its own vote does not count then.
+        """
+        log = self.log
+        return self.is_voter or self.node in log.members.at(log.commit).members.voters
 
     @property
     def peers(self) -> list[NodeId]:

@@ -178,7 +178,8 @@ class Follower:
         self._reset = None
         self._log.reset(first, reset.spans, reset.members)
         self._matched = max(self._matched, first)
-        self._reply()
+        if self.leader is not None:
+            self._reply()
 
     def persisted(self) -> None:
         """Acknowledge what has become safe."""

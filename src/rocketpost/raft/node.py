@@ -344,7 +344,7 @@ class RaftNode:
     @property
     def _may_campaign(self) -> bool:
         is_able = self._leader is None and not self._has_failed and not self.is_suspect
-        return is_able and self._core.is_voter and not self._follower.is_busy
+        return is_able and self._core.may_be_needed and not self._follower.is_busy
 
     def _count_vote(self, sender: NodeId, message: PreVoteReply | VoteReply) -> None:
         campaign = self._campaign
@@ -401,6 +401,8 @@ class RaftNode:
 
     def state_saved(self, number: int) -> list[Action]:
         """Take over that a state is durable."""
+        if self._has_failed:
+            return []  # a success after a failure proves nothing
         self._core.state_saved(number)
         self._check_campaign()
         return self._finish()
