@@ -123,6 +123,7 @@ class Core:
         self.saved = 0
         self._held: deque[tuple[int, Send]] = deque()
         self._actions: list[Action] = []
+        self._changed_at: int | None = None
         self._is_unsaved = False
         if self.term > term:
             self._save()
@@ -155,6 +156,16 @@ class Core:
     def do(self, action: Action) -> None:
         """Ask the driver for an action."""
         self._actions.append(action)
+
+    def note_change(self) -> None:
+        """Remember that the actions from here on are those of another role or term."""
+        if self._changed_at is None:
+            self._changed_at = len(self._actions)
+
+    def announce(self, action: Action) -> None:
+        """Ask for an action before those of the new role: a leader writes to the log itself."""
+        at = len(self._actions) if self._changed_at is None else self._changed_at
+        self._actions.insert(at, action)
 
     def send(self, peer: NodeId, message: Message) -> None:
         """Send a message, once the newest state is saved."""
@@ -195,6 +206,7 @@ class Core:
     def take_actions(self) -> list[Action]:
         """Return the actions since the last call."""
         actions, self._actions = self._actions, []
+        self._changed_at = None
         if self._is_unsaved:
             self._is_unsaved = False
             actions.insert(0, SaveState(self.number, self.term, self.vote))

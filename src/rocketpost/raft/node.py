@@ -365,6 +365,7 @@ class RaftNode:
     # Roles.
 
     def _follow(self, leader: NodeId | None) -> None:
+        self._core.note_change()
         self._campaign = None
         self._leader = None
         self._follower.begin(leader)
@@ -394,7 +395,7 @@ class RaftNode:
             state = (self.term, self._follower.leader)
             if state != self._announced:
                 self._announced = state
-                self._core.do(BecomeFollower(*state))
+                self._core.announce(BecomeFollower(*state))
         return self._core.take_actions()
 
     # Reports of the driver.

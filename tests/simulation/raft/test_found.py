@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import random
 
-from rocketpost.raft.actions import Accept, Action, BecomeLeader, Reset, SaveState, Send
+from rocketpost.raft.actions import (
+    Accept,
+    Action,
+    BecomeFollower,
+    BecomeLeader,
+    Cut,
+    Reset,
+    SaveState,
+    Send,
+)
 from rocketpost.raft.config import RaftConfig
 from rocketpost.raft.messages import (
+    Append,
     MemberRecord,
     Members,
     PreVote,
@@ -72,3 +82,14 @@ def test_a_failed_member_keeps_its_votes_to_itself() -> None:
     assert isinstance(save, SaveState)
     node.failed()
     assert node.state_saved(save.number) == []
+
+
+def test_a_leader_stops_leading_before_its_log_is_changed() -> None:
+    node = make([MemberRecord(0, Members(frozenset("a")))], end=20, term=1)
+    actions = wait(node)
+    save = next(action for action in actions if isinstance(action, SaveState))
+    assert BecomeLeader(2) in node.state_saved(save.number)
+    node.grew(30)
+    spans = (TermSpan(3, 20),)
+    kinds = [type(action) for action in node.step("b", Append(3, 20, 1, 40, spans))]
+    assert kinds.index(BecomeFollower) < kinds.index(Cut) < kinds.index(Accept)
