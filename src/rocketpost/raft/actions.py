@@ -67,7 +67,8 @@ class Accept:
     """Append the bytes ``[start, end)`` that came with the message; then call ``appended(end)``.
 
     The log ends at ``start`` when this is carried out. The driver keeps ``spans`` and ``members``
-    with the log: they are durable before ``persisted`` is called for their bytes.
+    with the log: they are durable before ``persisted`` is called for their bytes. The first span
+    may continue the last one of the log.
     """
 
     start: int
@@ -87,7 +88,8 @@ class Cut:
 class Reset:
     """Replace the whole log by one that begins and ends at ``first``; then ``reset_done(first)``.
 
-    The driver takes over the leader's tables as of ``first`` before it calls that.
+    The driver takes over the leader's tables as of ``first`` before it calls that. Everything
+    before ``first`` is committed; no ``Commit`` says so.
     """
 
     first: int
@@ -121,8 +123,8 @@ class BecomeFollower:
 class WriteTermRecord:
     """Append a term record of ``term``, then call ``grew``.
 
-    It is the first record of a leader's term. A leader that hears of a suspect member writes
-    another.
+    It is the first record of a leader's term. A leader that hears of a suspect member asks for
+    another one, which may be written later, among other records, or not at all.
     """
 
     term: int

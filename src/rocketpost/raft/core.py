@@ -13,12 +13,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from typing import Final
 
 from rocketpost.raft.actions import Action, Commit, SaveState, Send
 from rocketpost.raft.config import Chance, RaftConfig
 from rocketpost.raft.members import MemberTable
 from rocketpost.raft.messages import MemberRecord, Members, Message, NodeId, TermSpan
 from rocketpost.raft.terms import TermTable
+
+HELD_MAX: Final = 1000
+"""Most messages that wait for a state to be saved; then the oldest are lost."""
 
 
 class Log:
@@ -121,7 +125,7 @@ class Core:
         self.now = 0
         self.number = 0
         self.saved = 0
-        self._held: deque[tuple[int, Send]] = deque()
+        self._held: deque[tuple[int, Send]] = deque(maxlen=HELD_MAX)
         self._actions: list[Action] = []
         self._changed_at: int | None = None
         self._is_unsaved = False

@@ -6,7 +6,8 @@ Invariants:
 - Its log up to ``commit`` is that of every later leader (Leader Completeness), so it is never
   compared again, and never cut.
 - At most one of append, cut and reset is under way. Until the driver has carried it out, messages
-  with bytes are ignored, and the member does not campaign: its log is about to change.
+  with bytes are dropped, and the member does not campaign: its log is about to change. Afterwards
+  it asks the leader at once for what it has dropped.
 - A *suspect* member has lost bytes that it had acknowledged. It neither votes nor campaigns, and no
   leader counts it, until its log has passed the end that the leader's log had when the leader
   learned of the suspicion. Then it has everything again that it can have acknowledged: nothing
@@ -62,6 +63,7 @@ class Follower:
         self._accept: Accept | None = None
         self._accept_term = 0
         self._reset: Reset | None = None
+        self._dropped = 0
 
     @property
     def is_busy(self) -> bool:
@@ -79,6 +81,7 @@ class Follower:
         self._bar = None
         self._matched = self._log.commit
         self._leader_commit = 0
+        self._dropped = 0
 
     # Messages of the leader.
 
@@ -87,6 +90,8 @@ class Follower:
         self._hear_about_suspicion(message)
         self._leader_commit = max(self._leader_commit, message.commit)
         if self.is_busy:
+            if message.end > message.prev:
+                self._dropped = max(self._dropped, message.prev)
             self._reply()
             return
         if message.prev >= self._log.commit and not self._agrees(message):
@@ -112,7 +117,9 @@ class Follower:
         log = self._log
         start = max(message.prev, log.commit)
         common_end = min(message.end, log.end)
-        divergence = log.terms.divergence(message.spans, start, common_end)
+        divergence = None
+        if start < common_end:
+            divergence = log.terms.divergence(message.spans, start, common_end)
         if divergence is not None:
             log.cut(divergence)
             self._matched = min(self._matched, divergence)
@@ -162,6 +169,7 @@ class Follower:
         if self._accept_term == self._core.term and self.leader is not None:
             self._matched = max(self._matched, end)
         self._advance()
+        self._ask_again()
 
     def cut_done(self, position: int) -> None:
         """Take over that the log was cut."""
@@ -169,6 +177,7 @@ class Follower:
         assert self._cut.position == position
         self._cut = None
         self._log.cuts += 1
+        self._ask_again()
 
     def reset_done(self, first: int) -> None:
         """Take over that the log was replaced."""
@@ -188,6 +197,15 @@ class Follower:
             self._reply()
 
     # Replies.
+
+    def _ask_again(self) -> None:
+        """Ask for bytes that came while the log was busy, instead of waiting for a heartbeat."""
+        if self.is_busy or self.leader is None:
+            return
+        position, self._dropped = self._dropped, 0
+        if position > self._log.end:
+            conflict = self._log.terms.conflict(position, self._core.term, self._log.end)
+            self._reply(position, conflict)
 
     def _advance(self) -> None:
         if self.leader is None:
@@ -214,6 +232,8 @@ class Follower:
 
 
 def _from(message: Append, start: int) -> tuple[TermSpan, ...]:
-    """Return the spans of a message's bytes from a position on."""
-    spans = (span for span in message.spans if span.term)
-    return TermTable(spans).between(start, message.end)
+    """Return the spans of a message's bytes from a position on; bytes of term 0 have none."""
+    spans = message.spans
+    if start > message.prev:
+        spans = TermTable(span for span in spans if span.term).between(start, message.end)
+    return spans if spans[0].term else spans[1:]

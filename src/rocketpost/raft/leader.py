@@ -14,6 +14,8 @@ Invariants:
 
 from __future__ import annotations
 
+from typing import Final
+
 from rocketpost.errors import ReplicationError
 from rocketpost.raft.actions import PauseWrites, ResumeWrites, Ship, WriteMembers, WriteTermRecord
 from rocketpost.raft.core import Core
@@ -30,6 +32,11 @@ from rocketpost.raft.messages import (
 )
 from rocketpost.raft.progress import Pace, Progress
 from rocketpost.raft.quorum import has_majority, majority_position
+
+SPANS_MAX: Final = 1000
+"""Most terms that one message states."""
+MEMBERS_MAX: Final = 16
+"""Most configurations that one message states."""
 
 
 class Leader:
@@ -218,7 +225,7 @@ class Leader:
             offer = SnapshotOffer(
                 core.term,
                 log.first,
-                log.terms.before(log.first),
+                log.terms.before(log.first)[-1:],
                 log.members.at(log.first),
                 log.commit,
                 progress.suspect,
@@ -248,20 +255,33 @@ class Leader:
         if start < log.first:
             self._compare(peer)
             return
+        end = self._ship_end(start)
         progress.told = log.commit
         progress.ship = Ship(
             peer,
             self._core.term,
             start,
-            log.end,
+            end,
             log.terms.term_before(start),
-            log.terms.between(start, log.end),
-            log.members.between(start, log.end),
+            log.terms.between(start, end),
+            log.members.between(start, end),
             log.commit,
             progress.suspect,
             progress.bar,
         )
         self._core.do(progress.ship)
+
+    def _ship_end(self, start: int) -> int:
+        """Return how far one message may go: it states a bounded number of terms and members."""
+        log = self._log
+        end = log.end
+        spans = log.terms.between(start, end)
+        if len(spans) > SPANS_MAX:
+            end = spans[SPANS_MAX].start
+        members = log.members.between(start, end)
+        if len(members) > MEMBERS_MAX:
+            end = members[MEMBERS_MAX - 1].position
+        return end
 
     # Handover and members.
 

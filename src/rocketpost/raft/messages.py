@@ -156,8 +156,7 @@ class SnapshotOffer:
     Attributes:
         term: The leader's term.
         first: First position of the leader's log; it is committed.
-        spans: Terms of the bytes before ``first``, as far as the leader knows them; at least that
-            of the last byte.
+        spans: Span of the byte before ``first``; empty if there is none or its term is 0.
         members: The configuration that is valid at ``first``.
         commit: The leader's commit position.
         suspect: As in :class:`Append`.

@@ -90,6 +90,14 @@ class Envelope(NamedTuple):
     records: tuple[Record, ...] = ()
 
 
+class Change(NamedTuple):
+    """A change of the log that waits, with the records that came with its message."""
+
+    action: Cut | Accept | Reset
+    records: tuple[Record, ...]
+    received_at: int
+
+
 class Member:
     """A node, its disk, and a driver."""
 
@@ -99,6 +107,8 @@ class Member:
         self.disk = disk
         self.saves_at_once = True
         self.flushes_at_once = True
+        self.changes_at_once = True
+        self.changes: list[Change] = []
         self.unsaved: list[SaveState] = []
         self.node: RaftNode | None = None
         self.records: tuple[Record, ...] = ()
@@ -108,6 +118,7 @@ class Member:
     def start(self, suspicion: Suspicion = Suspicion.NONE) -> None:
         disk = self.disk
         self.unsaved = []
+        self.changes = []
         self.starts += 1
         self.node = RaftNode(
             self.name,
@@ -153,19 +164,9 @@ class Member:
                 records = tuple(disk.slice(action.start, end))
                 self.group.post(Envelope(self.name, action.peer, action.head(end), records))
                 return node.shipped(action, end)
-            case Cut(position):
-                tell(f"{self.name} cuts at {position}")
-                disk.cut(position)
-                return node.cut_done(position)
-            case Accept():
-                tell(f"{self.name} appends {action.start}-{action.end}")
-                return self.append(node, action)
-            case Reset():
-                tell(f"{self.name} starts its log anew at {action.first}")
-                self.disk = Disk(disk.term, disk.vote, action.first, [], list(action.spans))
-                self.disk.members = [action.members]
-                self.disk.durable = self.disk.commit = action.first
-                return node.reset_done(action.first)
+            case Cut() | Accept() | Reset():
+                self.changes.append(Change(action, self.records, self.received_at))
+                return self.change(node) if self.changes_at_once else []
             case Commit(position):
                 tell(f"{self.name} commits {position}")
                 disk.commit = position
@@ -196,11 +197,36 @@ class Member:
         self.disk.term, self.disk.vote = last.term, last.vote
         return node.state_saved(last.number)
 
-    def append(self, node: RaftNode, action: Accept) -> list[Action]:
+    def change(self, node: RaftNode) -> list[Action]:
+        """Carry out the changes of the log that wait."""
+        found: list[Action] = []
+        while self.changes:
+            change = self.changes.pop(0)
+            found += self.change_log(node, change)
+        return found
+
+    def change_log(self, node: RaftNode, change: Change) -> list[Action]:
+        tell, disk = self.group.tell, self.disk
+        match change.action:
+            case Cut(position):
+                tell(f"{self.name} cuts at {position}")
+                disk.cut(position)
+                return node.cut_done(position)
+            case Accept() as accept:
+                tell(f"{self.name} appends {accept.start}-{accept.end}")
+                return self.append(node, accept, change)
+            case Reset() as reset:
+                tell(f"{self.name} starts its log anew at {reset.first}")
+                self.disk = Disk(disk.term, disk.vote, reset.first, [], list(reset.spans))
+                self.disk.members = [reset.members]
+                self.disk.durable = self.disk.commit = reset.first
+                return node.reset_done(reset.first)
+
+    def append(self, node: RaftNode, action: Accept, change: Change) -> list[Action]:
         disk = self.disk
         assert disk.end == action.start
-        skip = (action.start - self.received_at) // RECORD_BYTES
-        records = self.records[skip:]
+        skip = (action.start - change.received_at) // RECORD_BYTES
+        records = change.records[skip:]
         assert disk.end + RECORD_BYTES * len(records) == action.end
         disk.extend(records, [span for span in action.spans if span.term])
         disk.members += action.members
@@ -217,6 +243,8 @@ class Member:
         return actions + self.flush(node) if self.flushes_at_once else actions
 
     def flush(self, node: RaftNode) -> list[Action]:
+        if self.changes:
+            return []
         self.disk.durable = self.disk.end
         return node.persisted(self.disk.end, node.cuts)
 

@@ -67,13 +67,16 @@ def test_random_schedules(seed: int) -> None:
         elif chance.random() < 0.1:
             member.saves_at_once = chance.random() < 0.5
             member.flushes_at_once = chance.random() < 0.5
+            member.changes_at_once = chance.random() < 0.7
             member.call(member.save)
+            member.call(member.change)
             member.call(member.flush)
     for member in group.members.values():
-        member.saves_at_once = member.flushes_at_once = True
+        member.saves_at_once = member.flushes_at_once = member.changes_at_once = True
         if member.node is None:
             member.start()
         member.call(member.save)
+        member.call(member.change)
         member.call(member.flush)
     group.run(150)
     assert len({member.node.commit for member in group.alive if member.node}) == 1

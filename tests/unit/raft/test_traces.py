@@ -166,14 +166,20 @@ class TracedGroup:
         member.start()
 
     def do_slow(self, command: TraceCommand) -> None:
-        """Let a member save its state, or flush its log, only when told."""
+        """Let a member save its state, change its log, or flush it, only when told."""
         member = self.group.members[command.args[0]]
         member.saves_at_once = "state" not in command.args
         member.flushes_at_once = "log" not in command.args
+        member.changes_at_once = "changes" not in command.args
 
     def do_save(self, command: TraceCommand) -> None:
         member = self.group.members[command.args[0]]
         member.call(member.save)
+
+    def do_apply(self, command: TraceCommand) -> None:
+        """Let a member carry out the changes of its log that wait."""
+        member = self.group.members[command.args[0]]
+        member.call(member.change)
 
     def do_flush(self, command: TraceCommand) -> None:
         member = self.group.members[command.args[0]]
