@@ -9,9 +9,10 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from rocketpost.server.broker import BrokerServer
+from rocketpost.server.follower_term import FollowerTerm
 from rocketpost.server.namesrv.process import NameServer
 from rocketpost.server.settings.namesrv import NamesrvConfig
-from rocketpost.server.term import FollowerTerm, LeaderTerm
+from rocketpost.server.term import LeaderTerm
 
 from .settings.harness import Peer, broker
 

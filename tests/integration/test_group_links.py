@@ -5,51 +5,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import pickle
 import socket
 from collections.abc import AsyncIterator
-from struct import Struct
 
 import pytest
 
+from rocketpost.codec.raft_frames import RaftDecoder, RaftEncoder
 from rocketpost.errors import ConfigError, ReplicationError
-from rocketpost.raft.messages import Append, Message, PreVote, TimeoutNow
+from rocketpost.raft.messages import Append, Message, PreVote, TermSpan, TimeoutNow
 from rocketpost.server.group import incoming, outgoing
 from rocketpost.server.group.incoming import IncomingLinks
 from rocketpost.server.group.link_values import Framing, Seat
 from rocketpost.server.group.outgoing import OutgoingLink
 from rocketpost.testing.waiting import until
 
-_HEAD = Struct(">II")
-
-
-class Decoder:
-    """Takes frames apart that are as simple as can be."""
-
-    def __init__(self) -> None:
-        self._received = bytearray()
-
-    def feed(self, data: memoryview) -> list[tuple[Message, bytes]]:
-        self._received += data
-        found = []
-        while len(self._received) >= _HEAD.size:
-            text, body = _HEAD.unpack_from(self._received)
-            begin, end = _HEAD.size + text, _HEAD.size + text + body
-            if len(self._received) < end:
-                break
-            message = pickle.loads(self._received[_HEAD.size : begin])
-            found.append((message, bytes(self._received[begin:end])))
-            del self._received[:end]
-        return found
-
-
-def encode(message: Message, size: int) -> bytes:
-    text = pickle.dumps(message)
-    return _HEAD.pack(len(text), size) + text
-
-
-FRAMING = Framing(encode, Decoder)
+FRAMING = Framing(RaftEncoder("g").encode, lambda: RaftDecoder("g"))
 SETTINGS = {"mappedFileSizeCommitLog": "1048576"}
+
+
+def append_of(log: memoryview) -> Append:
+    return Append(1, 0, 0, len(log), (TermSpan(1, 0),))
 
 
 class Receiver:
@@ -116,13 +91,13 @@ async def test_messages_and_bytes_of_the_log_arrive_in_order() -> None:
         await until(lambda: link.is_up)
         assert receiver.links.connected == {"n1"}
         assert link.send(PreVote(1, 0, 0))
-        assert link.send(Append(1, 0, 0, len(log)), log)
+        assert link.send(append_of(log), log)
         assert link.send(TimeoutNow(1))
         assert link.room < outgoing.UNSENT_BYTES_MAX - len(log)
         await until(lambda: len(receiver.heard) == 3)
         assert receiver.heard == [
             ("n1", PreVote(1, 0, 0), b""),
-            ("n1", Append(1, 0, 0, len(log)), log),
+            ("n1", append_of(log), log),
             ("n1", TimeoutNow(1), b""),
         ]
         assert link.room == outgoing.UNSENT_BYTES_MAX
@@ -251,7 +226,7 @@ async def test_a_peer_that_does_not_read_gets_a_bounded_number_of_bytes() -> Non
         await until(lambda: link.is_up)
         log = memoryview(bytes(1024 * 1024))
         count = 0
-        while link.send(Append(1, 0, 0, len(log)), log):  # the loop does not turn: nobody reads
+        while link.send(append_of(log), log):  # the loop does not turn: nobody reads
             count += 1
         assert count == outgoing.UNSENT_BYTES_MAX // len(log) - 1
         assert link.send(TimeoutNow(1)), "small messages find room longer"

@@ -17,8 +17,8 @@ from rocketpost.codec.codes import RequestCode as Code
 from rocketpost.codec.codes import ResponseCode
 from rocketpost.model.ids import Position
 from rocketpost.server.context import BrokerContext
+from rocketpost.server.follower_term import FollowerTerm
 from rocketpost.server.replication import tables_follower
-from rocketpost.server.term import FollowerTerm
 from rocketpost.store.message_store import MessageStore
 
 from .settings.harness import Peer, broker, until

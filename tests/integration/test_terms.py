@@ -24,10 +24,10 @@ from rocketpost.server.feature import Feature
 from rocketpost.server.features import timer
 from rocketpost.server.features.pull import PullFeature
 from rocketpost.server.features.timer import TimerFeature
+from rocketpost.server.follower_term import FollowerTerm
 from rocketpost.server.namesrv.process import NameServer
 from rocketpost.server.routes.follower_refusals import REFUSED
 from rocketpost.server.settings.namesrv import NamesrvConfig
-from rocketpost.server.term import FollowerTerm
 
 from .census import leaks, take_census
 from .load import QUEUES, load_on

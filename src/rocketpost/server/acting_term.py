@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from rocketpost.replication.acting import Act, Duty, FollowMaster
 from rocketpost.server.context import BrokerContext
+from rocketpost.server.follower_term import FollowerTerm
 from rocketpost.server.replication.acting import GroupFeature
 from rocketpost.server.replication.acting_members import Members
 from rocketpost.server.replication.acting_preparation import SlavePreparation
 from rocketpost.server.routes.follower_refusals import ACTING, STANDING_BY, follower_routes
 from rocketpost.server.routes.route import Route
-from rocketpost.server.term import FollowerTerm
 
 
 class ActingTerm(FollowerTerm):

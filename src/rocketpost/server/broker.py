@@ -7,11 +7,10 @@ the work of a leader or a follower with it.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import os
-import socket
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +19,9 @@ from rocketpost.kernel import FORM
 from rocketpost.server.acting_term import ActingTerm
 from rocketpost.server.clock import BrokerClock
 from rocketpost.server.context import BrokerContext
+from rocketpost.server.follower_term import FollowerTerm
+from rocketpost.server.group.broker import GroupBroker
+from rocketpost.server.group.member import GroupMember
 from rocketpost.server.name_servers.address_server import AddressServer
 from rocketpost.server.name_servers.registration import (
     parse_name_servers,
@@ -32,6 +34,7 @@ from rocketpost.server.settings.broker import (
     name_of,
     with_new_spellings,
 )
+from rocketpost.server.settings.group import GroupConfig
 from rocketpost.server.settings.live_config import (
     OVERRIDES_FILE,
     LiveConfig,
@@ -39,19 +42,19 @@ from rocketpost.server.settings.live_config import (
     apply_overrides,
     decode_overrides,
 )
-from rocketpost.server.startup import apply_settings, open_context
+from rocketpost.server.startup import apply_settings, open_context, resolve_ip_blocking
 from rocketpost.server.tables.broker_tables import Identity
-from rocketpost.server.term import FollowerTerm, LeaderTerm, Term
+from rocketpost.server.term import LeaderTerm, Term
 from rocketpost.settings import adjustments
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.files import RealFiles
 from rocketpost.store.layout import Layout
+from rocketpost.store.member.member_store import MemberStore
 from rocketpost.store.message_store import MessageStore
 from rocketpost.store.origin import is_foreign_blocking
 from rocketpost.store.retention import check_levels
 from rocketpost.store.tables import TableFile
 from rocketpost.transport.connection import Connection
-from rocketpost.transport.host import local_ip
 from rocketpost.transport.listener import Listener, room_of_process
 
 logger = logging.getLogger(__name__)
@@ -71,6 +74,7 @@ class BrokerServer:
         accept_missing: Whether to start although files of the commit log are missing.
         sharers: Number of brokers that share the memory of this machine.
         clock: The clock, if not the machine's clock.
+        group: The group of brokers that elects its leader, if this broker is a member of one.
 
     Raises:
         ConfigError: A setting is unknown, malformed or cannot be honoured.
@@ -83,8 +87,13 @@ class BrokerServer:
         accept_missing: bool = False,
         sharers: int = 1,
         clock: BrokerClock | None = None,
+        group: GroupConfig | None = None,
     ) -> None:
         self._accept_missing = accept_missing
+        self._group_config = group
+        self._group: GroupBroker | None = None
+        if group is not None:
+            values = {"flushDiskType": "SYNC_FLUSH", **values}  # the default of a group
         given = with_new_spellings(values)
         self._values = {"storePathRootDir": str(Path.home() / "store")} | given
         self._broker, self._store_config = broker_settings(self._values)
@@ -111,6 +120,7 @@ class BrokerServer:
         self._changing = asyncio.Lock()
         self._failure: asyncio.Future[str] | None = None
         self._work: asyncio.Task[None] | None = None
+        self._announcing: asyncio.Task[None] | None = None
 
     @property
     def name(self) -> str:
@@ -159,7 +169,7 @@ class BrokerServer:
         level = logging.WARNING if FORM.is_unusable else logging.INFO
         logger.log(level, "broker starts: kernel=%s reason=%s", FORM.word, FORM.reason)
         live, overrides_file = await self._load_settings()
-        self._ip = await asyncio.to_thread(_public_ip, self._broker.public_ip)
+        self._ip = await asyncio.to_thread(resolve_ip_blocking, self._broker.public_ip)
         address_server = self._address_server()
         self._name_servers = parse_name_servers(self.name_servers)
         if address_server is not None:
@@ -177,6 +187,13 @@ class BrokerServer:
         self._work.add_done_callback(self._on_task_end)
         self._begin_term(self._term)
         await self._term.register()
+        if self._group is not None:
+            self._group.start().add_done_callback(self._on_task_end)
+
+    @property
+    def group(self) -> GroupMember | None:
+        """This broker's part in its group; None if it is in none."""
+        return self._group.member if self._group is not None else None
 
     async def become_leader(self) -> None:
         """End the current term and begin one as the leader.
@@ -202,6 +219,8 @@ class BrokerServer:
         work, failure = self._work, self._failure
         if work is None or failure is None:
             return
+        if self._group is not None:
+            await self._group.stop()
         async with self._changing:
             self._work = None
             context = self._context
@@ -226,11 +245,23 @@ class BrokerServer:
 
     # Terms.
 
-    async def _change_term(self, open_term: Callable[[], Awaitable[Term]]) -> None:
+    async def _change_term(
+        self, open_term: Callable[[], Awaitable[Term]], *, stays_known: bool = False
+    ) -> None:
+        """End the current term and begin another.
+
+        Args:
+            open_term: Opens it.
+            stays_known: Whether name servers know the broker in its old role until they know it in
+                the new one; they are then told in the background.
+        """
         async with self._changing:
             assert self._work is not None, "the broker does not run"
+            before = self._term
             try:
-                await self._end_term("the broker is changing its role; try again")
+                await self._end_term(
+                    "the broker is changing its role; try again", stays_known=stays_known
+                )
             except StoreError as error:
                 # The next term recovers from the files saved before, and from the log.
                 logger.error("files of the last term are not saved: reason=%s", error)
@@ -244,7 +275,21 @@ class BrokerServer:
                 self._term.connection_lost(connection)
             self._dispatcher.use(self._term.routes(), self._term.express)
             self._begin_term(self._term)
-            await self._term.register()
+            if stays_known:
+                self._announce_later(self._term, before)
+            else:
+                await self._term.register()
+
+    def _announce_later(self, term: Term, before: Term) -> None:
+        """Register a new term, then close the connections of the one before."""
+
+        async def announce() -> None:
+            try:
+                await term.register()
+            finally:
+                await before.forget_registration()
+
+        self._announcing = asyncio.create_task(announce(), name="registration of a new role")
 
     async def _open_leader(self, *, is_first: bool = False, is_foreign: bool = False) -> Term:
         self._term_number += 1
@@ -260,17 +305,25 @@ class BrokerServer:
         term.on_routes_changed = lambda: self._dispatcher.use(term.routes(), term.express)
         term.begin().add_done_callback(self._on_task_end)
 
-    async def _end_term(self, reason: str) -> None:
+    async def _end_term(self, reason: str, *, stays_known: bool = False) -> None:
         """End the term; requests are refused from then on.
 
         Args:
             reason: The reason in the answer to refused requests.
+            stays_known: Whether the name servers are not told.
 
         Raises:
             StoreError: A file could not be saved; the file saved before is still there.
         """
         term = self._term
-        await term.unregister()
+        if self._announcing is not None:
+            self._announcing.cancel()
+            await asyncio.wait((self._announcing,))
+            self._announcing = None
+        if stays_known:
+            await term.pause_registration()
+        else:
+            await term.unregister()
         self._dispatcher.use(refusing_routes(self._dispatcher.routes.values(), reason))
         await term.close(reason)
         await self._dispatcher.stop()
@@ -322,12 +375,7 @@ class BrokerServer:
     async def _open(self, live: LiveConfig, overrides_file: TableFile[dict[str, Override]]) -> None:
         layout = Layout(self._store_config.root, self._store_config.commit_log_path)
         is_foreign = await asyncio.to_thread(is_foreign_blocking, layout, RealFiles())
-        store = await asyncio.to_thread(
-            MessageStore.open_blocking,
-            self._store_config,
-            clock=self._clock,
-            accept_missing=self._accept_missing,
-        )
+        store, member = await self._open_store()
         try:
             context = self._context = await open_context(
                 store,
@@ -344,17 +392,45 @@ class BrokerServer:
                 name_servers=lambda: self._name_servers,
             )
             apply_settings(context)
-            if self._broker.is_slave:
+            if member is not None:
+                self._group = await self._join_group(member)
+                self._term = await self._group.open_follower()
+            elif self._broker.is_slave:
                 self._term = await self._open_follower(self._broker.broker_id)
             else:
                 self._term = await self._open_leader(is_first=True, is_foreign=is_foreign)
         except BaseException:
+            if self._group is not None:
+                await self._group.stop()
             await asyncio.to_thread(store.close_blocking)
             raise
         live.watch(BrokerConfig, self._on_broker_change)
         live.watch(StoreConfig, self._on_store_change)
         live.guard(StoreConfig, self._check_store)
         self._dispatcher.use(self._term.routes(), self._term.express)
+
+    async def _open_store(self) -> tuple[MessageStore, MemberStore | None]:
+        """Open the store, as that of a group's member if this broker is one."""
+        config = self._store_config
+        if self._group_config is not None:
+            member = await asyncio.to_thread(MemberStore.open_blocking, config, clock=self._clock)
+            return member.store, member
+        store = await asyncio.to_thread(
+            MessageStore.open_blocking,
+            config,
+            clock=self._clock,
+            accept_missing=self._accept_missing,
+        )
+        return store, None
+
+    async def _join_group(self, member: MemberStore) -> GroupBroker:
+        assert self._group_config is not None
+        return await GroupBroker.open(
+            self._group_config,
+            member,
+            context=self._context,
+            change_term=partial(self._change_term, stays_known=True),
+        )
 
     async def _listen_vip(self) -> None:
         port = self._listener.port - VIP_STEP
@@ -409,16 +485,3 @@ class BrokerServer:
     def _configure(self) -> None:
         apply_settings(self._context)
         self._term.features.configure(self._broker, self._store_config)
-
-
-def _public_ip(configured: str) -> str:
-    """Return the address for clients; a name is resolved, since records hold the address."""
-    if not configured:
-        return local_ip()
-    try:
-        return str(ipaddress.ip_address(configured))
-    except ValueError:
-        try:
-            return socket.gethostbyname(configured)
-        except OSError as error:
-            raise ConfigError(f"brokerIP1={configured!r} is not an address: {error}") from None

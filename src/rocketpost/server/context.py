@@ -47,6 +47,10 @@ class Writer(Protocol):
         """Write and answer everything that was sent in this turn of the loop."""
         ...
 
+    async def wait_kept(self) -> bool:
+        """Wait until everything written by now stays in the log; tell whether it does."""
+        ...
+
     async def wait_for_slaves(self) -> None:
         """Wait until enough slaves have what is visible now; at most as long as a send waits."""
         ...

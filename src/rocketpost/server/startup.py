@@ -6,7 +6,9 @@ Lost tables are repaired here: topics in the log that the tables lack are restor
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
+import socket
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Final
@@ -16,6 +18,7 @@ from rocketpost.broker.group.membership import Membership
 from rocketpost.broker.group.queue_locks import QueueLocks
 from rocketpost.broker.stats import BrokerStats
 from rocketpost.client.compression import decompress
+from rocketpost.errors import ConfigError
 from rocketpost.server.clock import BrokerClock
 from rocketpost.server.context import BrokerContext
 from rocketpost.server.settings.broker import BrokerConfig
@@ -27,6 +30,7 @@ from rocketpost.server.tables.persistence import File
 from rocketpost.server.tables.registry import OVERRIDES
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.message_store import MessageStore
+from rocketpost.transport.host import local_ip
 from rocketpost.transport.turns import Turns
 
 logger = logging.getLogger(__name__)
@@ -112,3 +116,20 @@ def _repair_tables(tables: Tables, store: MessageStore, config: BrokerConfig) ->
 def _local_day(ms: int) -> int:
     """Return the number of the day in the broker's time zone."""
     return datetime.fromtimestamp(ms / 1000).toordinal()
+
+
+def resolve_ip_blocking(configured: str) -> str:
+    """Return the address for clients; a name is resolved, since records hold the address.
+
+    Raises:
+        ConfigError: The name cannot be resolved.
+    """
+    if not configured:
+        return local_ip()
+    try:
+        return str(ipaddress.ip_address(configured))
+    except ValueError:
+        try:
+            return socket.gethostbyname(configured)
+        except OSError as error:
+            raise ConfigError(f"brokerIP1={configured!r} is not an address: {error}") from None

@@ -36,23 +36,16 @@ from rocketpost.server.features.standstill import StandstillFeature
 from rocketpost.server.features.statistics import StatisticsFeature
 from rocketpost.server.features.timer import TimerFeature
 from rocketpost.server.features.transaction import TransactionFeature
+from rocketpost.server.group.status import GroupSeat, GroupStatusFeature
 from rocketpost.server.handlers.pull_lane import take_by_turns
 from rocketpost.server.name_servers.announcing import Announcing
 from rocketpost.server.replication.acting import GroupFeature
 from rocketpost.server.replication.acting_members import Members
 from rocketpost.server.replication.acting_preparation import MasterPreparation
 from rocketpost.server.replication.master import MasterFeature
-from rocketpost.server.replication.master_address import MasterAddress
-from rocketpost.server.replication.master_client import MasterClient
-from rocketpost.server.replication.master_presence import MasterPresence
-from rocketpost.server.replication.retention import MasterHold
-from rocketpost.server.replication.slave import SlaveFeature
 from rocketpost.server.replication.tables_feed import TablesFeed
-from rocketpost.server.replication.tables_follower import TablesFollower
-from rocketpost.server.replication.tables_serving import FollowedTimer, ProgressFeature
-from rocketpost.server.routes.follower_refusals import follower_routes
+from rocketpost.server.replication.tables_serving import ProgressFeature
 from rocketpost.server.routes.route import Route
-from rocketpost.server.writer.follower_log import FollowerLog
 from rocketpost.server.writer.log_writer import CommitThenDelete
 from rocketpost.transport.connection import Connection
 from rocketpost.transport.express import Express
@@ -99,6 +92,12 @@ class Term:
     async def unregister(self) -> None:
         """Unregister from the name servers."""
 
+    async def pause_registration(self) -> None:
+        """Register no more, but stay known to the name servers."""
+
+    async def forget_registration(self) -> None:
+        """Close the connections to the name servers."""
+
     def connection_lost(self, connection: Connection) -> None:
         """Record a lost connection for the next term."""
         self.lost.append(connection)
@@ -129,19 +128,24 @@ class Term:
         """Finish what can be finished before the other waiting requests are answered."""
 
 
-class _OfficeTerm(Term):
+class OfficeTerm(Term):
     """A term in which the broker serves clients.
 
     Args:
         context: The state of the broker.
         broker_id: The id under which it registers with name servers.
+        election: Number of the election that gave it this role; 0 if there was none.
     """
 
-    def __init__(self, context: BrokerContext, *, broker_id: int) -> None:
+    def __init__(self, context: BrokerContext, *, broker_id: int, election: int = 0) -> None:
         super().__init__()
         self.context = context
         self.registration = RegistrationFeature(
-            context, broker_id=broker_id, ha_address=self._ha_address, on_master=self._take_master
+            context,
+            broker_id=broker_id,
+            ha_address=self._ha_address,
+            on_master=self._take_master,
+            state_version=election,
         )
         self.group: GroupFeature | None = None
         """The broker's place in its group, if a slave of the group acts for a lost master."""
@@ -173,6 +177,14 @@ class _OfficeTerm(Term):
         if self.group is not None:
             self.group.end()
         await self.registration.end()
+
+    async def pause_registration(self) -> None:
+        """Register no more, but stay known to the name servers."""
+        await self.registration.pause()
+
+    async def forget_registration(self) -> None:
+        """Close the connections to the name servers."""
+        await self.registration.forget()
 
     async def save(self) -> None:
         """Save the files of every feature, after the messages that they cover.
@@ -221,7 +233,7 @@ class _OfficeTerm(Term):
         self._forget_topics()
 
 
-class LeaderTerm(_OfficeTerm):
+class LeaderTerm(OfficeTerm):
     """The term of a leader, which serves all requests. Owned by the loop.
 
     Args:
@@ -229,6 +241,7 @@ class LeaderTerm(_OfficeTerm):
         number: The number of the term; later terms have higher ones.
         is_first: Whether it is the first term since the start of the process.
         is_foreign: Whether RocketMQ alone has written to the store so far.
+        seat: The leadership of a group, if this broker leads one.
     """
 
     def __init__(
@@ -238,14 +251,16 @@ class LeaderTerm(_OfficeTerm):
         number: int,
         is_first: bool = False,
         is_foreign: bool = False,
+        seat: GroupSeat | None = None,
     ) -> None:
-        super().__init__(context, broker_id=MASTER_ID)
+        election = 0 if seat is None else number
+        super().__init__(context, broker_id=MASTER_ID, election=election)
         tables = context.tables
         self._announcing = Announcing(wait_registered=self._save_and_register)
         self.slaves = MasterFeature(context)
         self._pulls = PullFeature(context)
         self._sends = SendFeature(
-            context, term=number, announcing=self._announcing, replicas=self.slaves.acks
+            context, term=number, announcing=self._announcing, replicas=self.slaves.acks, seat=seat
         )
         leader = self._sends.context
         self._keys = leader.dedup.keys
@@ -264,9 +279,9 @@ class LeaderTerm(_OfficeTerm):
                 deleter=CommitThenDelete(self._sends.writer, context.store),
                 clean=cleaning.clean_now,
                 wait_registered=self.registration.wait_registered,
-                replication=self.slaves.status,
+                replication=self.slaves.status if seat is None else seat.status,
             ),
-            self.slaves,
+            self.slaves if seat is None else GroupStatusFeature(seat),
             StandstillFeature.of(context),
             FilterFeature(context),
             DedupFeature(leader, is_foreign=is_foreign),
@@ -317,6 +332,7 @@ class LeaderTerm(_OfficeTerm):
         number: int,
         is_first: bool = False,
         is_foreign: bool = False,
+        seat: GroupSeat | None = None,
     ) -> Self:
         """Recover the state of a leader, and open its features.
 
@@ -325,11 +341,12 @@ class LeaderTerm(_OfficeTerm):
             number: The number of the term; later terms have higher ones.
             is_first: Whether it is the first term since the start of the process.
             is_foreign: Whether RocketMQ alone has written to the store so far.
+            seat: The leadership of a group, if this broker leads one.
 
         Raises:
             StoreError: The files of a feature cannot be read.
         """
-        term = cls(context, number=number, is_first=is_first, is_foreign=is_foreign)
+        term = cls(context, number=number, is_first=is_first, is_foreign=is_foreign, seat=seat)
         await term._open()
         term._sends.writer.arrival_listeners = term.features.arrival_listeners()
         term._sends.writer.on_growth = term.slaves.note_growth
@@ -378,111 +395,6 @@ class LeaderTerm(_OfficeTerm):
         except StoreError as error:
             logger.error("new topics are not saved yet: reason=%s", error)
         await self.registration.wait_registered()
-
-
-class FollowerTerm(_OfficeTerm):
-    """The term of a follower, which serves reads and refuses other requests. Owned by the loop.
-
-    Messages expire by its own settings, but not before the master has deleted them.
-
-    Args:
-        context: The state of the broker.
-        broker_id: The id under which it registers with name servers.
-    """
-
-    def __init__(self, context: BrokerContext, *, broker_id: int) -> None:
-        assert broker_id > MASTER_ID
-        super().__init__(context, broker_id=broker_id)
-        self.master = MasterAddress(fixed_ha=context.broker_config.ha_master_address)
-        """Where the master is."""
-        self.master_presence = MasterPresence()
-        """The presence of the master."""
-        self.log = FollowerLog(store=context.store, flush_mode=context.store_config.flush_mode)
-        """Takes the records of the master."""
-        self.master_client = MasterClient(self.master)
-        """Asks the master."""
-        self.stream = SlaveFeature(
-            context,
-            client=self.master_client,
-            log=self.log,
-            broker_id=broker_id,
-            ask_name_servers=self.registration.note_change,
-            presence=self.master_presence,
-        )
-        self.tables = TablesFollower(context, master=self._followed_master)
-        """Follows the tables of the master."""
-        self.stream.on_connected = self.tables.wake
-        holds = RetentionHolds(
-            groups=context.tables.groups,
-            offsets=context.tables.offsets,
-            queues=context.store.queues,
-        )
-        master_hold = MasterHold(
-            log=context.store, holds=holds, ask_bounds=self.stream.master_bounds
-        )
-        cleaning = CleaningFeature(
-            context, features=self.features, holds=master_hold, prepare=master_hold.refresh
-        )
-        self.features.add(
-            StatisticsFeature(context),
-            PullFeature(context, presence=self.master_presence),
-            self.clients,
-            self.registration,
-            AdministrationFeature(
-                context,
-                features=self.features,
-                deleter=context.store,
-                clean=cleaning.clean_now,
-                wait_registered=self.registration.wait_registered,
-                replication=self.stream.status,
-            ),
-            self.stream,
-            FilterFeature(context),
-            AssignmentFeature(context),
-            ProgressFeature(delays=context.tables.delays, timer=_timer_of_master(context)),
-            self.tables,
-            cleaning,
-            RetentionHoldsFeature(holds=holds, save=context.persistence.save),
-        )
-
-    @classmethod
-    async def open(cls, context: BrokerContext, *, broker_id: int) -> Self:
-        """Open the features of a follower.
-
-        Raises:
-            StoreError: The files of a feature cannot be read.
-        """
-        term = cls(context, broker_id=broker_id)
-        await term._open()
-        term.log.arrival_listeners = term.features.arrival_listeners()
-        term.log.begin()
-        return term
-
-    async def _settle(self, reason: str) -> None:
-        await super()._settle(reason)
-        self.log.close()
-
-    def routes(self) -> list[Route]:
-        """Return the routes of all requests: reads are served, others are refused."""
-        return follower_routes(self.features.routes())
-
-    def _followed_master(self) -> str:
-        """Return the address of the master; empty while its log is not followed.
-
-        Offsets of a master whose log differs would mean other messages.
-        """
-        return self.master.remoting if self.stream.status().is_connected else ""
-
-    def _take_master(self, remoting: str, ha: str) -> None:
-        if remoting != self.context.identity.address:  # ours, until the name server forgets it
-            self.master.learn(remoting=remoting, ha=ha)
-
-
-def _timer_of_master(context: BrokerContext) -> FollowedTimer | None:
-    """Return what a follower knows of its master's timer; None if it has no timed messages."""
-    # A returning master of RocketMQ asks its slaves for this, and does not go online without it.
-    is_timed = context.store.config.timer_enabled or context.broker_config.acting_master
-    return FollowedTimer(context.tables.master_timer) if is_timed else None
 
 
 def _nobody() -> None:

@@ -127,6 +127,8 @@ class DedupFeature(Feature):
             self._writer.commit()
             revision, position = self._producers.revision, int(self._store.written_position)
             data = self._producers.to_json(position)
+            if not await self._writer.wait_kept():
+                return  # the snapshot saved before is right, whatever becomes of these messages
             try:
                 await asyncio.to_thread(self._save_blocking, data)
             except OSError as error:

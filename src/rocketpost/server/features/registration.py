@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from rocketpost.model.route import MASTER_ID
+from rocketpost.model.topic import DataVersion
+from rocketpost.namesrv.claims import STATE_VERSION_MAX
 from rocketpost.server.context import BrokerContext
 from rocketpost.server.feature import Feature
 from rocketpost.server.name_servers.registration import Announcement, Registration
@@ -19,6 +23,8 @@ class RegistrationFeature(Feature):
         ha_address: Returns the address for slaves; empty if there is none.
         on_master: Called with a master's addresses for requests and for its log, when a name
             server tells them.
+        state_version: Number of the election that gave the broker its role; 0 if there was none.
+            Name servers give id 0 to the broker with the higher one.
     """
 
     def __init__(
@@ -28,8 +34,10 @@ class RegistrationFeature(Feature):
         broker_id: int,
         ha_address: Callable[[], str],
         on_master: Callable[[str, str], None] | None = None,
+        state_version: int = 0,
     ) -> None:
         self._context = context
+        self._state_version = min(state_version, STATE_VERSION_MAX)
         self._broker_id = broker_id
         self._ha_address = ha_address
         self._ordered: dict[str, frozenset[str]] = {}
@@ -55,6 +63,14 @@ class RegistrationFeature(Feature):
     async def end(self) -> None:
         """Unregister from every name server."""
         await self._registration.stop()
+
+    async def pause(self) -> None:
+        """Register no more, but stay known: the next term registers in another role."""
+        await self._registration.pause()
+
+    async def forget(self) -> None:
+        """Close the connections that :meth:`pause` has left."""
+        await self._registration.close()
 
     def note_change(self) -> None:
         """Register again soon, as topics changed."""
@@ -94,10 +110,14 @@ class RegistrationFeature(Feature):
             broker_id=self._broker_id,
             address=identity.address,
             ha_address=self._ha_address(),
-            data_version=topics.version,
+            data_version=self._version(),
             topics=topics.configs,
             permission=config.permission,
             slaves_act=config.acting_master,
             # Without heartbeats every second, the name server's own limit is right.
             inactive_ms=config.broker_inactive_ms if config.acting_master else None,
         )
+
+    def _version(self) -> DataVersion:
+        version = self._context.tables.topics.version
+        return replace(version, state_version=self._state_version)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Sequence
+from typing import Protocol
 
 from rocketpost.broker.dedup.producers import ProducerTable
 from rocketpost.broker.dedup.service import DedupService
@@ -29,6 +30,7 @@ from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.server.settings.replication import BrokerRole
 from rocketpost.server.writer.acknowledgement_rules import (
     NO_REPLICAS,
+    Commitment,
     Replicas,
     Replicated,
     rules_for,
@@ -42,6 +44,13 @@ from rocketpost.transport.unique_id import unique_id
 logger = logging.getLogger(__name__)
 
 
+class LeaderSeat(Commitment, Protocol):
+    """The leadership of a group, for one term."""
+
+    def take(self, writer: LogWriter) -> None:
+        """Let a writer accept messages, until the leadership ends; it may have ended already."""
+
+
 class SendFeature(Feature):
     """Serves sends. Owned by the loop.
 
@@ -50,6 +59,7 @@ class SendFeature(Feature):
         term: The number of the term.
         announcing: Knows which topics have no route yet; the first sends to them wait.
         replicas: The reports of slaves, for which the answers of a SYNC_MASTER wait.
+        seat: The leadership of a group, if this broker leads one.
     """
 
     def __init__(
@@ -59,7 +69,9 @@ class SendFeature(Feature):
         term: int,
         announcing: Announcing,
         replicas: Replicas = NO_REPLICAS,
+        seat: LeaderSeat | None = None,
     ) -> None:
+        self._seat = seat
         broker, store = context.broker_config, context.store_config
         self._term = term
         tables, identity = context.tables, context.identity
@@ -91,15 +103,15 @@ class SendFeature(Feature):
             kinds=(halves, DeadLetters(), DelayLevels(level_max=level_max), timed),
         )
         self._replicated: Replicated | None = None
-        if broker.broker_role is BrokerRole.SYNC_MASTER:
+        if broker.broker_role is BrokerRole.SYNC_MASTER and seat is None:
             self._replicated = Replicated(
                 context.store, replicas=replicas, policy=replica_policy(broker)
             )
         self.writer = LogWriter(
             store=context.store,
-            rules=rules_for(store.flush_mode, context.store),
+            rules=rules_for(store.flush_mode, context.store, seat),
             ledger=dedup,
-            timeout_ms=broker.sync_flush_timeout_ms,
+            timeout_ms=broker.sync_flush_timeout_ms if seat is None else broker.slave_timeout_ms,
             replicated=self._replicated,
             slave_timeout_ms=broker.slave_timeout_ms,
         )
@@ -141,6 +153,8 @@ class SendFeature(Feature):
     async def open(self) -> None:
         """Begin the writer's term: accept messages, and show confirmed ones to consumers."""
         self.writer.begin_term(self._term)
+        if self._seat is not None:
+            self._seat.take(self.writer)
         self._handler.lane = self._lane
 
     def topic_changed(self) -> None:

@@ -22,7 +22,7 @@ EncodeFrame = Callable[[Message, int], bytes]
 class FrameDecoder(Protocol):
     """Takes what a member sends apart."""
 
-    def feed(self, data: memoryview, /) -> list[tuple[Message, bytes]]:
+    def feed(self, data: bytes | bytearray | memoryview, /) -> list[tuple[Message, bytes]]:
         """Return the messages that are complete, each with the bytes of the log in it.
 
         Raises:

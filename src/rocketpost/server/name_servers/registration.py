@@ -139,9 +139,11 @@ class Registration:
         self._task = asyncio.create_task(self._run(), name="registration")
         first = [asyncio.ensure_future(link.tried.wait()) for link in self._links.values()]
         if first:
-            _, late = await asyncio.wait(first, timeout=_FIRST_ROUND_SECONDS)
-            for each in late:
-                each.cancel()
+            try:
+                await asyncio.wait(first, timeout=_FIRST_ROUND_SECONDS)
+            finally:
+                for each in first:
+                    each.cancel()
 
     async def use(self, name_servers: Sequence[str]) -> None:
         """Register with these name servers from now on; unregister from the others."""
@@ -184,12 +186,25 @@ class Registration:
         except TimeoutError:
             logger.info("name servers are slow to accept a change: edition=%s", edition)
 
-    async def stop(self) -> None:
-        """Unregister from every name server; return when all connections are closed."""
+    async def pause(self) -> None:
+        """Register no more, without unregistering: connections stay until :meth:`close`.
+
+        A name server would forget the broker with its connection. A broker that changes its id must
+        be known until it has the new one.
+        """
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = self._group = None
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._connector.close()
+
+    async def stop(self) -> None:
+        """Unregister from every name server; return when all connections are closed."""
+        if self._task is not None:
+            await self.pause()
             await asyncio.gather(*(self._unregister(link) for link in self._links.values()))
         await self._connector.close()
 

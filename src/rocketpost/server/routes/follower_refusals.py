@@ -93,6 +93,13 @@ ACTING: Final[Refusals] = {
 """Refusals of a follower that acts for its leader."""
 
 
+OF_GROUP: Final[Refusals] = {
+    code: (ResponseCode.SERVICE_NOT_AVAILABLE, _TO_LEADER) if code in _SENDS else refusal
+    for code, refusal in REFUSED.items()
+}
+"""Refusals of a follower in a group that elects its leader."""
+
+
 def follower_routes(served: Iterable[Route], refused: Refusals = REFUSED) -> list[Route]:
     """Return routes that refuse the requests for leaders, and serve the others."""
     kept = [route for route in served if route.code not in refused]

@@ -227,6 +227,24 @@ class LogWriter:
         self.submit(InternalSend(self._internal, stored, self.term, False, done))
         return done
 
+    async def wait_kept(self) -> bool:
+        """Wait until everything written by now stays in the log for good; tell whether it does.
+
+        Only the leader of a group may have to give up what it has written.
+        """
+        if not self._is_of_group or self._store.confirmed_position >= self._written.position:
+            return True
+        if self.term == NO_TERM:
+            return False
+        done: Stored = self._loop.create_future()
+        end = self._written.position
+        self.submit_duplicate(SlaveTicket(self._internal, [], self.term, False, done, end))
+        try:
+            await done
+        except OutcomeUnknown:
+            return False
+        return True
+
     # From the write to the answer.
 
     def commit(self) -> None:

@@ -136,3 +136,36 @@ def test_the_code_of_a_refusal_tells_whether_the_message_may_be_stored() -> None
     assert refusal_code(OutcomeUnknown("")) is ResponseCode.SYSTEM_ERROR
     for error in (TermEnded(""), StoreFull(""), StoreBroken("")):
         assert refusal_code(error) is ResponseCode.SERVICE_NOT_AVAILABLE
+
+
+async def test_a_wait_for_what_is_written_ends_with_the_commit_or_the_term() -> None:
+    store, group = Store(), Group()
+    writer = log_writer(store, sync=False, group=group)
+    senders = Senders(writer)
+    assert await writer.wait_kept(), "there is nothing"
+    senders.send("a")
+    writer.commit()
+    first = asyncio.create_task(writer.wait_kept())
+    await asyncio.sleep(0)
+    writer.commit()
+    assert not first.done()
+    commit_to(store, writer, 10)
+    assert await first
+    assert await writer.wait_kept()
+    senders.send("b")
+    writer.commit()
+    second = asyncio.create_task(writer.wait_kept())
+    await asyncio.sleep(0)
+    writer.end_term("another member leads")
+    assert not await second
+    assert not await writer.wait_kept()
+    writer.close()
+
+
+async def test_a_single_broker_keeps_what_it_has_written() -> None:
+    store = Store()
+    writer = log_writer(store, sync=True)
+    Senders(writer).send("a")
+    writer.commit()
+    assert await writer.wait_kept()
+    writer.close()

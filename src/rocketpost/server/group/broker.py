@@ -1,0 +1,125 @@
+"""A broker in a group: its terms of office follow what the group decides."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Self
+
+from rocketpost.codec.raft_frames import RaftDecoder, RaftEncoder
+from rocketpost.server.context import BrokerContext
+from rocketpost.server.group.follower_term import GroupFollowerTerm
+from rocketpost.server.group.link_values import Framing
+from rocketpost.server.group.member import GroupMember
+from rocketpost.server.group.office import Leadership
+from rocketpost.server.settings.group import GroupConfig
+from rocketpost.server.term import LeaderTerm, Term
+from rocketpost.store.member.member_store import MemberStore
+
+ChangeTerm = Callable[[Callable[[], Awaitable[Term]]], Awaitable[None]]
+"""Ends the broker's term of office, and begins the one that its argument opens."""
+
+
+class GroupBroker:
+    """Opens the terms of office of a group's member. Owned by the loop.
+
+    Args:
+        config: The group, and this member's place in it.
+        context: The state of the broker.
+        change_term: Ends the current term of office and begins another.
+    """
+
+    member: GroupMember
+    """This broker's part in the group."""
+
+    def __init__(
+        self, config: GroupConfig, *, context: BrokerContext, change_term: ChangeTerm
+    ) -> None:
+        self._config = config
+        self._context = context
+        self._change_term = change_term
+        self._work: asyncio.Task[None] | None = None
+        self._follower: GroupFollowerTerm | None = None
+        self._leader: str | None = None
+
+    @classmethod
+    async def open(
+        cls,
+        config: GroupConfig,
+        store: MemberStore,
+        *,
+        context: BrokerContext,
+        change_term: ChangeTerm,
+    ) -> Self:
+        """Listen for the other members; nothing is decided before :meth:`start`.
+
+        Raises:
+            ConfigError: The address of this member cannot be bound.
+        """
+        broker = cls(config, context=context, change_term=change_term)
+        settings = context.store_config
+        broker.member = GroupMember(
+            config,
+            store=store,
+            flush_mode=settings.flush_mode,
+            clock=context.clock,
+            host=context.store_host,
+            address=context.identity.address,
+            settings={
+                "mappedFileSizeCommitLog": str(settings.segment_bytes),
+                "flushDiskType": settings.flush_mode.name,
+                "messageDelayLevel": settings.delay_levels,
+            },
+            framing=Framing(RaftEncoder(config.group).encode, lambda: RaftDecoder(config.group)),
+            lead=broker._lead,
+            follow=broker._follow,
+            on_leader=broker._note_leader,
+        )
+        await broker.member.bind()
+        return broker
+
+    def start(self) -> asyncio.Task[None]:
+        """Take part in the group; the task ends early only if something fails."""
+        self._work = asyncio.create_task(self.member.run(), name="group")
+        return self._work
+
+    async def stop(self) -> None:
+        """Take part no more. The term of office stays open, but takes no messages."""
+        if self._work is not None:
+            self._work.cancel()
+            await asyncio.wait((self._work,))
+        await self.member.close()
+
+    async def open_follower(self) -> Term:
+        """Open a term of office as follower.
+
+        Raises:
+            StoreError: The files of a feature cannot be read.
+        """
+        term = self._follower = await GroupFollowerTerm.open(
+            self._context,
+            broker_id=self._config.follower_id,
+            election=self.member.node.term,
+            source=self.member,
+        )
+        term.set_leader_known(self._leader is not None)
+        self.member.set_listeners(term.features.arrival_listeners())
+        return term
+
+    async def _lead(self, leadership: Leadership) -> None:
+        async def open_leader() -> Term:
+            self._follower = None
+            self.member.set_listeners(())
+            term = await LeaderTerm.open(self._context, number=leadership.term, seat=leadership)
+            self.member.set_listeners(term.features.arrival_listeners())
+            return term
+
+        await self._change_term(open_leader)
+
+    async def _follow(self) -> None:
+        await self._change_term(self.open_follower)
+
+    def _note_leader(self, leader: str | None) -> None:
+        self._leader = leader
+        if self._follower is not None:
+            self._follower.set_leader_known(leader is not None)

@@ -1,0 +1,320 @@
+"""A member's log: the group's view of the store.
+
+A follower appends and cuts here what the driver asks for. Most appends happen at once. These wait:
+
+- an append that begins a new term, until a thread has saved the term table;
+- a cut, which a thread carries out;
+- both, until the term of office in which this broker led is closed (``allow_changes``).
+
+The order of changes is that of the calls. The leader's own appends take the way of all messages,
+through the log writer; only the record that begins its term is appended here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from rocketpost.errors import StoreBroken, StoreError
+from rocketpost.kernel.record_scan import record_starts
+from rocketpost.model.clock import Clock
+from rocketpost.model.ids import Position
+from rocketpost.server.writer.log_writer import ArrivalListener
+from rocketpost.store.config import FlushMode
+from rocketpost.store.draft import Draft
+from rocketpost.store.member.group_records import draft_term
+from rocketpost.store.member.member_store import MemberStore
+
+logger = logging.getLogger(__name__)
+
+BATCH_BYTES_MAX: Final = 1024 * 1024
+"""Bytes of the log in one message, unless a single record is larger."""
+_NO_LIMIT: Final = 2**31 - 1
+
+Span = tuple[int, int]
+"""A term and the position of its first byte."""
+
+
+class MemberLog:
+    """The log of one member. Owned by the loop.
+
+    Args:
+        member: The store.
+        node: Id of this member.
+        host: Packed address of this broker, for records that it writes itself.
+        clock: The clock.
+        flush_mode: Whether bytes must be flushed before they count.
+        on_safe: Called when :attr:`safe_position` may have risen.
+        on_failed: Called with the reason when nothing can be written any more.
+    """
+
+    def __init__(
+        self,
+        member: MemberStore,
+        *,
+        node: str,
+        host: bytes,
+        clock: Clock,
+        flush_mode: FlushMode,
+        on_safe: Callable[[], None],
+        on_failed: Callable[[str], None],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._member = member
+        self._store = member.store
+        self._node = node
+        self._host = host
+        self._clock = clock
+        self._flushes = flush_mode is FlushMode.SYNC_FLUSH
+        self._on_safe = on_safe
+        self._on_failed = on_failed
+        self._waiting: deque[Callable[[], Awaitable[None] | None]] = deque()
+        self._work: asyncio.Task[None] | None = None
+        self._may_change = True
+        self._is_open = False
+        self._is_safe_scheduled = False
+        self._problem = ""
+        self._committed = self._store.confirmed_position
+        self.arrival_listeners: Sequence[ArrivalListener] = ()
+        """Called with messages that became visible while this broker does not lead."""
+
+    # Positions.
+
+    @property
+    def first(self) -> int:
+        """Position of the oldest byte kept."""
+        return self._store.first_position
+
+    @property
+    def end(self) -> int:
+        """End of the written bytes."""
+        return self._store.written_position
+
+    @property
+    def safe_position(self) -> int:
+        """Position before which everything is as safe as an acknowledgement asks for."""
+        return self._store.durable_position if self._flushes else self._store.written_position
+
+    @property
+    def committed(self) -> int:
+        """Position before which everything is committed, as far as this member was told."""
+        return self._committed
+
+    @property
+    def last_term(self) -> int:
+        """Newest term that has begun in the log, or is about to."""
+        spans = self._member.spans
+        return spans[-1].term if spans else 0
+
+    # Life.
+
+    def begin(self) -> None:
+        """Start to hear the store's reports."""
+        self._is_open = True
+        self._store.report_to(
+            on_durable=self._note_durable_from_thread, on_broken=self._note_broken_from_thread
+        )
+
+    async def close(self) -> None:
+        """Finish a change that is under way, drop the others, and stop using the store."""
+        self._is_open = False
+        self._waiting.clear()
+        if self._work is not None:
+            await asyncio.wait((self._work,))
+        self._store.report_to()
+
+    def allow_changes(self, is_allowed: bool) -> None:
+        """Let appends and cuts happen, or make them wait: this broker still serves as a leader."""
+        self._may_change = is_allowed
+        self._advance()
+
+    # Reading.
+
+    def batch_end(self, start: int, limit: int) -> int:
+        """Return the end of the bytes to send from ``start`` on: whole records of one segment."""
+        segment_bytes = self._store.config.segment_bytes
+        limit = min(limit, start - start % segment_bytes + segment_bytes)
+        if limit - start <= BATCH_BYTES_MAX:
+            return limit
+        view = self._store.view(start, limit - start)
+        if view is None:
+            return start
+        starts, end = record_starts(view, 0, count_max=_NO_LIMIT, bytes_max=BATCH_BYTES_MAX)
+        if not starts:
+            return limit  # only the filler of the segment is left
+        fits = starts[-1] if end > BATCH_BYTES_MAX and len(starts) > 1 else end
+        return start + fits
+
+    def view(self, start: int, end: int) -> memoryview | None:
+        """Return bytes of the log without a copy; None if the log lacks them."""
+        return self._store.view(start, end - start)
+
+    # Changes.
+
+    def write_term(
+        self, term: int, is_leading: Callable[[int], bool], done: Callable[[int], None]
+    ) -> None:
+        """Append the record that begins a term, if this member still leads that term by then.
+
+        Args:
+            term: The term.
+            is_leading: Tells whether this member leads a term.
+            done: Called with the end of the record.
+        """
+        self._change(lambda: self._write_term(term, is_leading, done))
+
+    def draft_of_term(self) -> Draft:
+        """Return a record of the term that this member leads."""
+        term, start = self._member.spans[-1]
+        now_ms = self._clock.now_ms()
+        return draft_term(term, self._node, start=start, host=self._host, now_ms=now_ms)
+
+    def append(
+        self, start: int, data: bytes, spans: Sequence[Span], done: Callable[[int], None]
+    ) -> None:
+        """Append bytes of the leader's log; ``done`` gets the end of the log.
+
+        That is ``start`` if the bytes are damaged or there is no room; the leader sends them again.
+        """
+        self._change(lambda: self._append(start, data, spans, done))
+
+    def cut(self, position: int, done: Callable[[int], None]) -> None:
+        """Cut the log at a position; ``done`` gets that position."""
+        self._change(lambda: self._cut(position, done))
+
+    def commit(self, position: int) -> None:
+        """Take over that the log is committed up to a position."""
+        self._committed = max(self._committed, Position(position))
+
+    def allow_reading(self) -> Position:
+        """Let readers see what is committed and written; returns the end of that."""
+        store = self._store
+        position = min(self._committed, store.written_position)
+        if position > (store.ceiling or 0):
+            store.set_ceiling(position)
+        return position
+
+    def show(self) -> None:
+        """Show what is committed and written, unless the log is being changed."""
+        if self._work is not None:
+            return
+        store = self._store
+        position = self.allow_reading()
+        if position <= store.confirmed_position:
+            return
+        arrivals = store.confirm(position)
+        if arrivals:
+            for listener in self.arrival_listeners:
+                listener(arrivals)
+
+    def _change(self, step: Callable[[], Awaitable[None] | None]) -> None:
+        self._waiting.append(step)
+        self._advance()
+
+    def _advance(self) -> None:
+        """Carry out the changes that are next, as far as they need no thread."""
+        while self._is_open and self._may_change and self._work is None and self._waiting:
+            rest = self._waiting.popleft()()
+            if rest is not None:
+                self._work = self._loop.create_task(self._finish(rest), name="change of the log")
+
+    async def _finish(self, rest: Awaitable[None]) -> None:
+        try:
+            await rest
+        except (StoreError, OSError) as error:
+            self._fail(str(error))
+        finally:
+            self._work = None
+        self.show()
+        self._advance()
+
+    def _append(
+        self, start: int, data: bytes, spans: Sequence[Span], done: Callable[[int], None]
+    ) -> Awaitable[None] | None:
+        if all(term <= self.last_term for term, _ in spans):
+            self._write(start, data, done)
+            return None
+        return self._append_term(start, data, spans, done)
+
+    async def _append_term(
+        self, start: int, data: bytes, spans: Sequence[Span], done: Callable[[int], None]
+    ) -> None:
+        await asyncio.to_thread(self._member.note_terms_blocking, spans)
+        self._write(start, data, done)
+
+    def _write(self, start: int, data: bytes, done: Callable[[int], None]) -> None:
+        try:
+            if self._store.refuses_new:
+                self._store.check_writable()
+            end = self._store.append_raw(Position(start), data)
+        except StoreBroken as error:
+            self._fail(str(error))
+            return
+        except StoreError as error:
+            if str(error) != self._problem:
+                self._problem = str(error)
+                logger.error("the leader's log cannot be appended: reason=%s", error)
+            done(start)
+            return
+        self._problem = ""
+        done(end)
+        self.note_growth()
+        self.show()
+
+    async def _write_term(
+        self, term: int, is_leading: Callable[[int], bool], done: Callable[[int], None]
+    ) -> None:
+        store = self._store
+        assert store.end_position == store.written_position
+        start = store.end_position
+        await asyncio.to_thread(self._member.note_terms_blocking, [(term, start)])
+        if not is_leading(term):
+            return  # the next append replaces the span, which has no bytes
+        store.append(self.draft_of_term())
+        done(store.commit())
+        self.note_growth()
+
+    async def _cut(self, position: int, done: Callable[[int], None]) -> None:
+        logger.warning(
+            "the end of the log differs from the leader's and is cut off: position=%s end=%s",
+            position, self.end,
+        )  # fmt: skip
+        await asyncio.to_thread(self._member.cut_blocking, position)
+        done(position)
+
+    # Reports.
+
+    def note_growth(self) -> None:
+        """Have what was written flushed, if it counts only then, else report it at once."""
+        if self._flushes:
+            self._store.request_flush()
+        else:
+            self._report_safe()
+
+    def _report_safe(self) -> None:
+        self._is_safe_scheduled = False
+        if self._is_open:
+            self._on_safe()
+
+    def _fail(self, reason: str) -> None:
+        if self._is_open:
+            self._waiting.clear()
+            self._on_failed(reason)
+
+    def _note_durable_from_thread(self, position: Position) -> None:
+        if self._flushes and not self._is_safe_scheduled:
+            self._is_safe_scheduled = True
+            self._call_from_thread(self._report_safe)
+
+    def _note_broken_from_thread(self, reason: str) -> None:
+        self._call_from_thread(self._fail, reason)
+
+    def _call_from_thread(self, method: Callable[..., None], *arguments: object) -> None:
+        try:
+            self._loop.call_soon_threadsafe(method, *arguments)
+        except RuntimeError:
+            # The loop is closed: the process is stopping.
+            logger.debug("report after the loop closed: %s%s", method.__name__, arguments)

@@ -1,0 +1,153 @@
+"""A group of three brokers in this process, with real sockets and real files."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable
+from pathlib import Path
+
+from rocketpost.codec.codes import ResponseCode
+from rocketpost.server.broker import BrokerServer
+from rocketpost.server.settings.group import group_settings
+from rocketpost.server.term import LeaderTerm
+from rocketpost.store.message_store import MessageStore
+from rocketpost.testing import free_port
+
+from .replicas import log_of
+from .settings.harness import Peer, peer_at
+
+NODES = ("n0", "n1", "n2")
+TOPIC = "T"
+
+
+def settings_of(root: Path, node: str, ports: dict[str, int], **more: object) -> dict[str, str]:
+    """Return the settings of one member; ``ports`` are those for the other members."""
+    values: dict[str, object] = {
+        "storePathRootDir": root / node,
+        "brokerName": "broker-g",
+        "brokerIP1": "127.0.0.1",
+        "bindAddress": "127.0.0.1",
+        "listenPort": 0,
+        "mappedFileSizeCommitLog": 1024 * 1024,
+        "maxMessageSize": 128 * 1024,
+        "maxHashSlotNum": 100,
+        "maxIndexNum": 4000,
+        "slaveReadEnable": "true",
+        "dLegerGroup": "g",
+        "dLegerSelfId": node,
+        "dLegerPeers": ";".join(f"{each}-127.0.0.1:{port}" for each, port in ports.items()),
+    }
+    return {key: str(value) for key, value in (values | more).items()}
+
+
+def ends_of(store: MessageStore) -> tuple[int, int]:
+    """Return the ends of the visible and of the written log."""
+    return store.confirmed_position, store.written_position
+
+
+class Group:
+    """Three brokers, of which some may be stopped."""
+
+    def __init__(self, root: Path, **settings: object) -> None:
+        self._root = root
+        self._settings = settings
+        self.ports = {node: free_port() for node in NODES}
+        self.servers: dict[str, BrokerServer] = {}
+        self.stored: dict[int, bytes] = {}
+        """Acknowledged messages by offset."""
+
+    async def start(self, nodes: Iterable[str] = NODES) -> None:
+        """Start members."""
+        for node in nodes:
+            values = settings_of(self._root, node, self.ports, **self._settings)
+            group = group_settings(values | {"enableDLegerCommitLog": "true"})
+            server = self.servers[node] = BrokerServer(values, group=group)
+            await server.start()
+            # Topics do not follow the log yet.
+            server._context.tables.topics.adopt(TOPIC, queue_nums=1)
+
+    async def stop(self, nodes: Iterable[str] | None = None) -> None:
+        """Stop members in order."""
+        for node in list(self.servers if nodes is None else nodes):
+            await self.servers.pop(node).stop()
+
+    def isolate(self, node: str) -> Callable[[], None]:
+        """Cut a member off from the others, as a lost network does; returns the remedy."""
+        member = self.servers[node].group
+        assert member is not None
+        links, take = list(member._links.values()), member._incoming.on_message
+        for link in links:
+            link.send = lambda *_: True  # type: ignore[method-assign]
+        member._incoming.on_message = lambda *_: None
+
+        def heal() -> None:
+            for link in links:
+                del link.send
+            member._incoming.on_message = take
+
+        return heal
+
+    def serving(self) -> dict[str, int]:
+        """Return the members that serve as leaders, and their terms."""
+        return {
+            node: server._term._sends._term
+            for node, server in self.servers.items()
+            if isinstance(server._term, LeaderTerm) and server._term._sends.writer.term
+        }
+
+    async def leader(self, *, but: str = "", seconds: float = 15) -> str:
+        """Return the member that serves as leader, once there is one."""
+        async with asyncio.timeout(seconds):
+            while True:
+                found = [node for node in self.serving() if node != but]
+                if found:
+                    return found[0]
+                await asyncio.sleep(0.005)
+
+    @contextlib.asynccontextmanager
+    async def client(self, node: str) -> AsyncIterator[Peer]:
+        async with peer_at("127.0.0.1", self.servers[node].port) as peer:
+            peer.server = self.servers[node]
+            yield peer
+
+    async def send(self, node: str, count: int, *, start: int | None = None) -> None:
+        """Send messages to a member, and note those that it acknowledges."""
+        first = len(self.stored) if start is None else start
+        async with self.client(node) as peer:
+            bodies = [b"%d of %s" % (first + number, node.encode()) for number in range(count)]
+            answers = await asyncio.gather(*(peer.send(TOPIC, body) for body in bodies))
+        for body, answer in zip(bodies, answers, strict=True):
+            assert answer.code == ResponseCode.SUCCESS, answer.remark
+            self.stored[int(answer.fields["queueOffset"])] = body
+
+    async def bodies(self, node: str) -> dict[int, bytes]:
+        """Return the visible messages of a member by offset."""
+        found: dict[int, bytes] = {}
+        async with self.client(node) as peer:
+            while records := await peer.records(TOPIC, offset=len(found)):
+                found |= {record.queue_offset: record.body for record in records}
+        return found
+
+    async def check(self) -> None:
+        """Check that all members have the same log, and every acknowledged message."""
+        stores = [server._context.store for server in self.servers.values()]
+        async with asyncio.timeout(15):
+            while len({at for each in stores for at in ends_of(each)}) > 1:
+                await asyncio.sleep(0.01)
+        logs = {node: log_of(server) for node, server in self.servers.items()}
+        assert len(set(logs.values())) == 1
+        for node in self.servers:
+            found = await self.bodies(node)
+            assert {at: found.get(at) for at in self.stored} == self.stored
+
+
+@contextlib.asynccontextmanager
+async def group_of_three(root: Path, **settings: object) -> AsyncIterator[Group]:
+    """Run a group until the end of a test."""
+    group = Group(root, **settings)
+    try:
+        await group.start()
+        yield group
+    finally:
+        await group.stop()

@@ -1,0 +1,93 @@
+"""A group of three brokers that elects its leader: real sockets, real files, one process."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from rocketpost.codec.codes import ResponseCode
+
+from .group_brokers import NODES, TOPIC, group_of_three
+
+
+@pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
+async def test_a_leader_is_elected_and_every_member_gets_what_it_acknowledges(
+    tmp_path: Path, flush: str
+) -> None:
+    async with group_of_three(tmp_path, flushDiskType=flush) as group:
+        leader = await group.leader()
+        await group.send(leader, 300)
+        assert list(group.serving()) == [leader]
+        await group.check()
+        assert len(group.stored) == 300
+
+
+async def test_another_member_leads_when_the_leader_stops_and_it_comes_back(
+    tmp_path: Path,
+) -> None:
+    async with group_of_three(tmp_path) as group:
+        first = await group.leader()
+        await group.send(first, 50)
+        await group.stop([first])
+        second = await group.leader()
+        assert second != first
+        await group.send(second, 50)
+        await group.start([first])
+        await group.check()
+        assert len(group.stored) == 100
+        assert list(group.serving()) == [second], "a member that returns disturbs nobody"
+
+
+async def test_a_leader_that_is_cut_off_acknowledges_nothing_and_loses_its_tail(
+    tmp_path: Path,
+) -> None:
+    async with group_of_three(tmp_path, slaveTimeout=60_000) as group:
+        old = await group.leader()
+        await group.send(old, 20)
+        heal = group.isolate(old)
+        async with group.client(old) as peer:
+            lost = [asyncio.create_task(peer.send(TOPIC, b"lost %d" % n)) for n in range(5)]
+            new = await group.leader(but=old)
+            await group.send(new, 20)
+            for answer in await asyncio.gather(*lost):
+                assert answer.code == ResponseCode.SYSTEM_ERROR
+                assert "may or may not be stored" in (answer.remark or "")
+            answer = await peer.send(TOPIC, b"late")
+            assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        tail = group.servers[old]._context.store.written_position
+        heal()
+        await group.send(new, 1)
+        await group.check()
+        assert len(group.stored) == 41
+        assert group.servers[old]._context.store.written_position != tail
+        assert list(group.serving()) == [new]
+
+
+async def test_the_whole_group_stops_and_starts_with_everything(tmp_path: Path) -> None:
+    async with group_of_three(tmp_path) as group:
+        await group.send(await group.leader(), 30)
+        await group.stop(NODES)
+        await group.start()
+        await group.send(await group.leader(), 30)
+        await group.check()
+        assert len(group.stored) == 60
+
+
+async def test_a_minority_serves_nobody(tmp_path: Path) -> None:
+    async with group_of_three(tmp_path, slaveTimeout=200) as group:
+        leader = await group.leader()
+        others = [node for node in NODES if node != leader]
+        await group.send(leader, 5)
+        await group.stop(others)
+        async with group.client(leader) as peer:
+            answer = await peer.send(TOPIC, b"lonely")
+            assert answer.code == ResponseCode.SYSTEM_ERROR
+            while (answer := await peer.send(TOPIC, b"lonely")).code == ResponseCode.SYSTEM_ERROR:
+                pass
+            assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert group.serving() == {}
+        await group.start(others)
+        await group.send(await group.leader(), 5)
+        await group.check()
