@@ -30,6 +30,7 @@ def _own_paths(layout: Layout) -> list[str]:
         layout.truncating,
         layout.late_queues,
         *layout.hard_states,
+        layout.resetting,
         layout.damage,
         layout.scrub,
         layout.deleted_queues,

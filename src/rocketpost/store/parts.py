@@ -240,7 +240,8 @@ class StoreParts:
     def _recover(self, *, accept_missing: bool) -> RecoveryResult:
         self._cut = self.truncation_file.load_blocking()
         clean = self.lock.was_left_in_order and self._cut is None
-        self.segments.load_blocking(clean=clean)
+        has_late_queues = self.raw_appender.late_queues.load_blocking()
+        self.segments.load_blocking(clean=clean, begins_late=has_late_queues)
         extent = self.extent_file.load_blocking()
         if self._cut is not None:
             logger.warning("finishing an interrupted cut of the commit log position=%s", self._cut)
@@ -258,7 +259,7 @@ class StoreParts:
             accept_missing=accept_missing,
             boot=self._boot,
             cut=self._cut,
-            has_late_queues=self.raw_appender.late_queues.load_blocking(),
+            has_late_queues=has_late_queues,
         )
         return Recovery(
             self._config,

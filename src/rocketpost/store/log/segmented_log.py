@@ -33,11 +33,15 @@ class SegmentedLog:
         self.cut_short: set[int] = set()
         """Starts of the segments whose files were too short."""
 
-    def load_blocking(self, *, clean: bool) -> None:
+    def load_blocking(self, *, clean: bool, begins_late: bool = False) -> None:
         """Find the segments on disk.
 
         A file that is too short was cut, or a crash interrupted the zeroing of its rest. It is
         extended to its full size; the missing bytes read as zeros.
+
+        Args:
+            clean: Whether the last stop was clean.
+            begins_late: Whether the log may begin in the middle of a leader's.
 
         Raises:
             StoreError: The size of a file differs from the settings.
@@ -49,7 +53,9 @@ class SegmentedLog:
             found = self._files.stat(self._layout.segment(start)) if start is not None else None
             if start is not None and found is not None and not found.is_directory:
                 sizes[start] = found.size
-        if sizes and sizes[last := max(sizes)] == 0:
+        # The only segment of a log that begins late says where: at a crash it may have been zeroed.
+        is_beginning = begins_late and len(sizes) == 1
+        if sizes and sizes[last := max(sizes)] == 0 and not is_beginning:
             self._files.unlink(self._layout.segment(last))
             del sizes[last]
         has_whole = self.segment_bytes in sizes.values()
@@ -59,9 +65,10 @@ class SegmentedLog:
             if start % self.segment_bytes or size > self.segment_bytes:
                 raise self._wrong_size(path, size)
             if size < self.segment_bytes:
-                if not has_whole and (clean or not is_last):
+                is_cut = (clean or not is_last) and (size > 0 or not is_beginning)
+                if not has_whole and is_cut:
                     raise self._wrong_size(path, size)
-                if clean or not is_last:
+                if is_cut:
                     logger.error("segment was cut short path=%s bytes=%s", path, size)
                     self.cut_short.add(start)
                 self._restore_size(path)

@@ -40,6 +40,7 @@ from rocketpost.store.member.hard_state import (
     HardStateFile,
     HardStateLost,
 )
+from rocketpost.store.member.reset import finish_reset_blocking
 from rocketpost.store.member.term_check import CheckedTerms, check_terms, rebuild_terms
 from rocketpost.store.member.term_file import LoadedTerms, Spans, TermFile
 from rocketpost.store.message_store import MessageStore
@@ -61,6 +62,7 @@ class MemberStore:
         self._layout = layout
         self._lost = ""  # the reason why term and vote may be forgotten
         self._loaded_terms = LoadedTerms(None)
+        self._problem = ""
         self._terms = TermFile(files, layout.terms)
         self._hard_state = HardStateFile(files, layout.hard_states)
         self._changing = threading.Lock()
@@ -80,6 +82,7 @@ class MemberStore:
         on_durable: Callable[[Position], None] = lambda position: None,
         on_broken: Callable[[str], None] = lambda why: None,
         on_truncated: Callable[[Position], None] = lambda position: None,
+        on_reset: Callable[[Position], None] = lambda position: None,
     ) -> MemberStore:
         """Lock, load, recover and judge the store of a member.
 
@@ -93,6 +96,7 @@ class MemberStore:
             on_durable: As for ``MessageStore``.
             on_broken: As for ``MessageStore``.
             on_truncated: As for ``MessageStore``.
+            on_reset: Called if a replacement of the log is finished; see ``store.member.reset``.
 
         Raises:
             StoreLocked: Another process has the store open.
@@ -100,6 +104,7 @@ class MemberStore:
         """
         files = files if files is not None else RealFiles()
         member = cls(files, Layout(config.root, config.commit_log_path), clock)
+        member._problem = finish_reset_blocking(config, files, on_reset=on_reset)
 
         def take_cut(position: Position) -> None:
             member._take_cut(position)
@@ -342,6 +347,8 @@ class MemberStore:
             yield f"{len(damaged)} ranges of the log are damaged; {begin} to {stop}: {reason}"
         if terms.problem:
             yield terms.problem
+        if self._problem:
+            yield self._problem
         if state.suspect and not damaged and store.end_position >= promised:
             yield "an earlier start found damage, and its repair is not finished"
 
