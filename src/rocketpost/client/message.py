@@ -114,6 +114,8 @@ class Message:
             MessageRefused: The properties are too long.
         """
         wait = "true" if self.wait_store else "false"
+        if not (self._extra or self.tags or self.keys or self.sharding_key):
+            return f"UNIQ_KEY\x01{unique_id}\x02WAIT\x01{wait}\x02"
         text = f"UNIQ_KEY\x01{unique_id}\x02WAIT\x01{wait}\x02{self._extra}"
         if self.tags:
             text += f"TAGS\x01{self.tags}\x02"

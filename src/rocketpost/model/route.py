@@ -9,7 +9,7 @@ import msgspec
 MASTER_ID: Final = 0
 
 
-class MessageQueue(msgspec.Struct, rename="camel", frozen=True):
+class MessageQueue(msgspec.Struct, rename="camel", frozen=True, cache_hash=True):
     """One queue of a topic on a broker. Members in the order in which Java writes them."""
 
     broker_name: str

@@ -28,7 +28,7 @@ from typing import Final, cast
 from rocketpost.codec.command import ONEWAY, RESPONSE, Command, decode_commands
 from rocketpost.codec.frames import FrameDecoder
 from rocketpost.codec.record import pack_host
-from rocketpost.errors import NotConnected, RemoteProtocolError
+from rocketpost.errors import RemoteProtocolError
 from rocketpost.transport.host import parse_address
 from rocketpost.transport.leftover import read_leftover
 from rocketpost.transport.requesting import Buffer, ReadAnswers, Recipient, Requesting, Sign
@@ -336,11 +336,8 @@ class Connection(Requesting):
     def send_encoded(self, opaque: int, recipient: Recipient, head: bytes, body: Buffer) -> None:
         """Send a request that its sender has encoded; the response goes to ``recipient``.
 
-        Raises:
-            NotConnected: The connection is closed.
+        Only called in the same turn of the loop as :meth:`next_opaque`.
         """
-        if not self.is_open:
-            raise NotConnected(f"connection to {self.peer_text} is closed")
         self._encoded[opaque] = recipient
         self._out += (head, body)
         self._out_bytes += len(head) + len(body)

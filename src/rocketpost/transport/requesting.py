@@ -131,13 +131,14 @@ class Requesting(asyncio.BaseProtocol):
         self._waiting[opaque] = receive
         return opaque
 
-    @property
-    def takes_encoded(self) -> bool:
-        """Whether requests may be encoded by their sender: in JSON, and without a signature."""
-        return self._sign is None and self.encoding == JSON
-
     def next_opaque(self) -> int:
-        """Return the opaque number for a request that its sender encodes."""
+        """Return the opaque number for a request that its sender encodes in JSON.
+
+        Returns:
+            -1 if requests need a signature or the binary encoding, or the connection is closed.
+        """
+        if self._sign is not None or self.encoding != JSON or not self.is_open:
+            return -1
         opaque = self._opaque = (self._opaque + 1) & 0x7FFF_FFFF
         return opaque
 
@@ -172,7 +173,7 @@ class Requesting(asyncio.BaseProtocol):
     ) -> int:
         if not self.is_open:
             raise NotConnected(f"connection to {self.peer_text} is closed")
-        opaque = self.next_opaque()
+        opaque = self._opaque = (self._opaque + 1) & 0x7FFF_FFFF
         buffers, size = _body_buffers(body)
         if self._sign is not None:
             fields = self._sign(fields, buffers)

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from rocketpost.codec.command import BINARY, Command, encode_command, encode_response
-from rocketpost.errors import ConnectionLost, NotConnected, RequestTimeout
+from rocketpost.errors import ConnectionLost, RequestTimeout
 from rocketpost.kernel.client_sends import read_answers
 from rocketpost.testing.waiting import settle, until
 from rocketpost.transport.connection import Connection
@@ -130,8 +130,7 @@ async def test_a_sender_encodes_requests_itself(
     connection.abort()
     await connection.wait_closed()
     assert isinstance(outcomes[-1], ConnectionLost)
-    with pytest.raises(NotConnected):
-        connection.send_encoded(opaque + 1, (receive, "mine"), head, b"")
+    assert connection.next_opaque() == -1
     assert not connection.unanswered_count
 
 
@@ -184,9 +183,13 @@ async def test_only_unsigned_json_requests_may_be_encoded_by_their_sender() -> N
         return
 
     plain, signed = Connection(on_request=ignore), Connection(on_request=ignore, sign=sign)
-    assert (plain.takes_encoded, signed.takes_encoded) == (True, False)
+    assert plain.next_opaque() == signed.next_opaque() == -1  # not connected
+    for connection in (plain, signed):
+        connection.connection_made(IdleTransport())
+    assert plain.next_opaque() > 0
+    assert signed.next_opaque() == -1
     plain.encoding = BINARY
-    assert not plain.takes_encoded
+    assert plain.next_opaque() == -1
 
 
 async def test_oneway_gets_no_answer(listener: Listener, connector: Connector, echo: Echo) -> None:

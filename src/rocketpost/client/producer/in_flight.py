@@ -24,10 +24,11 @@ class InFlight:
 
     def try_enter(self, size: int, count: int = 1) -> bool:
         """Reserve ``count`` messages of ``size`` bytes, if they fit and nobody waits."""
-        if self._waiting or self._admitted or not self._has_room(size, count):
+        held, size_held = self.count + count, self.bytes_held + size
+        is_full = self.count and (held > self._count_max or size_held > self._bytes_max)
+        if is_full or self._waiting or self._admitted:
             return False
-        self.count += count
-        self.bytes_held += size
+        self.count, self.bytes_held = held, size_held
         return True
 
     async def enter(self, size: int, count: int = 1) -> None:

@@ -92,6 +92,7 @@ class Sender:
         self._lines = WaitingLines(
             session, depart=self._take_off, fail=self._give_up, refuse=self._handle_refusal
         )
+        self._waited_for = self._lines.brokers
         self.in_flight = InFlight(
             count_max=config.in_flight_max, bytes_max=config.in_flight_bytes_max
         )
@@ -120,8 +121,7 @@ class Sender:
         if (
             address is None
             or connection is None
-            or broker in self._lines
-            or not connection.is_open
+            or broker in self._waited_for
             or not self.in_flight.try_enter(len(out.body), out.count)
         ):
             return None
@@ -130,6 +130,9 @@ class Sender:
         flight = InFlightSend(out, queue, future, attempts, now + timeout, fixed)
         try:
             self._take_off(flight, connection, address, now)
+        except NotConnected:
+            self._leave(out)
+            return None
         except LocalProtocolError:
             self._leave(out)
             raise
@@ -170,7 +173,7 @@ class Sender:
         try:
             address = self._session.routes.master(queue.broker_name)
             connection = self._session.connector.peek(address)
-            if connection is None or queue.broker_name in self._lines:
+            if connection is None or queue.broker_name in self._waited_for:
                 is_broken = self._lines.is_broken(queue.broker_name)
                 if not (sticky or is_broken):
                     self._lines.connect(flight)
@@ -230,8 +233,9 @@ class Sender:
         out, queue = flight.out, flight.queue
         flight.address = address
         flight.sent_at = self._time() if now is None else now
-        if connection.takes_encoded:
-            body, opaque = out.body, connection.next_opaque()
+        opaque = connection.next_opaque()
+        if opaque >= 0:
+            body = out.body
             head = out.heads.encode(
                 queue, opaque, out.born_ms, out.flag, out.properties, out.sequence, len(body)
             )

@@ -45,10 +45,9 @@ class WaitingLines:
         self._fail = fail
         self._refuse = refuse
         self._lines: dict[str, deque[InFlightSend]] = {}
+        self.brokers = self._lines.keys()
+        """The names of brokers for which sends wait."""
         self._connecting: set[str] = set()
-
-    def __contains__(self, broker_name: str) -> bool:
-        return broker_name in self._lines
 
     def is_broken(self, broker_name: str) -> bool:
         """Tell whether sends wait for a broker that could not be reached."""
