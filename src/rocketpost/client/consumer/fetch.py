@@ -308,7 +308,7 @@ def _found(wish: PullQuery, head: PullResponse, response: Command) -> PullResult
             )
         next_offset = unwrap_batch(records[-1].decode(), first=0)[-1].queue_offset + 1
     queue, begin, end = wish.queue, head.min_offset, head.max_offset
-    if any(record.sys_flag & _BATCH == _BATCH for record in records):
+    if [1 for record in records if record.sys_flag & _BATCH == _BATCH]:
         messages = [
             ReceivedMessage(record, queue, end, begin)
             for stored in records

@@ -13,7 +13,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
-from functools import partial
+from typing import cast
 
 from rocketpost.client.config import PushConsumerConfig
 from rocketpost.client.consumer.owned_queue import OwnedQueue
@@ -54,7 +54,7 @@ class ConcurrentConsumption:
         self._timers: set[asyncio.TimerHandle] = set()
         self._calls: dict[OwnedQueue, dict[int, Call]] = {}
         """Calls that wait, run or are not settled, by the offsets of their messages."""
-        self._done: list[tuple[OwnedQueue, Call]] = []
+        self._done: list[Call] = []
         """Successful calls of this turn of the loop, whose messages are finished together."""
         self.stopped = False
 
@@ -129,21 +129,26 @@ class ConcurrentConsumption:
                 owned, messages, LookupError(f"no handler for {messages[0].topic}")
             )
             return
-        size, calls = self._handlers.batch_size(listener), self._calls.setdefault(owned, {})
-        for start in range(0, len(messages), size):
-            part = messages[start : start + size]
-            call = Call(owned, listener, part)
-            for message in part:
-                calls[message.queue_offset] = call
-            self._handlers.start(call, partial(self._report, owned, call))
+        size = self._handlers.batch_size(listener)
+        if size == 1:
+            calls = [Call(owned, listener, [message]) for message in messages]
+        else:
+            parts = [messages[at : at + size] for at in range(0, len(messages), size)]
+            calls = [Call(owned, listener, part) for part in parts]
+        unsettled = self._calls.setdefault(owned, {})
+        for call in calls:
+            for message in call.messages:
+                unsettled[message.queue_offset] = call
+        self._handlers.start_all(calls, self._report)
 
-    def _report(self, owned: OwnedQueue, call: Call, error: BaseException | None) -> None:
+    def _report(self, call: Call, error: BaseException | None) -> None:
         call.ended = time.monotonic()
         if error is None:
             if not self._done:
                 self._loop.call_soon(self._settle)
-            self._done.append((owned, call))
+            self._done.append(call)
             return
+        owned = cast("OwnedQueue", call.owner)
         self._forget(owned, call.messages)
         if not owned.dropped:
             count, seconds = len(call.messages), call.ended - call.began
@@ -154,8 +159,13 @@ class ConcurrentConsumption:
         """Finish the messages of successful calls."""
         done, self._done = self._done, []
         by_queue: dict[OwnedQueue, list[Call]] = {}
-        for owned, call in done:
-            by_queue.setdefault(owned, []).append(call)
+        for call in done:
+            owned = cast("OwnedQueue", call.owner)
+            calls = by_queue.get(owned)
+            if calls is None:
+                by_queue[owned] = [call]
+            else:
+                calls.append(call)
         for owned, calls in by_queue.items():
             messages = [message for call in calls for message in call.messages]
             self._forget(owned, messages)

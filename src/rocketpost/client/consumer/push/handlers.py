@@ -8,6 +8,8 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol
 
+import msgspec
+
 from rocketpost.client.checks import check_function, is_coroutine_function
 from rocketpost.client.consumer.owned_queue import OwnedQueue
 from rocketpost.client.consumer.push.workers import (
@@ -166,6 +168,15 @@ class Handlers:
         workers = self._async if call.listener.is_async else self._threads
         workers.submit(call, report, self.rank_of(call.messages))
 
+    def start_all(self, calls: Sequence[Call], report: Report) -> None:
+        """Make calls of one handler when workers are free."""
+        if self.tracer is not None or self._by_priority:
+            for call in calls:
+                self.start(call, report)
+        elif calls:
+            workers = self._async if calls[0].listener.is_async else self._threads
+            workers.submit_all(calls, report)
+
     def start_job(self, job: Job, report: Report, rank: int) -> None:
         """Run a job that calls async handlers itself when a worker is free."""
         self._async.submit(job, report, rank)
@@ -184,10 +195,10 @@ class Handlers:
         else:
             call.on_begin = lambda: loop.call_soon_threadsafe(begin)
 
-        def report_traced(error: BaseException | None) -> None:
+        def report_traced(call: Call, error: BaseException | None) -> None:
             if not call.skipped:
                 handling.end(error, time.monotonic() - call.began)
-            report(error)
+            report(call, error)
 
         return report_traced
 
@@ -240,25 +251,20 @@ class MessageOwner(Protocol):
         ...
 
 
-class Call:
+class Call(msgspec.Struct, eq=False):
     """One call of a handler; skipped if the messages are no longer ours."""
 
-    __slots__ = ("_owned", "began", "ended", "listener", "messages", "on_begin", "result")
-
-    def __init__(
-        self, owned: MessageOwner, listener: HandlerSpec, messages: Sequence[ReceivedMessage]
-    ) -> None:
-        self._owned = owned
-        self.messages = messages
-        self.listener = listener
-        self.on_begin: Callable[[], object] | None = None
-        """Called just before the handler, in its thread."""
-        self.began = 0.0
-        """Time of the handler's call, on the monotonic clock."""
-        self.ended = 0.0
-        """Time of its end, if its owner has noted it."""
-        self.result: object = None
-        """The handler's result, if it commits itself."""
+    owner: MessageOwner
+    listener: HandlerSpec
+    messages: Sequence[ReceivedMessage]
+    on_begin: Callable[[], object] | None = None
+    """Called just before the handler, in its thread."""
+    began: float = 0.0
+    """Time of the handler's call, on the monotonic clock."""
+    ended: float = 0.0
+    """Time of its end, if its owner has noted it."""
+    result: object = None
+    """The handler's result, if it commits itself."""
 
     def message_at(self, offset: int) -> ReceivedMessage:
         """Return the message at an offset of the queue."""
@@ -276,14 +282,14 @@ class Call:
 
     def __call__(self) -> object:
         """Call the handler, unless its messages may no longer be handled."""
-        if not self._owned.may_handle:
+        if not self.owner.may_handle:
             return None
+        handler, batches, _, _, commits = self.listener
         self.began = time.monotonic()
         if self.on_begin is not None:
             self.on_begin()
-        argument = self.messages if self.listener.batches else self.messages[0]
-        returned = self.listener.handler(argument)  # type: ignore[arg-type]
-        if self.listener.auto_commit:
+        returned = handler(self.messages if batches else self.messages[0])  # type: ignore[arg-type]
+        if commits:
             return returned
         if isinstance(returned, Awaitable):
             return self._keep(returned)

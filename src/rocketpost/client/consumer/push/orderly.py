@@ -176,14 +176,18 @@ class OrderlyConsumption:
         if listener is None:
             await self._handle_failure(line, part, LookupError(f"no handler for {part[0].topic}"))
             return
-        line.outcome = asyncio.get_running_loop().create_future()
+        outcome = line.outcome = asyncio.get_running_loop().create_future()
+
+        def report(_: object, error: BaseException | None) -> None:
+            outcome.set_result(error)
+
         call = line.call = Call(line.owned, listener, part)
         if listener.is_async and self._handlers.tracer is None:
             job = partial(self._run, line, call)
-            self._handlers.start_job(job, line.outcome.set_result, self._handlers.rank_of(part))
+            self._handlers.start_job(job, report, self._handlers.rank_of(part))
         else:
-            self._handlers.start(call, line.outcome.set_result)
-        error = await line.outcome
+            self._handlers.start(call, report)
+        error = await outcome
         call = line.call
         if not call.skipped:
             await self._account(line, call, error)

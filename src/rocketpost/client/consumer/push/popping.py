@@ -22,6 +22,7 @@ from rocketpost.client.config import PushConsumerConfig
 from rocketpost.client.consumer.pop_calls import PopCalls, PoppedMessage, PopQuery
 from rocketpost.client.consumer.push.handlers import Call, Handlers, HandlerSpec
 from rocketpost.client.consumer.push.retry import DEAD_LETTER, RETRY_MAX_DEFAULT, Retry, SendBack
+from rocketpost.client.consumer.push.workers import Report
 from rocketpost.client.session import Session
 from rocketpost.client.tasks import BackgroundTasks
 from rocketpost.codec.faults import FlowControl, NoMessage
@@ -225,8 +226,8 @@ class PopConsumption:
 
     # Outcomes.
 
-    def _report(self, hand: _Hand) -> Callable[[BaseException | None], None]:
-        def report(error: BaseException | None) -> None:
+    def _report(self, hand: _Hand) -> Report:
+        def report(_: object, error: BaseException | None) -> None:
             if hand.call.skipped:
                 self._end(hand, partial(self._give_up, deadline=hand.deadline))
                 return

@@ -15,23 +15,22 @@ import logging
 import queue
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from types import CoroutineType
-from typing import Protocol
+from typing import Any, Protocol
 
 logger = logging.getLogger(__name__)
-
-Report = Callable[[BaseException | None], None]
-"""Called with the outcome of a job: None, or its exception."""
 
 _TURN_EVERY = 64
 
 Job = Callable[[], object]
+Report = Callable[[Any, BaseException | None], None]
+"""Called with a job and its outcome: None, or its exception."""
 _Entry = tuple[int, int, Job | None, Report]
 """Rank, number in order of arrival, job and report; without a job: stop."""
 
 
-def _nobody(error: BaseException | None) -> None:
+def _nobody(job: Job, error: BaseException | None) -> None:
     """Ignore an outcome."""
 
 
@@ -40,6 +39,10 @@ class Workers(Protocol):
 
     def submit(self, job: Job, report: Report, rank: int = 0) -> None:
         """Run ``job`` when a worker is free."""
+        ...
+
+    def submit_all(self, jobs: Sequence[Job], report: Report) -> None:
+        """Run jobs of the same rank when workers are free."""
         ...
 
     async def stop(self, seconds: float) -> None:
@@ -74,6 +77,16 @@ class AsyncWorkers:
         else:
             self._number += 1
             heapq.heappush(self._ranked, (rank, self._number, job, report))
+        if not self._checking:
+            self._check()
+
+    def submit_all(self, jobs: Sequence[Job], report: Report) -> None:
+        """Run jobs, which return awaitables, when workers are free."""
+        if self._ranked is not None:
+            for job in jobs:
+                self.submit(job, report)
+            return
+        self._waiting.extend([(job, report) for job in jobs])
         if not self._checking:
             self._check()
 
@@ -115,21 +128,18 @@ class AsyncWorkers:
         else:
             self._tasks.append(self._loop.create_task(self._work(), name="handler"))
 
-    def _next(self) -> tuple[Job, Report] | None:
-        if self._ranked is None:
-            return self._waiting.popleft() if self._waiting else None
-        return heapq.heappop(self._ranked)[2:] if self._ranked else None
-
     async def _work(self) -> None:
-        done = 0
+        done, waiting, ranked = 0, self._waiting, self._ranked
         while True:
-            entry = self._next()
-            if entry is None:
+            if waiting:
+                job, report = waiting.popleft()
+            elif ranked:
+                _, _, job, report = heapq.heappop(ranked)
+            else:
                 parked = self._loop.create_future()
                 self._parked.append(parked)
                 await parked
                 continue
-            job, report = entry
             outcome: BaseException | None = None
             self._busy += 1
             try:
@@ -147,7 +157,7 @@ class AsyncWorkers:
                 if self._idle is not None and not self._busy:
                     self._idle.set()
             try:
-                report(outcome)
+                report(job, outcome)
             except Exception:
                 logger.exception("the outcome of a handler is not noted")
             outcome = None
@@ -170,7 +180,7 @@ class ThreadWorkers:
         self._jobs: queue.SimpleQueue[_Entry] | queue.PriorityQueue[_Entry]
         self._jobs = queue.PriorityQueue() if ranked else queue.SimpleQueue()
         self._number = 0
-        self._done: deque[tuple[Report, BaseException | None]] = deque()
+        self._done: deque[tuple[Job, Report, BaseException | None]] = deque()
         self._reporting = False
         self._pending = 0
         self._idle = asyncio.Event()
@@ -189,6 +199,11 @@ class ThreadWorkers:
         self._pending += 1
         self._number += 1
         self._jobs.put((rank, self._number, job, report))
+
+    def submit_all(self, jobs: Sequence[Job], report: Report) -> None:
+        """Run jobs when threads are free."""
+        for job in jobs:
+            self.submit(job, report)
 
     async def stop(self, seconds: float) -> None:
         """Abandon jobs that have not started; wait at most ``seconds`` for the others."""
@@ -225,7 +240,7 @@ class ThreadWorkers:
                 job()
             except Exception as raised:
                 error = raised
-            self._done.append((report, error))
+            self._done.append((job, report, error))
             self._report_from_thread()
 
     def _report_from_thread(self) -> None:
@@ -240,8 +255,8 @@ class ThreadWorkers:
     def _report_all(self) -> None:
         self._reporting = False
         while self._done:
-            report, error = self._done.popleft()
+            job, report, error = self._done.popleft()
             self._pending -= 1
-            report(error)
+            report(job, error)
         if not self._pending:
             self._idle.set()

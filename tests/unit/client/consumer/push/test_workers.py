@@ -26,7 +26,7 @@ async def test_async_jobs_begin_in_order(ranked: bool, expected: list[int]) -> N
         return run
 
     for number, rank in enumerate(RANKS if ranked else [0] * 5):
-        workers.submit(job(number), lambda error: begun[4:] and done.set(), rank)
+        workers.submit(job(number), lambda job, error: begun[4:] and done.set(), rank)
     async with asyncio.timeout(5):
         await done.wait()
     await workers.stop(1)
@@ -37,11 +37,11 @@ async def test_async_jobs_begin_in_order(ranked: bool, expected: list[int]) -> N
 async def test_plain_jobs_begin_in_order(ranked: bool, expected: list[int]) -> None:
     workers, begun = ThreadWorkers(1, ranked=ranked), list[int]()
     gate, done = threading.Event(), asyncio.Event()
-    workers.submit(gate.wait, lambda error: None, -9)
+    workers.submit(gate.wait, lambda job, error: None, -9)
     for number, rank in enumerate(RANKS if ranked else [0] * 5):
         workers.submit(
             lambda number=number: begun.append(number),  # type: ignore[misc]
-            lambda error: begun[4:] and done.set(),
+            lambda job, error: begun[4:] and done.set(),
             rank,
         )
     gate.set()
@@ -49,6 +49,39 @@ async def test_plain_jobs_begin_in_order(ranked: bool, expected: list[int]) -> N
         await done.wait()
     await workers.stop(1)
     assert begun == expected
+
+
+@pytest.mark.parametrize("ranked", [False, True])
+@pytest.mark.parametrize("kind", [AsyncWorkers, ThreadWorkers])
+async def test_jobs_submitted_together_begin_in_order_and_are_reported(
+    kind: type[AsyncWorkers] | type[ThreadWorkers], ranked: bool
+) -> None:
+    workers, begun, reported = kind(1, ranked=ranked), list[int](), list[object]()
+    done = asyncio.Event()
+
+    def job(number: int) -> Callable[[], Awaitable[None]]:
+        async def run() -> None:
+            return
+
+        def begin() -> Awaitable[None] | None:
+            begun.append(number)
+            return run() if kind is AsyncWorkers else None
+
+        return begin  # type: ignore[return-value]
+
+    def report(job: object, error: BaseException | None) -> None:
+        assert error is None
+        reported.append(job)
+        if len(reported) == 5:
+            done.set()
+
+    jobs = [job(number) for number in range(5)]
+    workers.submit_all(jobs, report)
+    async with asyncio.timeout(5):
+        await done.wait()
+    await workers.stop(1)
+    assert begun == [0, 1, 2, 3, 4]
+    assert reported == jobs
 
 
 async def test_as_many_jobs_wait_at_the_same_time_as_there_are_workers() -> None:
@@ -63,7 +96,7 @@ async def test_as_many_jobs_wait_at_the_same_time_as_there_are_workers() -> None
 
         return run
 
-    def report(error: BaseException | None) -> None:
+    def report(job: object, error: BaseException | None) -> None:
         outcomes.append(error)
         if len(outcomes) == 10:
             done.set()
@@ -90,7 +123,7 @@ async def test_jobs_that_never_wait_are_done_by_one_worker() -> None:
 
     left = 500
 
-    def report(error: BaseException | None) -> None:
+    def report(job: object, error: BaseException | None) -> None:
         nonlocal left
         left -= 1
         if not left:
@@ -115,7 +148,7 @@ async def test_a_worker_survives_jobs_and_reports_that_raise(
     async def give_up() -> None:
         raise asyncio.CancelledError
 
-    def refuse(error: BaseException | None) -> None:
+    def refuse(job: object, error: BaseException | None) -> None:
         raise RuntimeError("report")
 
     async def work() -> None:
@@ -123,7 +156,7 @@ async def test_a_worker_survives_jobs_and_reports_that_raise(
 
     workers.submit(work, refuse)
     for job in (fail, give_up, work):
-        workers.submit(job, errors.append)
+        workers.submit(job, lambda job, error: errors.append(error))
     async with asyncio.timeout(5):
         while len(errors) < 3:
             await asyncio.sleep(0)
@@ -141,8 +174,8 @@ async def test_a_stop_abandons_what_waits_and_cancels_what_does_not_finish() -> 
         finally:
             ended.append("cancelled")
 
-    workers.submit(wait, lambda error: ended.append("reported"))
-    workers.submit(wait, lambda error: ended.append("reported"))
+    workers.submit(wait, lambda job, error: ended.append("reported"))
+    workers.submit(wait, lambda job, error: ended.append("reported"))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     await workers.stop(0.001)
