@@ -234,7 +234,7 @@ class MemberLog:
     def _append(
         self, start: int, data: bytes, spans: Sequence[Span], done: Callable[[int], None]
     ) -> Awaitable[None] | None:
-        if all(term <= self.last_term for term, _ in spans):
+        if self._member.knows_terms(spans):
             self._write(start, data, done)
             return None
         return self._append_term(start, data, spans, done)
