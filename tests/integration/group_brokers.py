@@ -7,12 +7,17 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 
+from rocketpost.codec.bodies.cluster import decode_member_group
+from rocketpost.codec.codes import RequestCode as Code
 from rocketpost.codec.codes import ResponseCode
+from rocketpost.codec.command import to_fields
+from rocketpost.codec.headers.namesrv import GetMemberGroup
 from rocketpost.server.broker import BrokerServer
 from rocketpost.server.settings.group import group_settings
 from rocketpost.server.term import LeaderTerm
 from rocketpost.store.message_store import MessageStore
 from rocketpost.testing import free_port
+from rocketpost.transport.connector import split_address
 
 from .replicas import log_of
 from .settings.harness import Peer, peer_at
@@ -120,6 +125,19 @@ class Group:
         for body, answer in zip(bodies, answers, strict=True):
             assert answer.code == ResponseCode.SUCCESS, answer.remark
             self.stored[int(answer.fields["queueOffset"])] = body
+
+    async def until_registered(self, address: str, leader: str) -> None:
+        """Wait until a name server knows every running member in its role."""
+        own = {node: f"127.0.0.1:{server.port}" for node, server in self.servers.items()}
+        ids = {0 if node == leader else int(node[1:]) + 1: own[node] for node in own}
+        host, port = split_address(address)
+        header = GetMemberGroup(cluster_name="DefaultCluster", broker_name="broker-g")
+        async with asyncio.timeout(15), peer_at(host, port) as peer:
+            while True:
+                answer = await peer.call(Code.GET_BROKER_MEMBER_GROUP, **to_fields(header))
+                if decode_member_group(answer.body).broker_addrs == ids:
+                    return
+                await asyncio.sleep(0.02)
 
     async def bodies(self, node: str) -> dict[int, bytes]:
         """Return the visible messages of a member by offset."""

@@ -10,6 +10,7 @@ import pytest
 from rocketpost.codec.codes import ResponseCode
 
 from .group_brokers import NODES, TOPIC, group_of_three
+from .replicas import name_server
 
 
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
@@ -90,4 +91,39 @@ async def test_a_minority_serves_nobody(tmp_path: Path) -> None:
         assert group.serving() == {}
         await group.start(others)
         await group.send(await group.leader(), 5)
+        await group.check()
+
+
+async def test_name_servers_know_the_leader_as_id_0_in_every_term(tmp_path: Path) -> None:
+    async with (
+        name_server(tmp_path) as address,
+        group_of_three(tmp_path, namesrvAddr=address) as group,
+    ):
+        first = await group.leader()
+        await group.until_registered(address, first)
+        await group.stop([first])
+        second = await group.leader()
+        await group.until_registered(address, second)
+        await group.start([first])
+        await group.until_registered(address, second)
+
+
+async def test_a_leader_that_stops_answers_everybody_and_hands_over(tmp_path: Path) -> None:
+    async with group_of_three(tmp_path) as group:
+        first = await group.leader()
+        await group.send(first, 5)
+        term = group.serving()[first]
+        async with group.client(first) as peer:
+            sends = [asyncio.create_task(peer.send(TOPIC, b"last %d" % n)) for n in range(50)]
+            await asyncio.wait(sends, return_when=asyncio.FIRST_COMPLETED)
+            await group.stop([first])
+            answers = [await send for send in sends]
+        stored = [answer for answer in answers if answer.code == ResponseCode.SUCCESS]
+        refused = [answer.code for answer in answers if answer.code != ResponseCode.SUCCESS]
+        assert set(refused) <= {ResponseCode.SERVICE_NOT_AVAILABLE}, "no outcome is unknown"
+        second = await group.leader()
+        assert group.serving()[second] == term + 1, "the first campaign was enough"
+        await group.send(second, 1)
+        found = await group.bodies(second)
+        assert {int(answer.fields["queueOffset"]) for answer in stored} <= found.keys()
         await group.check()

@@ -219,14 +219,14 @@ class BrokerServer:
         work, failure = self._work, self._failure
         if work is None or failure is None:
             return
-        if self._group is not None:
-            await self._group.stop()
         async with self._changing:
             self._work = None
             context = self._context
             try:
                 await self._end_term("the broker is shutting down")
             finally:
+                if self._group is not None:
+                    await self._group.stop()
                 await self._listener.stop()
                 await self._vip.stop()
                 work.cancel()

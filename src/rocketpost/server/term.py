@@ -368,6 +368,9 @@ class LeaderTerm(OfficeTerm):
             await asyncio.to_thread(self.context.store.save_blocking)
         await asyncio.sleep(0)
         await self._sends.writer.wait_for_slaves()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.context.broker_config.slave_timeout_ms / 1000):
+                await self._sends.writer.wait_kept()
         self._sends.writer.end_term(reason)
 
     @property

@@ -84,8 +84,13 @@ class GroupBroker:
         return self._work
 
     async def stop(self) -> None:
-        """Take part no more. The term of office stays open, but takes no messages."""
+        """Take part no more; another member leads, if this one did and the other is ready.
+
+        The term of office is closed before.
+        """
         if self._work is not None:
+            if not self._work.done():
+                await self.member.hand_over()
             self._work.cancel()
             await asyncio.wait((self._work,))
         await self.member.close()

@@ -16,24 +16,22 @@ happened. Inputs that arrive while actions are carried out are taken, and their 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple
 
 from rocketpost.errors import StoreError
 from rocketpost.model.clock import Clock
-from rocketpost.model.members import Configuration, Member
 from rocketpost.raft import actions
 from rocketpost.raft.config import TICK_MS, RaftConfig
 from rocketpost.raft.election import Role
-from rocketpost.raft.follower import Suspicion
-from rocketpost.raft.messages import Append, MemberRecord, Members, Message, TermSpan
-from rocketpost.raft.node import RaftNode
+from rocketpost.raft.messages import Append, Message
 from rocketpost.server.group.incoming import IncomingLinks
 from rocketpost.server.group.link_values import Framing, Seat
 from rocketpost.server.group.member_log import MemberLog
+from rocketpost.server.group.node_opening import open_node
 from rocketpost.server.group.office import Leadership, Office
 from rocketpost.server.group.outgoing import OutgoingLink
 from rocketpost.server.group.state_saver import StateSaver
@@ -53,6 +51,8 @@ from rocketpost.store.member.member_store import MemberStore
 
 logger = logging.getLogger(__name__)
 
+HAND_OVER_SECONDS: Final = 1.0
+"""Time that a leader which stops gives another member to take over."""
 _IN_SYNC_BYTES: Final = 256 * 1024 * 1024
 
 
@@ -112,7 +112,7 @@ class GroupMember:
             on_safe=self._note_safe,
             on_failed=self._fail,
         )
-        self.node = _node_of(config, store, self._log, raft or RaftConfig())
+        self.node = open_node(config, store, raft or RaftConfig())
         """The state machine; not to be changed by others."""
         self._office = Office(lead=lead, follow=follow, allow_changes=self._log.allow_changes)
         self._saver = StateSaver(
@@ -143,6 +143,7 @@ class GroupMember:
         self._actions: deque[actions.Action | _Chunk] = deque()
         self._is_acting = False
         self._owes_record = False
+        self._given_up: asyncio.Event | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     # Life.
@@ -169,6 +170,25 @@ class GroupMember:
             group.create_task(self._saver.run(), name="hard state")
             group.create_task(self._office.run(), name="office")
             group.create_task(self._keep_time(), name="ticks")
+
+    async def hand_over(self) -> None:
+        """Let the member with most of the log lead, if this one does; wait for that, not for long.
+
+        The term of office is closed before, so the log does not grow.
+        """
+        node = self.node
+        peers = [
+            (progress.match, peer)
+            for peer, progress in node.progress.items()
+            if peer in node.members.voters and self._links[peer].is_up and not progress.suspect
+        ]
+        if not peers:
+            return
+        self._given_up = asyncio.Event()
+        self._carry_out(node.transfer(max(peers)[1]))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(HAND_OVER_SECONDS):
+                await self._given_up.wait()
 
     async def close(self) -> None:
         """Stop taking part; the term of office is closed by its owner."""
@@ -347,6 +367,8 @@ class GroupMember:
                 self._clear_suspicion()
             case actions.BecomeLeader():
                 pass  # it serves once its term record is committed
+            case actions.PauseWrites() | actions.ResumeWrites():
+                pass  # a leader hands over when its term of office is closed
             case _:
                 raise AssertionError(f"nothing asks for {action}")
 
@@ -422,6 +444,8 @@ class GroupMember:
         self._office.follow(reason)
         for link in self._links.values():
             link.drop_log_bytes()
+        if self._given_up is not None:
+            self._given_up.set()
         if leader is not None:
             logger.info("follows: leader=%s term=%s", leader, term)
         self._on_leader(leader)
@@ -436,45 +460,6 @@ class GroupMember:
         task = self._loop.create_task(clear(), name="end of suspicion")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def initial_members(config: GroupConfig) -> Configuration:
-    """Return the configuration with which every member of a new group begins."""
-    members = sorted(config.members.values())
-    return Configuration(0, tuple(Member(peer.node, peer.address) for peer in members))
-
-
-def _node_of(config: GroupConfig, store: MemberStore, log: MemberLog, raft: RaftConfig) -> RaftNode:
-    """Return the state machine in the state that the store has."""
-    state = store.state
-    configurations = state.configurations or (initial_members(config),)
-    suspicion = Suspicion.NONE
-    if state.suspect:  # the files do not tell what was lost: assume the worst
-        suspicion = Suspicion.STATE
-    return RaftNode(
-        config.node,
-        config=raft,
-        chance=random.Random(),
-        term=state.term,
-        vote=state.vote,
-        first=log.first,
-        end=log.end,
-        commit=state.commit,
-        spans=[TermSpan(*span) for span in store.spans],
-        members=[_record_of(each) for each in configurations],
-        suspicion=suspicion,
-    )
-
-
-def _record_of(configuration: Configuration) -> MemberRecord:
-    members = configuration.members
-    return MemberRecord(
-        configuration.position,
-        Members(
-            frozenset(each.name for each in members if each.is_voter),
-            frozenset(each.name for each in members if not each.is_voter),
-        ),
-    )
 
 
 def _note_stored(done: asyncio.Future[list[Appended]]) -> None:

@@ -261,7 +261,7 @@ class MemberLog:
             return
         self._problem = ""
         done(end)
-        self.note_growth()
+        self._pursue()
         self.show()
 
     async def _write_term(
@@ -275,7 +275,7 @@ class MemberLog:
             return  # the next append replaces the span, which has no bytes
         store.append(self.draft_of_term())
         done(store.commit())
-        self.note_growth()
+        self._pursue()
 
     async def _cut(self, position: int, done: Callable[[int], None]) -> None:
         logger.warning(
@@ -288,6 +288,11 @@ class MemberLog:
     # Reports.
 
     def note_growth(self) -> None:
+        """Take over that the log writer has written; it asks for the flush itself."""
+        if not self._flushes:
+            self._report_safe()
+
+    def _pursue(self) -> None:
         """Have what was written flushed, if it counts only then, else report it at once."""
         if self._flushes:
             self._store.request_flush()

@@ -1,0 +1,52 @@
+"""A member's state machine in the state that its store has."""
+
+from __future__ import annotations
+
+import random
+
+from rocketpost.model.members import Configuration, Member
+from rocketpost.raft.config import RaftConfig
+from rocketpost.raft.follower import Suspicion
+from rocketpost.raft.messages import MemberRecord, Members, TermSpan
+from rocketpost.raft.node import RaftNode
+from rocketpost.server.settings.group import GroupConfig
+from rocketpost.store.member.member_store import MemberStore
+
+
+def initial_members(config: GroupConfig) -> Configuration:
+    """Return the configuration with which every member of a new group begins."""
+    members = sorted(config.members.values())
+    return Configuration(0, tuple(Member(peer.node, peer.address) for peer in members))
+
+
+def open_node(config: GroupConfig, store: MemberStore, raft: RaftConfig) -> RaftNode:
+    """Return the state machine in the state that the store has."""
+    state = store.state
+    configurations = state.configurations or (initial_members(config),)
+    suspicion = Suspicion.NONE
+    if state.suspect:  # the files do not tell what was lost: assume the worst
+        suspicion = Suspicion.STATE
+    return RaftNode(
+        config.node,
+        config=raft,
+        chance=random.Random(),
+        term=state.term,
+        vote=state.vote,
+        first=store.store.first_position,
+        end=store.store.written_position,
+        commit=max(state.commit, store.store.confirmed_position),
+        spans=[TermSpan(*span) for span in store.spans],
+        members=[_record_of(each) for each in configurations],
+        suspicion=suspicion,
+    )
+
+
+def _record_of(configuration: Configuration) -> MemberRecord:
+    members = configuration.members
+    return MemberRecord(
+        configuration.position,
+        Members(
+            frozenset(each.name for each in members if each.is_voter),
+            frozenset(each.name for each in members if not each.is_voter),
+        ),
+    )

@@ -1,0 +1,28 @@
+"""One member of a group in a process of its own, for tests that kill it.
+
+Usage: group_process.py <settings as JSON>; prints its port when it serves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+
+from rocketpost.server.broker import BrokerServer
+from rocketpost.server.settings.group import group_settings
+
+
+async def run(values: dict[str, str]) -> None:
+    """Run the member until the process is killed or cannot go on."""
+    server = BrokerServer(values, group=group_settings(values | {"enableDLegerCommitLog": "true"}))
+    await server.start()
+    server._context.tables.topics.adopt("T", queue_nums=1)  # topics do not follow the log yet
+    print(server.port, flush=True)
+    print(await server.wait_failed(), flush=True)
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+    asyncio.run(run(json.loads(sys.argv[1])))
