@@ -23,6 +23,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -42,6 +43,7 @@ SYNC: Final = "SYNC_MASTER"
 WINDOW: Final = 256
 COUNT: Final = 60_000
 CATCH_UP_COUNT: Final = 500_000
+CATCH_UP_ROUNDS: Final = 3
 RECORD_BYTES: Final = 1024 + 170
 """About the size of a record with a body of 1 KB."""
 
@@ -175,15 +177,21 @@ def median_ratio(mine: list[float], base: list[float]) -> float:
 
 
 def catch_up(bench: Bench, build: Build, directory: Path) -> None:
-    """Start new slaves of a master with a long log, while others send."""
+    """Start new slaves of a master with a long log, while others send.
+
+    The cost of a send drifts while the log grows, so times with and without a slave alternate.
+    """
     requests = _sends()
     count = bench.count(CATCH_UP_COUNT)
     with master(build, directory / "master", ASYNC) as (target, ha_port):
         run_requests(target.port, requests, count=count, window=WINDOW)
         load = Load(target, requests)
-        before = load.cost_of(seconds=3.0 * bench.scale)
-        with sink(ha_port):
-            during = load.cost_of(seconds=1.5 * bench.scale)  # not all of the log
+        seconds = 1.2 * bench.scale
+        idle, during = [load.cost_of(seconds=seconds)], []
+        for _ in range(CATCH_UP_ROUNDS):
+            with sink(ha_port):
+                during.append(load.cost_of(seconds=seconds))  # not all of the log
+            idle.append(load.cost_of(seconds=seconds))
         with slave(build, directory / "slave", ha_port) as copy:
             started, copied_from, sent = time.perf_counter(), stored(copy.port), load.sent
             while (copied := stored(copy.port)) < count:
@@ -194,7 +202,10 @@ def catch_up(bench: Bench, build: Build, directory: Path) -> None:
     megabytes = (copied - copied_from) * RECORD_BYTES / 1e6
     note = f"{new / seconds:,.0f} messages/s were sent meanwhile"
     bench.add("catch-up of a new slave", megabytes / seconds, "MB/s", least=150, note=note)
-    bench.add("send while a slave catches up, to before", during / before, "x", most=1.2)
+    bench.add("noise: send without a slave, to before", median_ratio(idle[1:], idle[:-1]), "x")
+    around = [(before + after) / 2 for before, after in pairwise(idle)]
+    ratio = median_ratio(during, around)
+    bench.add("send while a slave catches up, to before and after", ratio, "x", most=1.2)
 
 
 class Load:
@@ -205,14 +216,22 @@ class Load:
         self._requests = requests
         self._is_stopped = False
         self.sent = 0
+        self._marks: list[tuple[float, int]] = []
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
     def cost_of(self, *, seconds: float) -> float:
-        """Return the CPU microseconds of the server per message over some time."""
-        cpu, sent = cpu_seconds(self._target.pid), self.sent
+        """Return the CPU microseconds of the server per message over some time from now on.
+
+        Both are taken between two runs, when nothing is in flight.
+        """
+        begin = len(self._marks) + 1  # the present run began earlier
         time.sleep(seconds)
-        return (cpu_seconds(self._target.pid) - cpu) / (self.sent - sent) * 1e6
+        while len(self._marks) < begin + 2:
+            time.sleep(0.01)
+        cpu, sent = self._marks[begin]
+        cpu_after, sent_after = self._marks[-1]
+        return (cpu_after - cpu) / (sent_after - sent) * 1e6
 
     def stop(self) -> None:
         """End the load."""
@@ -223,6 +242,7 @@ class Load:
         while not self._is_stopped:
             run = run_requests(self._target.port, self._requests, count=4096, window=WINDOW)
             self.sent += run.requests
+            self._marks.append((cpu_seconds(self._target.pid), self.sent))
 
 
 def measure(bench: Bench, build: Build, directory: Path) -> None:
