@@ -17,7 +17,7 @@ class Rig:
     def __init__(self, seed: int = 1) -> None:
         self.scheduler = Scheduler()
         self.got: list[tuple[int, int, int]] = []
-        self.network: SimulatedNetwork[int] = SimulatedNetwork(
+        self.network: SimulatedNetwork[int, int] = SimulatedNetwork(
             self.scheduler, random.Random(seed), lambda *delivery: self.got.append(delivery)
         )
 
