@@ -158,10 +158,13 @@ class BrokerStats:
 
     def count_get(self, topic: str, group: str, count: int, size: int) -> None:
         """Count a pull that returned messages."""
-        key = f"{topic}@{group}"
-        meter = self._groups.get(key)
+        self.count_get_of(f"{topic}@{group}", count, size)
+
+    def count_get_of(self, row: str, count: int, size: int) -> None:
+        """Count a pull that returned messages; ``row`` is ``topic@group``."""
+        meter = self._groups.get(row)
         if meter is None:
-            meter = self._groups[key] = Meter(self._clock.now_ms())
+            meter = self._groups[row] = Meter(self._clock.now_ms())
         meter.count += count
         meter.size += size
         meter.calls += 1

@@ -6,10 +6,9 @@ may have to wait until all are saved.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Final
 
 _YIELD_SECONDS: Final = 0.0002
@@ -21,6 +20,7 @@ class WritingLock:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._is_loop_waiting = False
+        self._first = _First(self)
 
     def is_locked(self) -> bool:
         """Tell whether a thread holds the lock."""
@@ -37,13 +37,25 @@ class WritingLock:
     def __exit__(self, *_: object) -> None:
         self._lock.release()
 
-    @contextlib.contextmanager
-    def first(self) -> Iterator[None]:
+    def first(self) -> AbstractContextManager[None]:
         """Hold the lock before any other waiting thread; for the loop thread alone."""
+        return self._first
+
+    def acquire_first(self) -> None:
+        """Take the lock before any other waiting thread."""
         self._is_loop_waiting = True
         self._lock.acquire()
         self._is_loop_waiting = False
-        try:
-            yield
-        finally:
-            self._lock.release()
+
+
+class _First:
+    """Holds the lock for the loop thread. Each write needs it, so it is made once."""
+
+    def __init__(self, lock: WritingLock) -> None:
+        self._lock = lock
+
+    def __enter__(self) -> None:
+        self._lock.acquire_first()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.__exit__()

@@ -108,7 +108,7 @@ def answers_are_not_counted() -> Iterator[None]:
     real = KnownPulls.answer
 
     def answer(self: Any, shape: bytes, lane: Any) -> bytes | None:
-        with patch.object(BrokerStats, "count_get", lambda self, *given: None):
+        with patch.object(BrokerStats, "count_get_of", lambda self, *given: None):
             return real(self, shape, lane)
 
     with patch.object(KnownPulls, "answer", answer):

@@ -112,11 +112,14 @@ class OffsetTable:
 
     def note_pull(self, topic: str, group: str, queue_id: int, offset: int) -> None:
         """Record the offset up to which the group has been given messages."""
-        key = f"{topic}@{group}"
-        row = self._pulled.get(key)
-        if row is None:
-            row = self._pulled[key] = {}
-        row[queue_id] = offset
+        self.note_pull_of(f"{topic}@{group}", queue_id, offset)
+
+    def note_pull_of(self, row: str, queue_id: int, offset: int) -> None:
+        """Do the same as :meth:`note_pull`; ``row`` is ``topic@group``."""
+        pulled = self._pulled.get(row)
+        if pulled is None:
+            pulled = self._pulled[row] = {}
+        pulled[queue_id] = offset
 
     def pulled_offset(self, topic: str, group: str, queue_id: int) -> int:
         """Return the offset up to which the group was given messages, ``NO_OFFSET`` if unknown."""

@@ -103,6 +103,7 @@ class KnownPull:
         "members",
         "message_model",
         "queue_id",
+        "row",
         "shape",
         "subscription",
         "tags",
@@ -116,6 +117,8 @@ class KnownPull:
         self.topic_name = request.topic
         self.group_name = request.consumer_group
         self.queue_id = request.queue_id
+        self.row = f"{request.topic}@{request.consumer_group}"
+        """The name of the group's row in tables of offsets and counters."""
         self.commits = bool(request.sys_flag & sysflag.PULL_COMMIT_OFFSET) and not is_own_offset(
             request.topic, request.consumer_group
         )
@@ -186,7 +189,6 @@ class KnownPulls:
         offset: int = lane.queue_offset
         if queue is None or not queue.first <= offset < queue.end:
             return None
-        offsets = self._offsets
         topic = self._topics.find(topic_name)
         if (
             topic is None
@@ -195,10 +197,11 @@ class KnownPulls:
             or (known.members is not None and not self._is_subscribed(known))
         ) and not self._check(known):
             return None
+        offsets = self._offsets
         if offsets.has_reset(topic_name, group_name, queue_id):
             return None
-        end = queue.end
-        units = queue.read(offset, min(known.entries_max, end - offset))
+        end, count_max = queue.end, known.entries_max
+        units = queue.read(offset, count_max if offset + count_max < end else end - offset)
         position = int.from_bytes(units[:8], "big")
         if (
             len(units) < QUEUE_UNIT_BYTES
@@ -225,8 +228,9 @@ class KnownPulls:
                 offsets.commit(topic_name, group_name, queue_id, commit_offset)
             except Fault:
                 return None  # refused again the ordinary way
-        self._stats.count_get(topic_name, group_name, lane.count, lane.size)
-        offsets.note_pull(topic_name, group_name, queue_id, offset + lane.passed)
+        row = known.row
+        self._stats.count_get_of(row, lane.count, lane.size)
+        offsets.note_pull_of(row, queue_id, offset + lane.passed)
         return answer
 
     def _learn(self, shape: bytes, lane: PullLane) -> KnownPull | None:

@@ -283,11 +283,9 @@ class CommitLog:
         segment = self._segments.find(position)
         if segment is None:
             return None
-        return (
-            segment._view or segment.view(),
-            segment.start,
-            min(segment.end, self.written),
-        )
+        start, written = segment.start, self.written
+        end = start + segment.size
+        return segment._view or segment.view(), start, end if end < written else written
 
     def is_cached(self, position: int, size: int) -> bool:
         """Tell whether these bytes are in memory; True if that is unknown."""

@@ -163,7 +163,7 @@ class ConsumeQueue:
             return b""
         from_files = min(count_max, tail.start - offset)
         try:
-            found = self._files.read(self._directory, offset, from_files)
+            found = self._files.read(self._directory, offset, from_files, final_end=tail.start)
         except FileNotFoundError:
             logger.error("queue file is missing directory=%s offset=%s", self._directory, offset)
             return b""

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict, deque
+from functools import lru_cache
 from struct import Struct
 from typing import Final
 
 from rocketpost.store.descriptors import cache_count_max
-from rocketpost.store.files import FileSystem, write_all
+from rocketpost.store.files import Buffer, FileSystem, write_all
 from rocketpost.store.layout import file_name, parse_file_name
 from rocketpost.store.writing_lock import WritingLock
 
@@ -25,7 +26,11 @@ ENTRY_BYTES: Final = ENTRY.size
 FILLER_SIZE: Final = 0x7FFF_FFFF
 FILLER: Final = ENTRY.pack(0, FILLER_SIZE, 0)
 DESCRIPTOR_COUNT_MAX: Final = 256
+AHEAD_COUNT: Final = 256
+"""Number of entries that are read at once for a reader of a few; it will ask for the next ones."""
+_AHEAD_QUEUES_MAX: Final = 1024
 _FILLERS_AT_ONCE: Final = 4096
+_PATHS_KEPT: Final = 1024
 
 
 class QueueFiles:
@@ -45,11 +50,16 @@ class QueueFiles:
         self._share = cache_count_max(DESCRIPTOR_COUNT_MAX)
         self._readers: OrderedDict[str, int] = OrderedDict()
         self._writers: OrderedDict[str, int] = OrderedDict()
+        self._ahead: dict[str, tuple[int, bytes]] = {}
+        """Entries that were read ahead, by queue directory: offset of the first, and their bytes.
+
+        It is replaced whenever entries change that were final, so that nothing read before is kept.
+        """
 
     def path(self, directory: str, offset: int) -> str:
         """Return the file that holds entry ``offset``."""
         at = offset * ENTRY_BYTES
-        return f"{directory}/{file_name(at - at % self.file_bytes)}"
+        return _join(directory, at - at % self.file_bytes)
 
     def starts(self, directory: str) -> list[int]:
         """Return the first entry offset of every file of a queue, in order."""
@@ -79,16 +89,37 @@ class QueueFiles:
             self.files.close(fd)
         self.unsynced.append(path)
 
-    def read(self, directory: str, offset: int, count: int) -> bytes:
-        """Return up to ``count`` entries from ``offset`` on, of one file.
+    def read(self, directory: str, offset: int, count: int, *, final_end: int = 0) -> bytes:
+        """Return up to ``count`` entries from ``offset`` on, of one file. For the loop thread.
+
+        Args:
+            directory: The queue's directory.
+            offset: The first entry.
+            count: The number of entries.
+            final_end: Entries before this offset are in the files and do not change any more, so
+                that they may be read ahead.
 
         Raises:
             FileNotFoundError: The file does not exist.
         """
+        ahead = self._ahead
+        kept = ahead.get(directory)
+        if kept is not None:
+            at = (offset - kept[0]) * ENTRY_BYTES
+            end = at + count * ENTRY_BYTES
+            if at >= 0 and end <= len(kept[1]):
+                return kept[1][at:end]
         fd = self._descriptor(self._readers, self.path(directory, offset), write=False)
         at = offset % self.entries_per_file
         count = min(count, self.entries_per_file - at)
-        return self.files.pread(fd, count * ENTRY_BYTES, at * ENTRY_BYTES)
+        more = min(AHEAD_COUNT, self.entries_per_file - at, final_end - offset)
+        if not 1 < count < more:
+            return self.files.pread(fd, count * ENTRY_BYTES, at * ENTRY_BYTES)
+        found = self.files.pread(fd, more * ENTRY_BYTES, at * ENTRY_BYTES)
+        if len(ahead) >= _AHEAD_QUEUES_MAX:
+            ahead.clear()
+        ahead[directory] = offset, found  # unknown to later readers if entries changed meanwhile
+        return found[: count * ENTRY_BYTES]
 
     def read_blocking(self, directory: str, offset: int, count: int) -> bytes:
         """Return up to ``count`` entries of one file; empty if it does not exist. Any thread."""
@@ -105,13 +136,19 @@ class QueueFiles:
 
     def write(self, directory: str, offset: int, data: bytes | bytearray) -> None:
         """Write whole entries from ``offset`` on. For the loop thread."""
+        at = offset % self.entries_per_file * ENTRY_BYTES
         with self.writing.first():
-            for path, at, part in self._parts(directory, offset, data):
-                if path not in self._writers:
-                    self._create(directory, path, at)
-                fd = self._descriptor(self._writers, path, write=True)
-                write_all(self.files, fd, part, at)
-                self.unsynced.append(path)
+            if at + len(data) <= self.file_bytes:
+                self._write(directory, self.path(directory, offset), at, data)
+                return
+            for path, begin, part in self._parts(directory, offset, data):
+                self._write(directory, path, begin, part)
+
+    def _write(self, directory: str, path: str, at: int, data: Buffer) -> None:
+        if path not in self._writers:
+            self._create(directory, path, at)
+        write_all(self.files, self._descriptor(self._writers, path, write=True), data, at)
+        self.unsynced.append(path)
 
     def write_blocking(self, directory: str, offset: int, data: bytes) -> list[str]:
         """Write whole entries through new descriptors; returns the files. Call it locked."""
@@ -140,6 +177,7 @@ class QueueFiles:
             write_all(self.files, fd, entry, offset % self.entries_per_file * ENTRY_BYTES)
         finally:
             self.files.close(fd)
+            self._ahead = {}
         self.unsynced.append(path)
 
     def truncate(self, directory: str, end: int) -> None:
@@ -148,6 +186,7 @@ class QueueFiles:
             self._truncate(directory, end)
 
     def _truncate(self, directory: str, end: int) -> None:
+        self._ahead = {}
         for start in self.starts(directory):
             path = self.path(directory, start)
             if start >= end and start > 0:
@@ -165,6 +204,7 @@ class QueueFiles:
 
     def forget(self, path: str) -> None:
         """Close the descriptors of a file that is being removed."""
+        self._ahead = {}
         for cache in (self._readers, self._writers):
             fd = cache.pop(path, None)
             if fd is not None:
@@ -172,6 +212,7 @@ class QueueFiles:
 
     def forget_directory(self, directory: str) -> None:
         """Close the descriptors under a directory that is being removed."""
+        self._ahead = {}
         prefix = directory + "/"
         for path in [*self._readers, *self._writers]:
             if path.startswith(prefix):
@@ -186,11 +227,11 @@ class QueueFiles:
 
     def _parts(
         self, directory: str, offset: int, data: bytes | bytearray
-    ) -> list[tuple[str, int, bytes | bytearray | memoryview]]:
+    ) -> list[tuple[str, int, Buffer]]:
         at = offset % self.entries_per_file * ENTRY_BYTES
         if at + len(data) <= self.file_bytes:
             return [(self.path(directory, offset), at, data)]
-        parts: list[tuple[str, int, bytes | bytearray | memoryview]] = []
+        parts: list[tuple[str, int, Buffer]] = []
         whole = bytes(data)
         while whole:
             at = offset % self.entries_per_file * ENTRY_BYTES
@@ -224,3 +265,9 @@ class QueueFiles:
         if len(cache) > min(DESCRIPTOR_COUNT_MAX, self._share):
             self.files.close(cache.popitem(last=False)[1])
         return fd
+
+
+@lru_cache(maxsize=_PATHS_KEPT)
+def _join(directory: str, start: int) -> str:
+    """Return the path of the file whose first byte is at ``start``."""
+    return f"{directory}/{file_name(start)}"
