@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Final
 
 from rocketpost.model.members import Configuration, Member
 from rocketpost.raft.config import RaftConfig
@@ -10,7 +11,14 @@ from rocketpost.raft.follower import Suspicion
 from rocketpost.raft.messages import MemberRecord, Members, TermSpan
 from rocketpost.raft.node import RaftNode
 from rocketpost.server.settings.group import GroupConfig
+from rocketpost.store.member.hard_state import LOG_LOST, STATE_LOST
 from rocketpost.store.member.member_store import MemberStore
+
+_SUSPICIONS: Final = {
+    0: Suspicion.NONE,
+    LOG_LOST: Suspicion.LOG,
+    STATE_LOST: Suspicion.STATE,
+}
 
 
 def initial_members(config: GroupConfig) -> Configuration:
@@ -23,9 +31,6 @@ def open_node(config: GroupConfig, store: MemberStore, raft: RaftConfig) -> Raft
     """Return the state machine in the state that the store has."""
     state = store.state
     configurations = state.configurations or (initial_members(config),)
-    suspicion = Suspicion.NONE
-    if state.suspect:  # the files do not tell what was lost: assume the worst
-        suspicion = Suspicion.STATE
     return RaftNode(
         config.node,
         config=raft,
@@ -37,7 +42,7 @@ def open_node(config: GroupConfig, store: MemberStore, raft: RaftConfig) -> Raft
         commit=max(state.commit, store.store.confirmed_position),
         spans=[TermSpan(*span) for span in store.spans],
         members=[_record_of(each) for each in configurations],
-        suspicion=suspicion,
+        suspicion=_SUSPICIONS[state.suspect],
     )
 
 
