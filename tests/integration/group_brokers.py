@@ -12,6 +12,7 @@ from rocketpost.codec.codes import RequestCode as Code
 from rocketpost.codec.codes import ResponseCode
 from rocketpost.codec.command import to_fields
 from rocketpost.codec.headers.namesrv import GetMemberGroup
+from rocketpost.errors import NotConnected
 from rocketpost.server.broker import BrokerServer
 from rocketpost.server.settings.group import group_settings
 from rocketpost.server.term import LeaderTerm
@@ -67,8 +68,9 @@ class Group:
         for node in nodes:
             values = settings_of(self._root, node, self.ports, **self._settings)
             group = group_settings(values | {"enableDLegerCommitLog": "true"})
-            server = self.servers[node] = BrokerServer(values, group=group)
+            server = BrokerServer(values, group=group)
             await server.start()
+            self.servers[node] = server
             # Topics do not follow the log yet.
             server._context.tables.topics.adopt(TOPIC, queue_nums=1)
 
@@ -112,8 +114,11 @@ class Group:
 
     @contextlib.asynccontextmanager
     async def client(self, node: str) -> AsyncIterator[Peer]:
-        async with peer_at("127.0.0.1", self.servers[node].port) as peer:
-            peer.server = self.servers[node]
+        if node not in self.servers:
+            raise NotConnected(f"{node} does not run")
+        server = self.servers[node]
+        async with peer_at("127.0.0.1", server.port) as peer:
+            peer.server = server
             yield peer
 
     async def send(self, node: str, count: int, *, start: int | None = None) -> None:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
+import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from rocketpost.codec.codes import ResponseCode
+from rocketpost.errors import ClientError
 
-from .group_brokers import NODES, TOPIC, group_of_three
+from .group_brokers import NODES, TOPIC, Group, group_of_three
 from .replicas import name_server
 
 
@@ -127,3 +132,62 @@ async def test_a_leader_that_stops_answers_everybody_and_hands_over(tmp_path: Pa
         found = await group.bodies(second)
         assert {int(answer.fields["queueOffset"]) for answer in stored} <= found.keys()
         await group.check()
+
+
+async def send_to_whoever_leads(group: Group, numbers: Iterator[int]) -> None:
+    """Send messages one after another until cancelled; note those that are acknowledged."""
+    while True:
+        body = b"number %d" % next(numbers)
+        for node in list(group.servers):
+            with contextlib.suppress(ClientError, OSError):
+                async with asyncio.timeout(5), group.client(node) as peer:
+                    answer = await peer.send(TOPIC, body)
+                if answer.code == ResponseCode.SUCCESS:
+                    offset = int(answer.fields["queueOffset"])
+                    assert offset not in group.stored, "two messages at one offset"
+                    group.stored[offset] = body
+                    break
+        await asyncio.sleep(0.002)
+
+
+async def harm(group: Group, chance: random.Random) -> None:
+    """Cut members off and stop them, one at a time, and let them come back."""
+    node = chance.choice(NODES)
+    if chance.random() < 0.6:
+        node = next(iter(group.serving()), node)
+    pause = chance.choice([0.05, 0.3, 1.2])
+    if chance.random() < 0.5:
+        heal = group.isolate(node)
+        await asyncio.sleep(pause)
+        heal()
+    else:
+        await group.stop([node])
+        await asyncio.sleep(pause)
+        await group.start([node])
+    await asyncio.sleep(chance.choice([0, 0.2, 1.5]))
+
+
+async def live_through_faults(root: Path, seed: int, faults: int) -> None:
+    chance, numbers = random.Random(seed), itertools.count()
+    async with group_of_three(root, slaveTimeout=300, flushDiskType="SYNC_FLUSH") as group:
+        await group.leader()
+        senders = [asyncio.create_task(send_to_whoever_leads(group, numbers)) for _ in range(4)]
+        for _ in range(faults):
+            await harm(group, chance)
+        for sender in senders:
+            assert not sender.done() or sender.exception() is None
+            sender.cancel()
+        await asyncio.wait(senders)
+        await group.leader()
+        await group.send(await group.leader(), 1, start=next(numbers))
+        await group.check()
+
+
+async def test_faults_one_after_another(tmp_path: Path) -> None:
+    await live_through_faults(tmp_path, seed=7, faults=2)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(10))
+async def test_many_faults_one_after_another(tmp_path: Path, seed: int) -> None:
+    await live_through_faults(tmp_path, seed, faults=12)
