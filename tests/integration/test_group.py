@@ -12,10 +12,16 @@ from pathlib import Path
 import pytest
 
 from rocketpost.codec.codes import ResponseCode
-from rocketpost.errors import ClientError
+from rocketpost.codec.record import pack_host
+from rocketpost.errors import ClientError, OutcomeUnknown
+from rocketpost.raft.messages import Vote
+from rocketpost.server.term import LeaderTerm
+from rocketpost.store.draft import Draft
 
 from .group_brokers import NODES, TOPIC, Group, group_of_three
 from .replicas import name_server
+
+HOST = pack_host("10.0.0.1", 10911)
 
 
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
@@ -131,6 +137,28 @@ async def test_a_leader_that_stops_answers_everybody_and_hands_over(tmp_path: Pa
         await group.send(second, 1)
         found = await group.bodies(second)
         assert {int(answer.fields["queueOffset"]) for answer in stored} <= found.keys()
+        await group.check()
+
+
+async def test_what_is_appended_in_the_turn_of_the_end_is_known_to_the_group(
+    tmp_path: Path,
+) -> None:
+    async with group_of_three(tmp_path) as group:
+        first = await group.leader()
+        await group.send(first, 5)
+        server = group.servers[first]
+        member, term = server.group, server._term
+        assert member is not None
+        assert isinstance(term, LeaderTerm)
+        node = member.node
+        stored = term._sends.writer.put([Draft(TOPIC, 0, 0, 0, 0, HOST, HOST, 0, 0, b"last", b"")])
+        peer = next(each for each in NODES if each != first)
+        member._receive(peer, Vote(node.term + 1, 2**40, node.term, is_transfer=True), b"")
+        assert member.member_status().role == "FOLLOWER"
+        assert node.log.end == server._context.store.written_position
+        with pytest.raises(OutcomeUnknown):
+            await stored
+        await group.send(await group.leader(), 5)
         await group.check()
 
 

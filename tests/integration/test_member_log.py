@@ -236,3 +236,17 @@ async def test_a_store_that_fails_is_reported_once_and_closes_quietly(tmp_path: 
     assert "the disk is gone" in member.failures[0]
     member.log.append(Position(member.log.end), b"", [], lambda end: None)
     await member.close()
+
+
+async def test_with_flushes_only_what_is_on_disk_counts(tmp_path: Path) -> None:
+    member = Member(tmp_path, "n0")
+    await member.lead(1)
+    await until(lambda: member.log.safe_position == member.log.end)
+    before = member.log.end
+    with member.store._flusher.pause():
+        end = member.write(b"a")
+        member.log.note_growth()
+        member.store.request_flush()
+        assert member.log.safe_position == before
+    await until(lambda: member.safe and member.safe[-1] == end)
+    await member.close()
