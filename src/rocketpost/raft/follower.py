@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from enum import Enum
 
+from rocketpost.errors import ReplicationError
 from rocketpost.raft.actions import Accept, Cleared, Cut, Reset
 from rocketpost.raft.core import Core
 from rocketpost.raft.messages import (
@@ -86,7 +87,11 @@ class Follower:
     # Messages of the leader.
 
     def take_append(self, message: Append) -> None:
-        """Compare logs; append, cut, or say where the logs may meet."""
+        """Compare logs; append, cut, or say where the logs may meet.
+
+        Raises:
+            ReplicationError: The leader's log contradicts what is committed here.
+        """
         self._hear_about_suspicion(message)
         self._leader_commit = max(self._leader_commit, message.commit)
         if self.is_busy:
@@ -110,7 +115,14 @@ class Follower:
         return self._log.terms.term_before(message.prev) == message.prev_term
 
     def _reject(self, message: Append) -> None:
-        conflict = self._log.terms.conflict(message.prev, message.prev_term, self._log.end)
+        log = self._log
+        if message.prev == log.commit:
+            term = log.terms.term_before(log.commit)
+            raise ReplicationError(
+                f"the leader has term {message.prev_term} before the position {message.prev}, but"
+                f" term {term} is committed there: one of the two logs is damaged"
+            )
+        conflict = log.terms.conflict(message.prev, message.prev_term, log.end)
         self._reply(message.prev, conflict=conflict)
 
     def _take_bytes(self, message: Append) -> None:

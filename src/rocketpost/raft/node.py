@@ -36,8 +36,8 @@ itself holds messages back until the state that they depend on is saved.
 
 Before a node is made, the driver has recovered the log, cut it to whole records, made the rest
 durable, and read term, vote, spans and records of members. A member whose log is shorter than what
-it once acknowledged, or whose state file is lost, starts with a
-:class:`~rocketpost.raft.follower.Suspicion`.
+it once acknowledged, or whose state file is lost, starts with a ``Suspicion``. What is left of its
+log must be right, bytes and terms: a driver cuts off what it cannot trust, or begins anew.
 
 A minimal driver::
 
@@ -142,7 +142,7 @@ class RaftNode:
         self._announced: tuple[int, NodeId | None] | None = None
         self._draw_timeout()
 
-    # What a driver, a checker or a tool may look at.
+    # State.
 
     @property
     def node(self) -> NodeId:

@@ -61,3 +61,15 @@ def test_a_follower_cannot_have_more_than_the_leader() -> None:
     group.elect("a")
     with pytest.raises(ReplicationError, match="acknowledges the position 500"):
         group["a"].step("b", AppendReply(1, 500))
+
+
+def test_a_leader_that_contradicts_what_is_committed() -> None:
+    """One of the two disks is damaged; nothing is cut, and the link is closed."""
+    group = Group()
+    group.elect("a")
+    group.send("a")
+    group.settle()
+    group.run(1)
+    with pytest.raises(ReplicationError, match="one of the two logs is damaged"):
+        group["b"].step("c", Append(5, 20, 4, 20))
+    assert group["b"].log.end == 20
