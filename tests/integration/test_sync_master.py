@@ -210,7 +210,9 @@ async def test_a_planned_end_waits_for_slaves(tmp_path: Path) -> None:
         await master.topic("T")
         async with raw_slave(master, acknowledges=False) as slave:
             sending = [plain(master) for _ in range(5)]
-            await until(lambda: slave.end == master.server._context.store.written_position > 0)
+            writer = leader(master)._sends.writer
+            await until(lambda: writer.awaiting_slaves_count == 5)
+            await until(lambda: slave.end == master.server._context.store.written_position)
             stopping = asyncio.create_task(master.server.stop())
             await asyncio.sleep(0)
             slave.report()
