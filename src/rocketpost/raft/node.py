@@ -402,8 +402,8 @@ class RaftNode:
 
     def state_saved(self, number: int) -> list[Action]:
         """Take over that a state is durable."""
-        if self._has_failed:
-            return []  # a success after a failure proves nothing
+        if self._has_failed:  # a success after a failure proves nothing
+            return []
         self._core.state_saved(number)
         self._check_campaign()
         return self._finish()
@@ -415,13 +415,13 @@ class RaftNode:
         return self._finish()
 
     def persisted(self, end: int, cuts: int | None = None) -> list[Action]:
-        """Take over that the log is safe up to ``end``."""
+        """Take over that the log is safe up to ``end``, which may be behind a cut to come."""
         log = self._core.log
         if self._has_failed or (cuts is not None and cuts != log.cuts):
             return []
-        assert end <= log.end, f"persisted up to {end}, but the log ends at {log.end}"
+        assert end <= log.end or self._follower.is_busy, f"persisted {end} of {log.end}"
         if end > log.persisted:
-            log.persisted = end
+            log.persisted = min(end, log.end)
             if self._leader is not None:
                 self._leader.count()
             else:

@@ -84,6 +84,24 @@ def test_a_failed_member_keeps_its_votes_to_itself() -> None:
     assert node.state_saved(save.number) == []
 
 
+def test_a_flush_is_reported_while_a_cut_is_under_way() -> None:
+    """It tells about the bytes before the cut only."""
+    node = make([MemberRecord(0, PAIR)], end=100, term=1)
+    node.step("b", Append(2, 100, 1, 110, (TermSpan(2, 100),)))
+    node.appended(110)
+    actions = node.step("b", Append(3, 100, 1, 105, (TermSpan(3, 100),)))
+    assert Cut(100) in actions
+    node.persisted(110, node.cuts)
+    assert node.log.persisted == 100
+    cuts = node.cuts
+    node.cut_done(100)
+    node.appended(105)
+    node.persisted(105, cuts)
+    assert node.log.persisted == 100
+    node.persisted(105, node.cuts)
+    assert node.log.persisted == 105
+
+
 def test_a_leader_stops_leading_before_its_log_is_changed() -> None:
     node = make([MemberRecord(0, Members(frozenset("a")))], end=20, term=1)
     actions = wait(node)
