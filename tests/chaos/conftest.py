@@ -1,4 +1,4 @@
-"""Seeds and lengths of campaigns: ``pytest tests/chaos --seed N --rounds N``."""
+"""Seeds and lengths of campaigns: ``pytest tests/chaos --seed N --rounds N --schedules N``."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         parser.addoption("--seed", type=int, default=None, help="run from this seed")
     parser.addoption(
         "--rounds", type=int, default=ROUNDS_DEFAULT, help="how often each campaign kills a broker"
+    )
+    parser.addoption(
+        "--schedules", type=int, default=100_000, help="how many simulated Raft groups are run"
     )
     parser.addoption(
         "--spark-messages", type=int, default=20_000, help="messages of the campaign with Spark"
@@ -42,6 +45,11 @@ def seed(request: pytest.FixtureRequest) -> int:
 @pytest.fixture
 def rounds(request: pytest.FixtureRequest) -> int:
     return int(request.config.getoption("--rounds"))
+
+
+@pytest.fixture
+def schedules(request: pytest.FixtureRequest) -> int:
+    return int(request.config.getoption("--schedules"))
 
 
 @pytest.fixture
