@@ -19,7 +19,9 @@ sys.path.append(str(Path(__file__).parents[1]))  # for the processes, too
 
 from simulation.raft import bugs, checks, faults
 from simulation.raft.checks import Violation
+from simulation.raft.exhaustive import explore
 from simulation.raft.schedules import returning_node, run_schedule
+from simulation.raft.test_exhaustive import led_group, new_group
 from simulation.raft.test_planted_bugs import CUTS, POWER, Case
 
 CHUNK = 250
@@ -62,6 +64,12 @@ def reports_of(first: int, count: int) -> Iterator[str]:
 def test_random_schedules(seed: int, schedules: int) -> None:
     reports = list(reports_of(seed * 1_000_000, schedules))
     assert not reports, f"{len(reports)} of {schedules} failed; the first:\n{reports[0]}"
+
+
+def test_all_orders_of_more_events() -> None:
+    """The exhaustive model of ``make test``, with longer stories."""
+    assert explore(new_group(), depth=6) > 20_000
+    assert explore(led_group(), depth=8) > 20_000
 
 
 OLD_TERMS = (faults.lossy, faults.split)

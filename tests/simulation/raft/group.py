@@ -111,6 +111,10 @@ class Group:
         """Call something at a random time within ``limit_ms``."""
         self.scheduler.after(1 + int(self.rng.random() * limit_ms), call, *args)
 
+    def new_chance(self) -> random.Random:
+        """Return the chance of a node that starts."""
+        return random.Random(self.rng.random())
+
     def next_record(self) -> int:
         self.records += 1
         return self.records

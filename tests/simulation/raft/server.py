@@ -7,7 +7,6 @@ durable, and any part of what is only written.
 
 from __future__ import annotations
 
-import random
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -155,7 +154,7 @@ class Server:
         self.node = RaftNode(
             self.name,
             config=self.group.config,
-            chance=random.Random(self.group.rng.random()),
+            chance=self.group.new_chance(),
             term=saved.term,
             vote=saved.vote,
             first=self.log.first,

@@ -18,7 +18,7 @@ from .checks import Violation
 from .group import Group
 from .schedules import returning_node, run_schedule
 
-SCHEDULES = 10
+SCHEDULES = 8
 """Schedules per seed of the command line, so that a test takes a fraction of a second."""
 
 
