@@ -321,8 +321,7 @@ class GroupMember:
     # Actions.
 
     def _carry_out(self, found: Sequence[actions.Action | _Chunk]) -> None:
-        # A leadership ends before anything else happens that the node decided with that.
-        self._actions.extend(sorted(found, key=_is_not_end))
+        self._actions.extend(found)
         if self._is_acting:
             return
         self._is_acting = True
@@ -465,10 +464,6 @@ class GroupMember:
 def _note_stored(done: asyncio.Future[list[Appended]]) -> None:
     if not done.cancelled() and (error := done.exception()) is not None:
         logger.warning("no term record: reason=%s", error)
-
-
-def _is_not_end(action: actions.Action | _Chunk) -> bool:
-    return not isinstance(action, actions.BecomeFollower)
 
 
 def _with_bytes(action: actions.Action, message: Message, body: bytes) -> actions.Action | _Chunk:
