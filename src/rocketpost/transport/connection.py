@@ -180,11 +180,8 @@ class Connection(Requesting):
         room.partial_bytes += counted - self._partial_bytes
         self._partial_bytes = counted
         if room.partial_bytes > room.partial_bytes_max and counted:
-            logger.warning(
-                "connection dropped: peer=%s reason=unfinished frames take %s bytes in all",
-                self.peer_text,
-                room.partial_bytes,
-            )
+            text = "connection dropped: peer=%s reason=unfinished frames take %s bytes in all"
+            logger.warning(text, self.peer_text, room.partial_bytes)
             self.abort()
 
     def work(self, steps: Steps) -> None:
@@ -360,15 +357,27 @@ class Connection(Requesting):
         """Count requests that were taken undecoded and will be answered."""
         self._unanswered += count
 
-    def answer_at_once(self, responses: list[bytes], count: int) -> None:
+    def answer_at_once(self, responses: bytes, count: int) -> None:
         """Write responses, after what is queued; ``count`` of them were expected."""
         self._unanswered -= count
-        self._out += responses
-        self._out_bytes += sum(map(len, responses))
-        if not self._flush_scheduled:
-            self._flush()
+        transport = self._transport
+        if self._out or transport is None:
+            self.send_at_once([responses])
+        else:
+            self._handed_bytes += len(responses)
+            self.last_active = self._loop.time()
+            transport.write(responses)
+            if self._postponed is not None or transport.get_write_buffer_size():
+                self._check_written(transport)
         if self._paused:
             self._regulate()
+
+    def send_at_once(self, buffers: list[bytes]) -> None:
+        """Write bytes, after what is queued, which may be in the next turn of the loop."""
+        self._out += buffers
+        self._out_bytes += sum(map(len, buffers))
+        if not self._flush_scheduled:
+            self._flush()
 
     def no_answer(self) -> None:
         """Count a request as answered that gets no response."""
@@ -416,6 +425,10 @@ class Connection(Requesting):
             transport.write(out[0])
         else:
             transport.writelines(out)
+        self._check_written(transport)
+
+    def _check_written(self, transport: asyncio.Transport) -> None:
+        """Count what the socket did not take; go on with requests that waited for room."""
         size = transport.get_write_buffer_size()
         if size > UNWRITTEN_BYTES_FREE and size > self.counted_bytes:
             self._count_unwritten(size)
@@ -447,12 +460,8 @@ class Connection(Requesting):
 
     def drop(self, reason: str) -> None:
         """Disconnect the peer."""
-        logger.warning(
-            "connection dropped: peer=%s reason=%s, waiting_bytes=%s",
-            self.peer_text,
-            reason,
-            self.unwritten_bytes,
-        )
+        text = "connection dropped: peer=%s reason=%s, waiting_bytes=%s"
+        logger.warning(text, self.peer_text, reason, self.unwritten_bytes)
         self.abort()
 
     def go_on(self) -> None:

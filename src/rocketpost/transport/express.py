@@ -45,7 +45,7 @@ It must not keep the data, which may be a buffer that is used again.
 """
 
 
-def offer(receiver: R, express: Express[R], data: Data, at: int, end: int, deadline: float) -> None:
+def offer(receiver: R, express: Express[R], data: Data, at: int, end: int, budget: float) -> None:
     """Offer bytes that arrived to ``express``, and have the rest decoded.
 
     Args:
@@ -54,14 +54,16 @@ def offer(receiver: R, express: Express[R], data: Data, at: int, end: int, deadl
         data: The buffer with the bytes.
         at: The start of a request.
         end: The end of the bytes that arrived.
-        deadline: The time until which the connection may serve requests in this turn.
+        budget: The seconds for which the connection may serve requests in this turn.
     """
+    deadline = 0.0
     has_missed = False
     while not receiver.is_behind:
         after = express(receiver, data, at, end)
         assert at <= after <= end
         if after == end:
             return
+        deadline = deadline or monotonic() + budget
         if after == at and has_missed:
             break
         has_missed = after == at
@@ -73,4 +75,4 @@ def offer(receiver: R, express: Express[R], data: Data, at: int, end: int, deadl
             break  # the last one, incomplete or malformed
         receiver.receive(bytes(memoryview(data)[at:request_end]), deadline)
         at = request_end
-    receiver.receive(bytes(memoryview(data)[at:end]), deadline)
+    receiver.receive(bytes(memoryview(data)[at:end]), deadline or monotonic() + budget)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from time import monotonic
 from typing import Final
 
 from rocketpost.codec.command import Command
@@ -63,6 +62,7 @@ class ServedConnection(Connection, asyncio.BufferedProtocol):
         super().__init__(on_request=on_request, on_lost=on_lost, on_made=on_made, room=room)
         self._inbox = inbox
         self._express = express
+        self._budget = NEVER if room is None else BUDGET_SECONDS
 
     # Called by the event loop.
 
@@ -78,18 +78,17 @@ class ServedConnection(Connection, asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Have the requests in the inbox taken or served."""
         self.last_active = self.heard_at = self._loop.time()
-        deadline = NEVER if self._room is None else monotonic() + BUDGET_SECONDS
         decoder, inbox = self._decoder, self._inbox
         at, end, held = 0, nbytes, decoder.held
         if held > FRONT_BYTES_MAX:
             frame, at = decoder.complete(inbox.view[:end])
             if frame:
-                offer(self, self._express, frame, 0, len(frame), deadline)
+                offer(self, self._express, frame, 0, len(frame), self._budget)
         elif held:
             decoder.forget()
             end += held
         if at < end:
-            offer(self, self._express, inbox.data, at, end, deadline)
+            offer(self, self._express, inbox.data, at, end, self._budget)
         if self._unanswered > self._pending_max:
             self._regulate()
         if decoder.held > PARTIAL_BYTES_FREE or self._partial_bytes:

@@ -42,10 +42,10 @@ class Receiver:
             at = end
         return at
 
-    def feed(self, data: bytes, deadline: float = float("inf")) -> None:
+    def feed(self, data: bytes, budget: float = float("inf")) -> None:
         held = self.decoder.release()
         buffer = bytearray(b"??" + held + data + b"????????")
-        offer(self, self.take, buffer, 2, len(buffer) - 8, deadline)
+        offer(self, self.take, buffer, 2, len(buffer) - 8, budget)
 
 
 @given(
@@ -67,7 +67,7 @@ def test_order_is_kept_however_the_stream_is_cut(texts: list[bytes], cuts: list[
 
 def test_nothing_is_offered_when_the_time_is_over() -> None:
     receiver = Receiver()
-    receiver.feed(frame(b"x1") + frame(b"y") + frame(b"x2") + frame(b"x3"), deadline=0.0)
+    receiver.feed(frame(b"x1") + frame(b"y") + frame(b"x2") + frame(b"x3"), budget=-1.0)
     assert receiver.served == [b"x1!", b"y", b"x2", b"x3"]
     assert receiver.offers == 1
 

@@ -56,7 +56,7 @@ class PullExpress:
             at, connection.encoding = lane.end, lane.encoding
             shape = lane.split(data, at, end)
         if answers:
-            connection.answer_at_once(answers, 0)  # none of them was counted
+            connection.send_at_once(answers)  # none of them was counted
         return at
 
 

@@ -280,11 +280,11 @@ class SendHandler:
             connection = send.connection
             if connection is not answering:
                 if answering is not None:
-                    answering.answer_at_once([b"".join(frames)], len(frames))
+                    answering.answer_at_once(b"".join(frames), len(frames))
                 frames, answering = [], connection
             frames.append(encode_json_frame(header))
         if answering is not None:
-            answering.answer_at_once([b"".join(frames)], len(frames))
+            answering.answer_at_once(b"".join(frames), len(frames))
 
     def _answer(self, send: ClientSend, reply: Reply) -> None:
         answer(send.connection, send.command, reply)

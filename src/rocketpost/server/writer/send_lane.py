@@ -254,20 +254,18 @@ class SendLane:
 
     def acknowledge(self, sends: list[LaneSends]) -> None:
         """Write the replies, those of one connection together."""
-        if len(sends) == 1:
-            send = sends[0]
-            if send.answers:
-                send.connection.answer_at_once([send.replies], send.answers)
-            return
-        replies: dict[Connection, list[bytes]] = {}
-        counts: dict[Connection, int] = {}
+        firsts: dict[Connection, LaneSends] = {}
+        others: dict[Connection, list[LaneSends]] = {}
         for send in sends:
-            if send.answers:
-                connection = send.connection
-                replies.setdefault(connection, []).append(send.replies)
-                counts[connection] = counts.get(connection, 0) + send.answers
-        for connection, parts in replies.items():
-            connection.answer_at_once([b"".join(parts)], counts[connection])
+            if send.answers and firsts.setdefault(send.connection, send) is not send:
+                others.setdefault(send.connection, []).append(send)
+        for connection, first in firsts.items():
+            replies, count = first.replies, first.answers
+            if connection in others:  # it was read more than once
+                more = others[connection]
+                replies = b"".join([replies, *[send.replies for send in more]])
+                count += sum([send.answers for send in more])
+            connection.answer_at_once(replies, count)
 
     def answer_late(self, sends: list[LaneSends], status: ResponseCode) -> None:
         """Answer written sends with a status that names the rule they do not meet."""

@@ -55,8 +55,8 @@ class Client(FakeConnection):
         super().__init__()
         self._sends = sends
 
-    def answer_at_once(self, responses: list[bytes], count: int) -> None:
-        self.answer(*responses)
+    def answer_at_once(self, responses: bytes, count: int) -> None:
+        self.answer(responses)
 
     def send(self, sequence: int, properties: str = "") -> None:
         fields = {"a": "p", "b": "T", "i": properties, "sequence": f"0:{sequence}::p"}
