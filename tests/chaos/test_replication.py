@@ -14,7 +14,7 @@ ROUNDS_MAX = 30
 
 BUGS = [
     ("count_what_is_sent", "is owed|is lost"),
-    ("report_before_append", "is owed|is lost"),
+    ("report_before_append", "is owed|is lost|a stop under load"),
     ("last_segment_only", "can be read|is lost|has holes"),
 ]
 
