@@ -337,6 +337,7 @@ async def test_kills_and_cuts_leave_equal_copies(
             else:
                 await pair.kill(pair.master if fault == "master" else pair.slave)
             acknowledged += await sending
+        await pair.wait_registered(pair.master)  # it may have been killed last
         acknowledged += await send_every_kind(pair, "last", 10)
         await commit_offsets(pair)
         await pair.wait_copied()
