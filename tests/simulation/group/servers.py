@@ -153,7 +153,8 @@ class Server:
             if not self.is_harmed or self.is_replaced or self.disk.fault is not None:
                 raise
         else:
-            is_short = member.store.first_position > member.state.commit
+            # Nothing expires here, so a log that begins later has lost its first segment.
+            is_short = member.store.first_position > 0
             if not member.suspicions and not is_short:
                 return member
             assert self.is_harmed, f"suspect without a reason: {member.suspicions}"
