@@ -29,6 +29,7 @@ __all__ = [
     "Times",
     "decode_checkpoint",
     "encode_checkpoint",
+    "is_changed_by_others",
     "load_checkpoint_blocking",
     "save_checkpoint_blocking",
 ]
@@ -90,6 +91,13 @@ def decode_checkpoint(data: bytes) -> Checkpoint:
     if _bits_between(times, own[0]) == 1:
         times, progress = own
     return Checkpoint(Times(*times), None if progress is None else Progress(*progress))
+
+
+def is_changed_by_others(data: bytes) -> bool:
+    """Tell whether a Java broker has written to a checkpoint of ours since we did."""
+    data = data.ljust(FILE_BYTES, b"\0")
+    own = _PAGE.decode_own(data)
+    return own is not None and _bits_between(_PAGE.decode(data)[0], own[0]) > 1
 
 
 def _bits_between(one: tuple[int, ...], other: tuple[int, ...]) -> int:

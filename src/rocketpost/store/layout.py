@@ -20,12 +20,13 @@
     epochFileCheckpoint                   terms of the log's bytes, with a copy in .bak
     hard-state-0 and -1                   promises of a member of a group that elects
     resetting                             position at which the log is to begin anew
+    outside-group                         a broker outside of the group has used the store
     brokers/{number}/                     stores of further brokers of the same command
 
 ``allocating``, ``dropped``, ``config/known``, ``config/droppedTopics.json``,
 ``config/producerState.json``, ``damage.json``, ``scrub.json``, ``extent``, ``truncating``,
-``late-queues``, ``hard-state-0`` and ``-1``, ``resetting``, ``brokers`` and the journals are ours;
-the rest is RocketMQ's. ``store.origin`` relies on that.
+``late-queues``, ``hard-state-0`` and ``-1``, ``resetting``, ``outside-group``, ``brokers`` and the
+journals are ours; the rest is RocketMQ's. ``store.origin`` relies on that.
 """
 
 from __future__ import annotations
@@ -71,6 +72,7 @@ class Layout:
             posixpath.join(root, "hard-state-1"),
         )
         self.resetting = posixpath.join(root, "resetting")
+        self.outside_group = posixpath.join(root, "outside-group")
         self.cut_tails = posixpath.join(root, "cut-tails")
         self.further_brokers = posixpath.join(root, FURTHER_BROKERS_NAME)
         self.timer_wheel = posixpath.join(root, "timerwheel")

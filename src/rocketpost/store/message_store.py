@@ -100,6 +100,7 @@ class MessageStore:
         files: FileSystem | None = None,
         accept_missing: bool = False,
         ceiling: Position | None = None,
+        is_member: bool = False,
         on_durable: Callable[[Position], None] = lambda position: None,
         on_broken: Callable[[str], None] = lambda why: None,
         on_truncated: Callable[[Position], None] = lambda position: None,
@@ -111,10 +112,9 @@ class MessageStore:
             clock: Provides store times.
             files: The file system, if not the real one.
             accept_missing: Whether to continue without missing files of the commit log.
-            ceiling: No record after this becomes visible until :meth:`set_ceiling` raises it; None
-                if all may be visible.
-            on_durable: Called from a store thread after each successful sync, with the position
-                before which everything is on disk.
+            ceiling: No record after this is visible before :meth:`set_ceiling`; None for no limit.
+            is_member: Whether ``store.member`` opens the store of a group's member.
+            on_durable: Called from a store thread after each sync with the durable position.
             on_broken: Called once, from a store thread, when no more messages can be acknowledged.
             on_truncated: Called with the new end when the log was cut, so that the owner durably
                 removes what it derived from the records cut off. Called again after a crash.
@@ -131,8 +131,10 @@ class MessageStore:
             on_broken=on_broken,
             on_truncated=on_truncated,
         )
-        recovered = store._parts.open_blocking(accept_missing=accept_missing, ceiling=ceiling)
-        store._clock.newest_ms = recovered.store_ms
+        opened = store._parts.open_blocking(
+            accept_missing=accept_missing, ceiling=ceiling, is_member=is_member
+        )
+        store._clock.newest_ms = opened.store_ms
         return store
 
     # -- writing
@@ -200,11 +202,8 @@ class MessageStore:
 
         The records are written, but not visible before :meth:`confirm`. ``data`` holds whole
         records of one segment, including the filler that ends the segment. It is accepted or
-        refused as a whole. An empty log may begin at the start of any segment.
-
-        Args:
-            position: Position of the first byte in the leader's log; must be the end of this log.
-            data: The leader's bytes.
+        refused as a whole. ``position`` is that of its first byte in the leader's log, and must be
+        the end of this log. An empty log may begin at the start of any segment.
 
         Raises:
             CorruptRecord: A record is damaged, cut short or out of sequence; nothing was changed.

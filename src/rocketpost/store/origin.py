@@ -31,6 +31,7 @@ def _own_paths(layout: Layout) -> list[str]:
         layout.late_queues,
         *layout.hard_states,
         layout.resetting,
+        layout.outside_group,
         layout.damage,
         layout.scrub,
         layout.deleted_queues,

@@ -26,6 +26,7 @@ from rocketpost.store.log.commit_log import CommitLog
 from rocketpost.store.log.flusher import Flusher
 from rocketpost.store.log.segmented_log import SegmentedLog
 from rocketpost.store.log.store_clock import StoreClock
+from rocketpost.store.member.outside_group import mark_use_outside_group
 from rocketpost.store.queue.files import QueueFiles
 from rocketpost.store.queue.table import QueueTable
 from rocketpost.store.readiness import Readiness
@@ -160,12 +161,15 @@ class StoreParts:
             set_disk_full=self.readiness.set_nearly_full,
         )
 
-    def open_blocking(self, *, accept_missing: bool, ceiling: Position | None) -> RecoveryResult:
+    def open_blocking(
+        self, *, accept_missing: bool, ceiling: Position | None, is_member: bool
+    ) -> RecoveryResult:
         """Lock, recover and start the store; returns the result of recovery.
 
         Args:
             accept_missing: Whether to continue without missing files of the commit log.
             ceiling: No record after this is visible; None if all are.
+            is_member: Whether ``store.member`` opens the store.
 
         Raises:
             StoreLocked: Another process has the store open.
@@ -174,6 +178,8 @@ class StoreParts:
         self.lock.take_blocking()
         self.dispatcher.ceiling = ceiling
         try:
+            if not is_member:
+                mark_use_outside_group(self._files, self.layout)
             recovered = self._recover(accept_missing=accept_missing)
             self._start(recovered)
         except OSError as error:

@@ -38,6 +38,7 @@ def test_a_store_that_rocketmq_wrote_is_foreign(store: str) -> None:
         "hard-state-0",
         "hard-state-1",
         "late-queues",
+        "outside-group",
         "resetting",
         "scrub.json",
         "timerwheel.journal0",

@@ -40,6 +40,7 @@ from rocketpost.store.member.hard_state import (
     HardStateFile,
     HardStateLost,
 )
+from rocketpost.store.member.outside_group import why_not_member
 from rocketpost.store.member.reset import finish_reset_blocking
 from rocketpost.store.member.term_check import CheckedTerms, check_terms, rebuild_terms
 from rocketpost.store.member.term_file import LoadedTerms, Spans, TermFile
@@ -100,7 +101,8 @@ class MemberStore:
 
         Raises:
             StoreLocked: Another process has the store open.
-            StoreError: The store cannot be read with these settings, or not be judged.
+            StoreError: The store cannot be read with these settings, not be judged, or was used
+                outside of its group.
         """
         files = files if files is not None else RealFiles()
         member = cls(files, Layout(config.root, config.commit_log_path), clock)
@@ -111,6 +113,8 @@ class MemberStore:
             on_truncated(position)
 
         try:
+            if why := why_not_member(files, member._layout):
+                raise StoreError(why)
             ceiling = member._find_bound(files)
         except OSError as error:
             raise StoreError(f"{config.root} cannot be opened: {error}") from error
@@ -120,6 +124,7 @@ class MemberStore:
             files=files,
             accept_missing=True,
             ceiling=Position(ceiling),
+            is_member=True,
             on_durable=on_durable,
             on_broken=on_broken,
             on_truncated=take_cut,

@@ -202,6 +202,7 @@ class _Reset:
             layout.truncating,
             layout.damage,
             layout.scrub,
+            layout.outside_group,
         ):
             if files.stat(path) is not None:
                 files.unlink(path)
