@@ -44,9 +44,9 @@ cdef class RowScanner:
     cdef QueueNames queues
     cdef bint wants_keys, requires_checksum
     cdef Long[::1] offsets, rows, times, keys
-    cdef Py_ssize_t slot_count, row_room, key_room
+    cdef Py_ssize_t slot_count, row_room, key_room, first_row
     cdef readonly Py_ssize_t row_at, key_at
-    cdef readonly bint is_full
+    cdef readonly bint is_full, has_fallen
 
     cpdef void use_offsets(self, offsets)
 
@@ -61,7 +61,7 @@ cdef class RowScanner:
     @cython.locals(size=Long, magic=Long, end=Py_ssize_t, sys_flag=Long, store_at=Py_ssize_t,
                    body_at=Py_ssize_t, body_bytes=Long, topic_at=Py_ssize_t, topic_bytes=Long,
                    topic_end=Py_ssize_t, text_at=Py_ssize_t, queue=Py_ssize_t, slot=Long,
-                   queue_offset=Long, checksum=cython.int, row=Py_ssize_t)
+                   queue_offset=Long, checksum=cython.int, row=Py_ssize_t, store_ms=Long)
     cdef Py_ssize_t _take(self, Source p, Py_ssize_t at, Py_ssize_t data_end, Long position,
                           Long room_end) noexcept
 

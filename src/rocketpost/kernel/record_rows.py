@@ -196,7 +196,9 @@ class RowScanner:
         """Write to the start of the buffers again."""
         self.row_at = 0
         self.key_at = 0
+        self.first_row = 0
         self.is_full = False
+        self.has_fallen = False
 
     def scan(self, data: Bytes, start: int, position: int, room_end: int) -> int:
         """Read plain records.
@@ -209,11 +211,14 @@ class RowScanner:
 
         Returns:
             The index after the last record that was taken. ``is_full`` tells whether the next one
-            had no room in the buffers.
+            had no room in the buffers, ``has_fallen`` whether a store time is before that of the
+            record in front.
         """
         end = len(data)
         at = start
+        self.first_row = self.row_at
         self.is_full = False
+        self.has_fallen = False
         if at < 0 or at >= end:
             return at
         p = cython.address(data[0]) if cython.compiled else data
@@ -296,7 +301,10 @@ class RowScanner:
         self.rows[row + 1] = size
         self.rows[row + 3] = slot
         self.rows[row + 4] = queue_offset
-        self.times[self.row_at] = _long(p, store_at)
+        store_ms = _long(p, store_at)
+        if self.row_at > self.first_row and store_ms < self.times[self.row_at - 1]:
+            self.has_fallen = True
+        self.times[self.row_at] = store_ms
         self.offsets[slot] = queue_offset + 1
         self.row_at += 1
         return size

@@ -226,6 +226,20 @@ def test_no_bytes_lead_outside_the_buffers(kernel: ModuleType, junk: bytes) -> N
         World(kernel).scan(sound[:at] + junk[at:])
 
 
+@pytest.mark.parametrize("steps", [[0], [0, 0, 5], [3, 2, 9], [1, 2, 0]])
+def test_falling_store_times_are_noticed(kernel: ModuleType, steps: list[int]) -> None:
+    world = World(kernel)
+    position = 0
+    for _ in range(2):  # the second scan does not compare with the first
+        data = b""
+        for number, step in enumerate(steps):
+            offset = world.offsets[0]
+            data += record(position + len(data), queue_offset=offset + number, store_ms=step)
+        assert world.scan(data, position) == len(data)
+        assert world.scanner.has_fallen == (steps != sorted(steps))
+        position += len(data)
+
+
 @settings(deadline=None)
 @given(bodies=st.lists(st.integers(0, 300), max_size=5), rest=st.binary(max_size=150))
 def test_the_end_of_the_whole_records_is_found(

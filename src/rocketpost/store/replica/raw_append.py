@@ -246,7 +246,7 @@ class RawAppender:
         rows, times, keys = self._rows, self._times, self._keys
         span = RowSpan(rows, row, row_end, keys, key, key_end, times[row_end - 1], times)
         checked.append(span)
-        if row_end - row == 1:
+        if not self._scanner.has_fallen:  # nearly always
             return
         for begin in _falls(times, row, row_end):
             rest = span.split_at(rows[begin * ROW])
@@ -376,10 +376,7 @@ class RawAppender:
 
 def _falls(times: array[int], row: int, row_end: int) -> list[int]:
     """Return the rows whose store time is before that of the row in front."""
-    some = times[row:row_end].tolist()
-    if some == sorted(some):  # nearly always, and fast then
-        return []
-    return [row + at for at in range(1, len(some)) if some[at] < some[at - 1]]
+    return [at for at in range(row + 1, row_end) if times[at] < times[at - 1]]
 
 
 def why_refused(data: bytes | memoryview, at: int, position: int) -> str:
