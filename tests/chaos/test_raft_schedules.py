@@ -44,8 +44,8 @@ def run_chunk(first: int, count: int) -> list[str]:
             run_schedule(seed)
             if seed % RETURNS_EVERY == 0:
                 run_schedule(seed, story=returning_node)
-        except Violation as violation:
-            reports.append("\n".join([f"seed {seed}: {violation}", *violation.__notes__]))
+        except Exception as error:
+            reports.append("\n".join([f"seed {seed}: {error!r}", *error.__notes__]))
     return reports
 
 

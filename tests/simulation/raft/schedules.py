@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
 
-from .checks import NO_DISRUPTION, Violation
+from .checks import NO_DISRUPTION
 from .faults import Fault
 from .group import Group
 
@@ -62,17 +62,17 @@ def run_schedule(
     """Run the schedule of a seed.
 
     Raises:
-        Violation: A check failed. Its notes have the command to run it again, and the last part
-            of the trace, from a second run of the same seed.
+        Violation: A check failed. Its notes, like those of any other error, have the command to run
+            it again, and the last part of the trace, from a second run of the same seed.
     """
     try:
         story(Group(seed, faults=faults, size=size, only=only))
-    except Violation as violation:
+    except Exception as error:
         traced = Group(seed, faults=faults, size=size, only=only, traced=True)
-        with contextlib.suppress(Violation):
+        with contextlib.suppress(Exception):
             story(traced)
         assert traced.trace is not None
-        violation.add_note(f"kinds of faults: {[fault.__name__ for fault in traced.faults]}")
-        violation.add_note("\n".join(traced.trace[-TRACE_LINES:]))
-        violation.add_note(f"run again with: {COMMAND} --seed={seed}")
+        error.add_note(f"kinds of faults: {[fault.__name__ for fault in traced.faults]}")
+        error.add_note("\n".join(traced.trace[-TRACE_LINES:]))
+        error.add_note(f"run again with: {COMMAND} --seed={seed}")
         raise

@@ -210,8 +210,9 @@ class Server:
         self.group.note(self.name, "is damaged at %s: %s", position, self.suspicion.name)
 
     def trim(self) -> None:
-        """Delete the oldest bytes, up to a random committed position."""
-        borders = [r.end for r in self.log.records if self.log.first < r.end <= self.commit]
+        """Delete the oldest bytes, up to a random position that is committed and durable."""
+        limit = min(self.commit, self.log.durable)
+        borders = [r.end for r in self.log.records if self.log.first < r.end <= limit]
         if borders:
             self.log.first = self.group.rng.choice(borders)
             self.call(self.running.trimmed, self.log.first)
