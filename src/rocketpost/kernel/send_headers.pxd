@@ -3,11 +3,11 @@ cimport cython
 from libc.string cimport memcmp
 
 from rocketpost.kernel.send_types cimport Long, Send, Source, Target
-from rocketpost.kernel.send_text cimport is_text, unescape
+from rocketpost.kernel.send_text cimport is_text, read_number, unescape
 
 cdef int _SEND, _SEND_V2, _SEND_BATCH, _ONEWAY
 cdef int _SPACE, _QUOTE, _COMMA, _COLON, _BACKSLASH, _OPEN, _CLOSE
-cdef Py_ssize_t _BINARY_BYTES, _DIGITS_MAX
+cdef Py_ssize_t _BINARY_BYTES
 cdef Long _INT_MAX, _LONG_MAX
 cdef int _GROUP, _TOPIC, _DEFAULT_TOPIC, _DEFAULT_QUEUES, _QUEUE_ID, _SYS_FLAG, _BORN_MS, _FLAG
 cdef int _PROPERTIES, _RECONSUME_TIMES, _UNIT_MODE, _MAX_RECONSUME_TIMES, _BATCH, _BROKER_NAME
@@ -43,9 +43,6 @@ cdef bint _is_text_field(int field) noexcept
 
 @cython.locals(is_true=cython.bint)
 cdef bint _set_field(Source p, Py_ssize_t at, Py_ssize_t end, int field, Send* send) noexcept
-
-@cython.locals(is_negative=cython.bint, value=Long, digit=cython.int)
-cdef bint _read_number(Source p, Py_ssize_t at, Py_ssize_t end, Long most, Send* send) noexcept
 
 cdef Py_ssize_t _find_value(Source p, Py_ssize_t at, Py_ssize_t end) noexcept
 

@@ -23,7 +23,7 @@ try:
 except ImportError:
     from rocketpost.kernel import uncompiled as cython
 if not cython.compiled:
-    from rocketpost.kernel.send_text import is_text, unescape
+    from rocketpost.kernel.send_text import is_text, read_number, unescape
     from rocketpost.kernel.uncompiled import Send, memcmp
 
 Bytes = Any
@@ -47,7 +47,6 @@ _CLOSE = 125
 _BINARY_BYTES = 21
 _INT_MAX = 2**31 - 1
 _LONG_MAX = 2**63 - 1
-_DIGITS_MAX = 18
 
 # Fields, by their letters in the short form.
 _GROUP = 97
@@ -133,6 +132,8 @@ def read_binary(p: Bytes, at: int, end: int, send: Send) -> bool:
         return False
     send.code = p[at] << 8 | p[at + 1]
     send.opaque = _int(p, at + 5)
+    send.opaque_at = at + 5
+    send.opaque_end = at + 9
     send.flag = _int(p, at + 9)
     if _int(p, at + 13) != 0 or _int(p, at + 17) != end - at - _BINARY_BYTES:
         return False
@@ -155,8 +156,8 @@ def read_binary(p: Bytes, at: int, end: int, send: Send) -> bool:
                 return False
             send.fields_seen |= 1 << (field - _GROUP)
             if field == _PROPERTIES:
-                send.text_at = at
-                send.text_end = at + size
+                send.text_at = send.raw_at = at
+                send.text_end = send.raw_end = at + size
             elif not is_text(p, at, at + size, 32) or not _set_field(p, at, at + size, field, send):
                 return False
         at += size
@@ -183,6 +184,10 @@ def _clear(send: Send) -> None:
     send.text_at = 0
     send.text_end = 0
     send.is_unescaped = 0
+    send.opaque_end = 0
+    send.queue_end = 0
+    send.born_end = 0
+    send.raw_end = 0
 
 
 def _is_send(send: Send) -> bool:
@@ -229,7 +234,7 @@ def _read_member(p: Bytes, at: int, end: int, member: int, send: Send) -> int:
     begin = at
     while at < end and (p[at] == 45 or (p[at] >= 48 and p[at] <= 57)):
         at += 1
-    if not _read_number(p, begin, at, _INT_MAX, send):
+    if not read_number(p, begin, at, _INT_MAX, send):
         return -1
     if member == _HAS_CODE:
         send.code = send.number
@@ -237,6 +242,8 @@ def _read_member(p: Bytes, at: int, end: int, member: int, send: Send) -> int:
         send.flag = send.number
     elif member == _HAS_OPAQUE:
         send.opaque = send.number
+        send.opaque_at = begin
+        send.opaque_end = at
     return at
 
 
@@ -262,9 +269,11 @@ def _read_fields(p: Bytes, at: int, end: int, scratch: Room, room: int, send: Se
         if p[at] == _QUOTE:
             at += 1
             if field == _PROPERTIES:
+                send.raw_at = at
                 at = unescape(p, at, end, scratch, room, send)
                 if at < 0:
                     return -1
+                send.raw_end = at
             else:
                 value = at
                 at = _find_quote(p, at, end)
@@ -343,40 +352,22 @@ def _set_field(p: Bytes, at: int, end: int, field: int, send: Send) -> bool:
         if field == _BATCH and is_true:
             send.is_batch = 1
         return is_true or (end - at == 5 and _is_same(p, at, b"false", 5))
-    if not _read_number(p, at, end, _LONG_MAX if field == _BORN_MS else _INT_MAX, send):
+    if not read_number(p, at, end, _LONG_MAX if field == _BORN_MS else _INT_MAX, send):
         return False
     if field == _QUEUE_ID:
         send.queue_id = send.number
+        send.queue_at = at
+        send.queue_end = end
     elif field == _SYS_FLAG:
         send.sys_flag = send.number
     elif field == _BORN_MS:
         send.born_ms = send.number
+        send.born_at = at
+        send.born_end = end
     elif field == _FLAG:
         send.message_flag = send.number
     elif field == _RECONSUME_TIMES:
         send.reconsume_times = send.number
-    return True
-
-
-def _read_number(p: Bytes, at: int, end: int, most: int, send: Send) -> bool:
-    """Read a decimal number as it is commonly written into ``send.number``."""
-    is_negative = at < end and p[at] == 45
-    if is_negative:
-        at += 1
-    if at >= end or end - at > _DIGITS_MAX:
-        return False
-    if p[at] == 48 and (is_negative or end - at > 1):
-        return False
-    value = 0
-    while at < end:
-        digit = p[at] - 48
-        if digit < 0 or digit > 9:
-            return False
-        value = value * 10 + digit
-        at += 1
-    if value > most:
-        return False
-    send.number = -value if is_negative else value
     return True
 
 

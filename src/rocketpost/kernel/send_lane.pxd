@@ -7,6 +7,7 @@ from rocketpost.kernel.send_headers cimport read_binary, read_json
 from rocketpost.kernel.send_properties cimport is_nothing_shared, read_properties
 from rocketpost.kernel.send_records cimport RecordWriter
 from rocketpost.kernel.send_replies cimport reply_bytes_max, write_reply
+from rocketpost.kernel.send_text cimport SendShape
 from rocketpost.kernel.send_topics cimport TopicTable
 
 cdef int _MORE, _ODD, _FULL
@@ -18,6 +19,7 @@ cdef class Lane:
     cdef Send send
     cdef readonly TopicTable topics
     cdef RecordWriter writer
+    cdef SendShape json_shape, binary_shape
     cdef unsigned char[::1] replies, scratch
     cdef const unsigned char[::1] special, prefix, json_pieces, binary_pieces
     cdef Long[::1] json_ends, binary_ends
@@ -35,7 +37,8 @@ cdef class Lane:
                      Py_ssize_t row_at, Py_ssize_t key_at)
 
     @cython.locals(scratch=Target, end=Py_ssize_t, header_at=Py_ssize_t, header_end=Py_ssize_t,
-                   encoding=cython.int, is_plain=cython.bint, verdict=cython.int)
+                   encoding=cython.int, is_plain=cython.bint, verdict=cython.int,
+                   shape=SendShape)
     cdef int _take_frames(self, Source p, Py_ssize_t at, Py_ssize_t size, Send* send) noexcept
 
     @cython.locals(topics=TopicTable, writer=RecordWriter, topic=Py_ssize_t, slot=Py_ssize_t,

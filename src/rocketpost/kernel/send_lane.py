@@ -40,6 +40,7 @@ if not cython.compiled:
     from rocketpost.kernel.send_replies import reply_bytes_max, write_reply
     from rocketpost.kernel.uncompiled import Send, memcmp
 from rocketpost.kernel.send_records import RecordWriter
+from rocketpost.kernel.send_text import SendShape
 from rocketpost.kernel.send_topics import TopicTable
 
 Bytes = Any
@@ -88,6 +89,8 @@ class Lane:
         self.replies = bytearray(REPLY_BYTES)
         self.reply_at = 0
         self.scratch = bytearray(_SCRATCH_BYTES)
+        self.json_shape = SendShape()
+        self.binary_shape = SendShape()
         if not cython.compiled:
             self.send = Send()
         self.at = self.verdict = self.frames = self.answers = self.encoding = 0
@@ -213,14 +216,17 @@ class Lane:
             if end > size:
                 return _MORE
             encoding = p[at + 4]
-            if encoding == 0:
-                is_plain = read_json(p, header_at, header_end, scratch, _SCRATCH_BYTES, send)
-            elif encoding == 1:
-                is_plain = read_binary(p, header_at, header_end, send)
-            else:
-                is_plain = False
-            if not is_plain:
+            if encoding > 1:
                 return _ODD
+            shape = self.binary_shape if encoding else self.json_shape
+            if not shape.read(p, header_at, header_end, encoding, scratch, _SCRATCH_BYTES, send):
+                if encoding:
+                    is_plain = read_binary(p, header_at, header_end, send)
+                else:
+                    is_plain = read_json(p, header_at, header_end, scratch, _SCRATCH_BYTES, send)
+                if not is_plain:
+                    return _ODD
+                shape.learn(p, header_at, header_end, send)
             verdict = self._take_send(p, header_end, end, send, encoding)
             if verdict != _MORE:
                 return verdict

@@ -1,7 +1,21 @@
-"""Text in headers and properties: the check of UTF-8, and JSON strings without their escapes."""
+# cython: initializedcheck=False
+"""Text in headers and properties: UTF-8, numbers, JSON strings; and headers that repeat.
+
+The sends of a producer have the same header over and over, but for four values: the opaque number,
+the queue id, the time of birth and the properties. A shape is a header that was read in full
+(``send_headers``), with the places of these values. A header is read by it if it is as long and has
+the same bytes outside of those places. What is in them is checked: a number must be one, of the
+same form, and the properties must be text that ends where the others ended.
+
+**Invariant:** what is read by a shape is what ``send_headers`` would read. That reads a header from
+left to right, and the bytes that lead it are the same; a value ends at the same place, because it
+holds no byte that could end it earlier, and the byte after it is the same. Whatever has no known
+shape is read there.
+"""
 
 from __future__ import annotations
 
+from array import array
 from typing import Any
 
 try:
@@ -9,7 +23,7 @@ try:
 except ImportError:
     from rocketpost.kernel import uncompiled as cython
 if not cython.compiled:
-    from rocketpost.kernel.uncompiled import Send
+    from rocketpost.kernel.uncompiled import Send, memcmp, memcpy
 
 Bytes = Any
 """Bytes that are read by index; a pointer in the compiled build."""
@@ -18,6 +32,13 @@ Room = Any
 
 _QUOTE = 34
 _BACKSLASH = 92
+_DIGITS_MAX = 18
+_INT_MAX = 2**31 - 1
+_LONG_MAX = 2**63 - 1
+_HEADER_BYTES_MAX = 2048
+_VALUES = 4
+_MISSES_MAX = 8
+"""Headers of other shapes in a row after which the shape is replaced."""
 
 
 def is_text(p: Bytes, at: int, end: int, lowest: int) -> bool:
@@ -128,3 +149,160 @@ def _read_hex(p: Bytes, at: int) -> int:
             return -1
         unit = unit << 4 | digit
     return unit
+
+
+def read_number(p: Bytes, at: int, end: int, most: int, send: Send) -> bool:
+    """Read a decimal number as it is commonly written into ``send.number``."""
+    is_negative = at < end and p[at] == 45
+    if is_negative:
+        at += 1
+    if at >= end or end - at > _DIGITS_MAX:
+        return False
+    if p[at] == 48 and (is_negative or end - at > 1):
+        return False
+    value = 0
+    while at < end:
+        digit = p[at] - 48
+        if digit < 0 or digit > 9:
+            return False
+        value = value * 10 + digit
+        at += 1
+    if value > most:
+        return False
+    send.number = -value if is_negative else value
+    return True
+
+
+class SendShape:
+    """The header of a send that was read last, or a few before. Belongs to the event loop.
+
+    Attributes:
+        header: The header.
+        size: Its size; 0 if there is none yet.
+        places: Start and end of each of the four values in it, in their order.
+        misses: The number of headers that were not read since the last that was.
+    """
+
+    def __init__(self) -> None:
+        self.header = bytearray(_HEADER_BYTES_MAX)
+        self.places = array("q", bytes(16 * _VALUES))
+        self.size = self.misses = 0
+        self.opaque_at = self.opaque_end = self.queue_at = self.queue_end = 0
+        self.born_at = self.born_end = self.raw_at = self.raw_end = 0
+        self.topic_at = self.topic_end = 0
+        self.flag = self.sys_flag = self.message_flag = self.reconsume_times = self.is_batch = 0
+
+    def read(
+        self, p: Bytes, at: int, end: int, is_binary: int, scratch: Room, room: int, send: Send
+    ) -> bool:
+        """Read a header by the shape; False if it has another. See ``send_headers``.
+
+        Args:
+            p: The buffer with the header.
+            at: The start of the header.
+            end: The end of the header.
+            is_binary: 1 for the binary encoding, else 0. A shape serves one encoding.
+            scratch: Receives the properties without escapes.
+            room: The size of ``scratch``.
+            send: Receives the contents.
+        """
+        if end - at != self.size or not self.size or not self._is_same(p, at):
+            return False
+        if not read_number(p, at + self.queue_at, at + self.queue_end, _INT_MAX, send):
+            return False
+        send.queue_id = send.number
+        if not read_number(p, at + self.born_at, at + self.born_end, _LONG_MAX, send):
+            return False
+        send.born_ms = send.number
+        raw_at = at + self.raw_at
+        raw_end = at + self.raw_end
+        if is_binary:
+            send.opaque = _int(p, at + self.opaque_at)
+            send.is_unescaped = 0
+            send.text_at = raw_at
+            send.text_end = raw_end
+        else:
+            if not read_number(p, at + self.opaque_at, at + self.opaque_end, _INT_MAX, send):
+                return False
+            send.opaque = send.number
+            if not is_text(p, raw_at, raw_end, 32):
+                return False
+            if unescape(p, raw_at, raw_end + 1, scratch, room, send) != raw_end:
+                return False
+        send.topic_at = at + self.topic_at
+        send.topic_end = at + self.topic_end
+        send.flag = self.flag
+        send.sys_flag = self.sys_flag
+        send.message_flag = self.message_flag
+        send.reconsume_times = self.reconsume_times
+        send.is_batch = self.is_batch
+        self.misses = 0
+        return True
+
+    def learn(self, p: Bytes, at: int, end: int, send: Send) -> None:
+        """Take the shape of a header that was read in full, unless others are more frequent."""
+        self.misses += 1
+        if self.size and self.misses < _MISSES_MAX:
+            return
+        size = end - at
+        if size > _HEADER_BYTES_MAX or not (
+            send.opaque_end and send.queue_end and send.born_end and send.raw_end
+        ):
+            return
+        self.misses = 0
+        self.size = size
+        if cython.compiled:
+            memcpy(cython.address(self.header[0]), p + at, size)
+        else:
+            self.header[:size] = p[at:end]
+        self.opaque_at = send.opaque_at - at
+        self.opaque_end = send.opaque_end - at
+        self.queue_at = send.queue_at - at
+        self.queue_end = send.queue_end - at
+        self.born_at = send.born_at - at
+        self.born_end = send.born_end - at
+        self.raw_at = send.raw_at - at
+        self.raw_end = send.raw_end - at
+        self.topic_at = send.topic_at - at
+        self.topic_end = send.topic_end - at
+        self.flag = send.flag
+        self.sys_flag = send.sys_flag
+        self.message_flag = send.message_flag
+        self.reconsume_times = send.reconsume_times
+        self.is_batch = send.is_batch
+        self._put(0, self.opaque_at, self.opaque_end)
+        self._put(1, self.queue_at, self.queue_end)
+        self._put(2, self.born_at, self.born_end)
+        self._put(3, self.raw_at, self.raw_end)
+
+    def _put(self, count: int, begin: int, end: int) -> None:
+        """Add a value to the ``count`` places that are there, which stay in their order."""
+        i = 2 * count
+        while i and self.places[i - 2] > begin:
+            self.places[i] = self.places[i - 2]
+            self.places[i + 1] = self.places[i - 1]
+            i -= 2
+        self.places[i] = begin
+        self.places[i + 1] = end
+
+    def _is_same(self, p: Bytes, at: int) -> bool:
+        """Tell whether the bytes outside of the values are those of the shape."""
+        begin = 0
+        for i in range(_VALUES + 1):
+            end = self.places[2 * i] if i < _VALUES else self.size
+            if cython.compiled:
+                if memcmp(p + at + begin, cython.address(self.header[0]) + begin, end - begin):
+                    return False
+            elif p[at + begin : at + end] != self.header[begin:end]:
+                return False
+            if i < _VALUES:
+                begin = self.places[2 * i + 1]
+        return True
+
+
+def _int(p: Bytes, at: int) -> int:
+    """Read a signed 32-bit number."""
+    number: int = p[at] << 8 | p[at + 1]
+    number = number << 8 | p[at + 2]
+    number = number << 8 | p[at + 3]
+    return number - (number >> 31 << 32)

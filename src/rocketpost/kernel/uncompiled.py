@@ -33,6 +33,8 @@ class Send:
     """
 
     def __init__(self) -> None:
+        self.born_at = 0
+        self.born_end = 0
         self.born_ms = 0
         self.code = 0
         self.fields_seen = 0
@@ -48,7 +50,13 @@ class Send:
         self.message_flag = 0
         self.number = 0
         self.opaque = 0
+        self.opaque_at = 0
+        self.opaque_end = 0
+        self.queue_at = 0
+        self.queue_end = 0
         self.queue_id = 0
+        self.raw_at = 0
+        self.raw_end = 0
         self.reconsume_times = 0
         self.sys_flag = 0
         self.tags_at = 0
