@@ -418,9 +418,10 @@ class Server:
 
     def _replace(self, action: act.Reset) -> None:
         """Take over the committed log before ``first``: it stands for the leader's tables."""
-        assert self.node is not None
         self.log.replace(self.group.checks.chain, action.first)
-        self.call(self.node.reset_done, action.first)
+        self.group.checks.committed_to(self, action.first)
+        self.commit = action.first
+        self.call(self.running.reset_done, action.first)
 
     # -- syncs
 
