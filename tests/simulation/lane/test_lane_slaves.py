@@ -12,7 +12,6 @@ import pytest
 from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.command import Command, decode_commands, encode_command
 from rocketpost.codec.frames import FrameDecoder
-from rocketpost.server.writer import send_lane
 from rocketpost.store.config import FlushMode
 
 from .rig import MODES, OFF, Rig
@@ -89,31 +88,6 @@ def test_many_sends_wait_for_one_report_and_are_answered_in_order(
         assert offsets == sorted(offsets)
 
     found = outcomes(tmp_path, act, flush_mode=flush_mode)
-    assert [answer.code for answer in found] == [ResponseCode.SUCCESS] * 20
-
-
-@pytest.mark.parametrize("part_bytes", [1, 300, 600])
-def test_idle_slaves_get_the_first_part_of_a_read_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part_bytes: int
-) -> None:
-    monkeypatch.setattr(send_lane, "FIRST_PART_BYTES", part_bytes)
-
-    async def act(rig: Rig, slave: Slave) -> None:
-        told: list[int] = []
-        rig.writer.on_growth = told.append
-        begin = rig.store.written_position
-        rig.feed(0, sends(10))
-        early = len(told)
-        await rig.settle()
-        assert (early, len(told)) == ((1, 2) if rig.taken and part_bytes > 1 else (0, 1))
-        rig.feed(0, sends(10))
-        assert len(told) == early + 1, "slaves have something to do"
-        await rig.settle()
-        assert told == sorted(set(told))
-        assert told[-1] - begin == 2 * (told[early] - begin)
-        report(rig, slave)
-
-    found = outcomes(tmp_path, act, flush_mode=ASYNC)
     assert [answer.code for answer in found] == [ResponseCode.SUCCESS] * 20
 
 

@@ -153,11 +153,6 @@ class LogWriter:
         return self._waiting.client_count
 
     @property
-    def slaves_are_idle(self) -> bool:
-        """Whether sends must wait for slaves, but none does now."""
-        return self._slaves is not None and not self._appended and self._slaves.is_empty
-
-    @property
     def awaiting_slaves_count(self) -> int:
         """Number of clients' sends that are visible and wait for slaves."""
         return 0 if self._slaves is None else self._slaves.client_count

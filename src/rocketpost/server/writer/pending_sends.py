@@ -126,11 +126,6 @@ class WaitingSends:
         return sum(len(group.sends) for group in self._groups)
 
     @property
-    def is_empty(self) -> bool:
-        """Whether no send waits."""
-        return not self._groups
-
-    @property
     def client_count(self) -> int:
         """Number of waiting sends of clients."""
         waiting = (send for group in self._groups for send in group.sends)

@@ -19,8 +19,6 @@ pending send for each call, with all its replies, and treats it like any other:
   refuses messages, while no term is open, while too few replicas are in sync, while a topic has a
   deduplication window, while the broker accepts no sends, and where records get checksums; a topic
   is out while it is announced.
-- Pace: while slaves that senders wait for have nothing to do, the first part of a read is committed
-  at once, so that slaves work on it while the rest is taken.
 - Back-pressure: every request that will be answered is counted when it is taken.
 """
 
@@ -52,8 +50,6 @@ from rocketpost.transport.express import Data
 
 logger = logging.getLogger(__name__)
 
-FIRST_PART_BYTES: Final = 96 * 1024
-"""Bytes of requests that are committed at once while slaves have nothing to do."""
 _NOTHING: Final = []  # type: ignore[var-annotated]
 
 
@@ -207,7 +203,6 @@ class SendLane:
         if not self._is_on or not lane.is_offered(data, at, end) or self._keys.is_on:
             return at
         writer, wave = self._writer, self._wave
-        part_end = min(end, at + FIRST_PART_BYTES) if writer.slaves_are_idle else end
         while writer.term != NO_TERM and not writer.is_short:
             start = wave.begin()
             if start is None:
@@ -215,7 +210,7 @@ class SendLane:
             replies = lane.take(
                 data,
                 at,
-                part_end,
+                end,
                 connection.peer_host,
                 *start,
                 wave.record_end,
@@ -240,14 +235,9 @@ class SendLane:
                         lane.answers,
                     )
                 )
-            is_first_part = part_end < end
-            part_end = end
-            if is_first_part:
-                if not lane.frames:
-                    continue
-            elif lane.verdict != FULL or not wave.row_end:
+            if lane.verdict != FULL or not wave.row_end:
                 break
-            writer.commit()  # slaves begin with the first part, or the buffers are full
+            writer.commit()  # the buffers are full; then they are empty
         return at
 
     # Called by the log writer.

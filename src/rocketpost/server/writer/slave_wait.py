@@ -55,11 +55,6 @@ class SlaveWait:
         """The rule that sends must meet."""
 
     @property
-    def is_empty(self) -> bool:
-        """Whether no send waits."""
-        return self._waiting.is_empty
-
-    @property
     def client_count(self) -> int:
         """Number of clients' sends that wait."""
         return self._waiting.client_count
