@@ -38,7 +38,7 @@ test: check kernel
 # The same without Spark's integration tests, on a kernel that runs from its sources.
 uncompiled: setup
 	@ROCKETPOST_KERNEL=uncompiled $(BIN)/pytest tests/integration tests/simulation tests/unit $(BESIDE) \
-		--ignore tests/integration/spark --ignore tests/integration/printed
+		--ignore tests/integration/spark --ignore tests/integration/printed $(UNCOMPILED_OPTIONS)
 
 # Lines and branches that the tests reach, in servers that they start as well; the report is build/coverage/html.
 coverage: $(STAMP)

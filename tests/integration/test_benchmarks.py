@@ -17,6 +17,7 @@ SUCCESS, SYSTEM_BUSY = 0, 2
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_comparison_of_builds_measures_every_row() -> None:
     builds = ["base=.:plain"]
     command = [sys.executable, "benchmarks/compare.py", "--scale", "0.01", "--rounds", "1"]
@@ -29,6 +30,7 @@ def test_a_comparison_of_builds_measures_every_row() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_two_brokers_are_compared_with_one() -> None:
     command = [sys.executable, "benchmarks/cores.py", "--build", "base=.:plain", "--rows", "send"]
     command += ["--scale", "0.01", "--rounds", "1"]

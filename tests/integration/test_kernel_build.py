@@ -85,6 +85,7 @@ def test_a_build_that_must_compile_fails_without_a_compiler(checkout: Path) -> N
 
 @pytest.mark.slow
 @pytest.mark.skipif(not can_compile(), reason="needs a C compiler")
+@pytest.mark.long
 def test_only_changed_modules_are_compiled_again(checkout: Path) -> None:
     folder = str(checkout / KERNEL)
     done = build(checkout, "build_ext", "--inplace")
@@ -104,6 +105,7 @@ def test_only_changed_modules_are_compiled_again(checkout: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not can_compile(), reason="needs a C compiler")
+@pytest.mark.long
 def test_a_module_that_does_not_compile_is_reported_and_skipped(checkout: Path) -> None:
     (checkout / KERNEL / "small.pxd").write_text("cpdef nonsense add(long long a, long long b)\n")
     done = build(checkout, "build_ext", "--inplace")

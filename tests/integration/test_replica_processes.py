@@ -88,6 +88,7 @@ def promote(slave: Replica) -> None:
     slave.start(brokerRole="ASYNC_MASTER", brokerId="0")
 
 
+@pytest.mark.long
 async def test_a_promoted_slave_goes_on_with_every_kind_of_message(tmp_path: Path) -> None:
     settings = {
         "transactionTimeOut": "2000",
