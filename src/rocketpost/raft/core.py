@@ -104,7 +104,7 @@ class Log:
 
 
 class Core:
-    """What all roles share. Belongs to the node."""
+    """State that all roles share. Belongs to the node."""
 
     def __init__(
         self,

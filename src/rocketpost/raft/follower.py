@@ -36,7 +36,7 @@ from rocketpost.raft.terms import TermTable
 
 
 class Suspicion(Enum):
-    """What a member may have lost since it last ran."""
+    """The losses that a member may have had since it last ran."""
 
     NONE = "nothing"
     LOG = "acknowledged bytes of its log"
