@@ -35,7 +35,9 @@ class ActingTerm(FollowerTerm):
             context,
             broker_id=broker_id,
             members=Members.of(context, broker_id=broker_id),
-            preparation=SlavePreparation(master=self.master, status=self.stream.status),
+            preparation=SlavePreparation(
+                master=self.master, status=self.stream.status, peers=context.peers
+            ),
             register=self.registration.begin,
             on_duty=self._take_duty,
         )

@@ -22,6 +22,7 @@ from rocketpost.broker.stats import BrokerStats
 from rocketpost.broker.timer.admission import TimedMessages, TimerRules
 from rocketpost.codec.record import pack_host
 from rocketpost.server.clock import BrokerClock
+from rocketpost.server.peers import Peers
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.server.settings.live_config import LiveConfig
 from rocketpost.server.tables.broker_tables import Identity, Tables
@@ -74,6 +75,7 @@ class BrokerContext:
         stats: The counters.
         turns: The queue of work that is done in slices.
         name_servers: Returns the addresses of the name servers.
+        peers: Makes the connections to other servers.
     """
 
     identity: Identity
@@ -89,6 +91,7 @@ class BrokerContext:
     stats: BrokerStats
     turns: Turns
     name_servers: Callable[[], Sequence[str]]
+    peers: Peers
 
     @property
     def broker_config(self) -> BrokerConfig:

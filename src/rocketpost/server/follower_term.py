@@ -46,7 +46,7 @@ class FollowerTerm(OfficeTerm):
         """The presence of the master."""
         self.log = FollowerLog(store=context.store, flush_mode=context.store_config.flush_mode)
         """Takes the records of the master."""
-        self.master_client = MasterClient(self.master)
+        self.master_client = MasterClient(self.master, context.peers)
         """Asks the master."""
         self.stream = SlaveFeature(
             context,

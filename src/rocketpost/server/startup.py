@@ -21,6 +21,7 @@ from rocketpost.client.compression import decompress
 from rocketpost.errors import ConfigError
 from rocketpost.server.clock import BrokerClock
 from rocketpost.server.context import BrokerContext
+from rocketpost.server.peers import Peers
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.server.settings.limits import topic_rules
 from rocketpost.server.settings.live_config import LiveConfig
@@ -82,6 +83,7 @@ async def open_context(
         stats=BrokerStats(clock=clock, day_of=_local_day),
         turns=turns,
         name_servers=name_servers,
+        peers=Peers(),
     )
 
 

@@ -318,6 +318,7 @@ class LeaderTerm(OfficeTerm):
                     log_end=context.store.written_position,
                     status=self.slaves.status,
                     offsets=tables.offsets,
+                    peers=context.peers,
                 ),
                 register=self.registration.begin,
                 on_alive=self._sends.note_living_replicas,

@@ -361,5 +361,6 @@ class Rig:
             "stats": self.stats,
             "turns": None,
             "name_servers": list,
+            "peers": None,
         }
         return BrokerContext(**given)

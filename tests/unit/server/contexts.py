@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from rocketpost.server.context import LeaderContext
 from rocketpost.server.feature import Feature
+from rocketpost.server.peers import Peers
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.server.settings.live_config import LiveConfig
 from rocketpost.server.tables.broker_tables import Identity, Tables
@@ -55,6 +56,7 @@ def broker_context(*, put: Any = None, **given: Any) -> LeaderContext:
         "stats": None,
         "turns": Turns(),
         "name_servers": list,
+        "peers": Peers(),
         "writer": PutWriter(put),
         "sends": None,
         "dedup": None,

@@ -28,7 +28,9 @@ class AssignmentFeature(Feature):
         self._modes = tables.modes
         self._persistence = context.persistence
         self._service = AssignmentService(members=context.membership, modes=tables.modes)
-        self._routes = RouteView(name_servers=context.name_servers(), own_queues=self._own_queues)
+        self._routes = RouteView(
+            name_servers=context.name_servers(), own_queues=self._own_queues, peers=context.peers
+        )
         self._handlers = AssignmentHandlers(
             service=self._service,
             modes=tables.modes,

@@ -41,7 +41,9 @@ class ClientFeature(Feature):
         self._strict_locks: StrictLocks | None = None
         if others is not None:
             replicas = context.broker_config.total_replicas
-            self._strict_locks = StrictLocks(self._locks, others=others, replicas=replicas)
+            self._strict_locks = StrictLocks(
+                self._locks, others=others, replicas=replicas, peers=context.peers
+            )
         self._relays = RelayHandlers(
             membership=context.membership,
             tables=tables,

@@ -49,6 +49,7 @@ class RegistrationFeature(Feature):
             timeout_ms=config.register_timeout_ms,
             on_order_topics=self._take_ordered_topics,
             on_master=on_master,
+            peers=context.peers,
         )
 
     @property

@@ -25,9 +25,9 @@ from rocketpost.codec.command import Command, to_fields
 from rocketpost.codec.headers.namesrv import GetMemberGroup, RegisterBroker, UnregisterBroker
 from rocketpost.errors import ClientError, ConfigError, ConnectionLost, RocketpostError
 from rocketpost.model.topic import PERM_READ, PERM_WRITE, DataVersion, TopicConfig
-from rocketpost.server.routes.dispatch import Dispatcher
+from rocketpost.server.peers import Peers
 from rocketpost.transport.connection import Connection
-from rocketpost.transport.connector import Connector, split_address
+from rocketpost.transport.connector import split_address
 
 logger = logging.getLogger(__name__)
 
@@ -94,6 +94,7 @@ class Registration:
         on_order_topics: Called with a name server's address and the ordered topics it knows.
         on_master: Called with a slave's master: its addresses for requests and for its log.
         retry_seconds: The pause after the first failure; doubles up to the period.
+        peers: Makes the connections.
     """
 
     def __init__(
@@ -106,6 +107,7 @@ class Registration:
         on_order_topics: Callable[[str, Mapping[str, str]], None] | None = None,
         on_master: Callable[[str, str], None] | None = None,
         retry_seconds: float = _RETRY_SECONDS,
+        peers: Peers | None = None,
     ) -> None:
         self._announce = announce
         self._period = period_ms / 1000
@@ -114,10 +116,7 @@ class Registration:
         self._on_master = on_master
         self._retry_seconds = retry_seconds
         self._links = {address: _Link(address) for address in name_servers}
-        self._connector = Connector(
-            on_request=Dispatcher().handle,  # no requests are served here
-            on_lost=self._connection_lost,
-        )
+        self._connector = (peers or Peers()).connector(on_lost=self._connection_lost)
         self._task: asyncio.Task[None] | None = None
         self._group: asyncio.TaskGroup | None = None
         self._edition = 0

@@ -19,8 +19,7 @@ from rocketpost.codec.headers.namesrv import GetRoute
 from rocketpost.errors import RocketpostError
 from rocketpost.model.route import MessageQueue, TopicRoute
 from rocketpost.model.topic import PERM_READ
-from rocketpost.server.routes.dispatch import Dispatcher
-from rocketpost.transport.connector import Connector
+from rocketpost.server.peers import Peers
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +49,7 @@ class RouteView:
     Args:
         name_servers: The addresses of the name servers.
         own_queues: Returns the readable queues of a topic on this broker, None if it is unknown.
+        peers: Makes the connections.
     """
 
     def __init__(
@@ -57,6 +57,7 @@ class RouteView:
         *,
         name_servers: Sequence[str],
         own_queues: Callable[[str], Queues | None],
+        peers: Peers | None = None,
     ) -> None:
         self._name_servers = list(name_servers)
         self._own_queues = own_queues
@@ -64,7 +65,7 @@ class RouteView:
         """Time between two refreshes of the followed topics."""
         self._known: dict[str, _Known] = {}
         self._fetching: dict[str, asyncio.Future[Queues | None]] = {}
-        self._connector = Connector(on_request=Dispatcher().handle)  # no requests are served here
+        self._connector = (peers or Peers()).connector()
 
     def __len__(self) -> int:
         return len(self._known)

@@ -17,8 +17,7 @@ from rocketpost.codec.command import to_fields
 from rocketpost.codec.headers.namesrv import NotifyMinBrokerIdChange
 from rocketpost.errors import RocketpostError
 from rocketpost.namesrv.min_broker import MinBrokerChange
-from rocketpost.server.routes.dispatch import Dispatcher
-from rocketpost.transport.connector import Connector
+from rocketpost.server.peers import Peers
 
 logger = logging.getLogger(__name__)
 
@@ -29,11 +28,8 @@ _CONNECTIONS_MAX: Final = 32
 class MinBrokerNotices:
     """Sends NOTIFY_MIN_BROKER_ID_CHANGE to the members of broker groups. Belongs to the loop."""
 
-    def __init__(self) -> None:
-        self._connector = Connector(
-            on_request=Dispatcher().handle,  # no requests are served here
-            connect_seconds=_CONNECT_SECONDS,
-        )
+    def __init__(self, peers: Peers | None = None) -> None:
+        self._connector = (peers or Peers()).connector(connect_seconds=_CONNECT_SECONDS)
         self._latest: dict[str, dict[str, str]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._room = asyncio.Semaphore(_CONNECTIONS_MAX)

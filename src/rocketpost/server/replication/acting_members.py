@@ -27,9 +27,8 @@ from rocketpost.errors import RocketpostError
 from rocketpost.model.names import MEMBER_TOPIC_PREFIX
 from rocketpost.model.topic import DataVersion
 from rocketpost.server.context import BrokerContext
-from rocketpost.server.routes.dispatch import Dispatcher
+from rocketpost.server.peers import Peers
 from rocketpost.server.tables.broker_tables import Identity
-from rocketpost.transport.connector import Connector
 
 logger = logging.getLogger(__name__)
 
@@ -70,6 +69,7 @@ class Members:
         version: Returns the version of the broker's topics.
         is_old: Whether the name servers may be older than RocketMQ 5.0.
         heartbeat_ms: The time that the connection for a heartbeat may take.
+        peers: Makes the connections.
     """
 
     def __init__(
@@ -81,16 +81,14 @@ class Members:
         version: Callable[[], DataVersion],
         is_old: bool,
         heartbeat_ms: int,
+        peers: Peers | None = None,
     ) -> None:
         self._identity = identity
         self._broker_id = broker_id
         self._name_servers = list(name_servers)
         self._version = version
         self._is_old = is_old
-        self._connector = Connector(
-            on_request=Dispatcher().handle,  # no requests are served here
-            connect_seconds=heartbeat_ms / 1000,
-        )
+        self._connector = (peers or Peers()).connector(connect_seconds=heartbeat_ms / 1000)
 
     @classmethod
     def of(cls, context: BrokerContext, *, broker_id: int) -> Self:
@@ -103,6 +101,7 @@ class Members:
             version=lambda: context.tables.topics.version,
             is_old=config.old_name_servers,
             heartbeat_ms=config.broker_heartbeat_timeout_ms,
+            peers=context.peers,
         )
 
     def use(self, name_servers: Sequence[str]) -> None:

@@ -19,10 +19,9 @@ from rocketpost.codec.command import Command, to_fields
 from rocketpost.codec.headers.replication import ExchangeHaInfo, HaInfo
 from rocketpost.errors import ClientError
 from rocketpost.replication.acting import Ask, AwaitLink, Step, TakeBack, Tell
+from rocketpost.server.peers import Peers
 from rocketpost.server.replication.master_address import MasterAddress
 from rocketpost.server.replication.status import MasterStatus, SlaveStatus
-from rocketpost.server.routes.dispatch import Dispatcher
-from rocketpost.transport.connector import Connector
 
 logger = logging.getLogger(__name__)
 
@@ -49,8 +48,8 @@ class Preparation(Protocol):
 class _Requests:
     """Requests to other members."""
 
-    def __init__(self) -> None:
-        self._connector = Connector(on_request=Dispatcher().handle)  # no requests are served here
+    def __init__(self, peers: Peers | None) -> None:
+        self._connector = (peers or Peers()).connector()
 
     async def send(self, address: str, code: RequestCode, fields: dict[str, str]) -> Command:
         connection = await self._connector.connect(address)
@@ -71,6 +70,7 @@ class MasterPreparation:
         log_end: The end of its log when it started.
         status: Returns the slaves that are connected.
         offsets: The offsets of consumers.
+        peers: Makes the connections.
     """
 
     def __init__(
@@ -81,8 +81,9 @@ class MasterPreparation:
         log_end: int,
         status: Callable[[], MasterStatus],
         offsets: OffsetTable,
+        peers: Peers | None = None,
     ) -> None:
-        self._requests = _Requests()
+        self._requests = _Requests(peers)
         self._address = address
         self._ha_address = ha_address
         self._log_end = log_end
@@ -135,10 +136,17 @@ class SlavePreparation:
     Args:
         master: Where the master is.
         status: Returns the state of the connection to it.
+        peers: Makes the connections.
     """
 
-    def __init__(self, *, master: MasterAddress, status: Callable[[], SlaveStatus]) -> None:
-        self._requests = _Requests()
+    def __init__(
+        self,
+        *,
+        master: MasterAddress,
+        status: Callable[[], SlaveStatus],
+        peers: Peers | None = None,
+    ) -> None:
+        self._requests = _Requests(peers)
         self._master = master
         self._status = status
 

@@ -7,10 +7,9 @@ from typing import Final
 
 from rocketpost.codec.command import Command
 from rocketpost.errors import NotConnected
+from rocketpost.server.peers import Peers
 from rocketpost.server.replication.master_address import MasterAddress
-from rocketpost.server.routes.dispatch import Dispatcher
 from rocketpost.transport.connection import Connection
-from rocketpost.transport.connector import Connector
 
 ANSWER_SECONDS: Final = 3.0
 
@@ -18,10 +17,10 @@ ANSWER_SECONDS: Final = 3.0
 class MasterClient:
     """The connection at which a slave's master serves requests. Owned by the loop."""
 
-    def __init__(self, master: MasterAddress) -> None:
+    def __init__(self, master: MasterAddress, peers: Peers) -> None:
         self.master = master
         """Where the master is."""
-        self._connector = Connector(on_request=Dispatcher().handle)  # no requests are served here
+        self._connector = peers.connector()
         self._address = ""
 
     async def connect(self) -> Connection:

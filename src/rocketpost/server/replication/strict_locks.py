@@ -26,11 +26,10 @@ from rocketpost.errors import RocketpostError
 from rocketpost.model.route import MessageQueue
 from rocketpost.server.handlers.client import LockHandlers
 from rocketpost.server.handlers.replies import json_reply, read_body
+from rocketpost.server.peers import Peers
 from rocketpost.server.routes.body_access import LOCKS
-from rocketpost.server.routes.dispatch import Dispatcher
 from rocketpost.server.routes.route import NO_HEADER, Reply, Route, waiting
 from rocketpost.transport.connection import Connection
-from rocketpost.transport.connector import Connector
 
 logger = logging.getLogger(__name__)
 
@@ -44,18 +43,21 @@ class StrictLocks:
         own: Serves the locks of this broker.
         others: Returns the addresses of the other members.
         replicas: Number of members that the group has when all are there.
+        peers: Makes the connections.
     """
 
     def __init__(
-        self, own: LockHandlers, *, others: Callable[[], Sequence[str]], replicas: int
+        self,
+        own: LockHandlers,
+        *,
+        others: Callable[[], Sequence[str]],
+        replicas: int,
+        peers: Peers | None = None,
     ) -> None:
         self._own = own
         self._others = others
         self._quorum = replicas // 2 + 1
-        self._connector = Connector(
-            on_request=Dispatcher().handle,  # no requests are served here
-            connect_seconds=_ANSWER_SECONDS,
-        )
+        self._connector = (peers or Peers()).connector(connect_seconds=_ANSWER_SECONDS)
 
     def routes(self) -> Sequence[Route]:
         """Return the routes of locks."""

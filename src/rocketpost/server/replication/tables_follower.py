@@ -34,9 +34,7 @@ from rocketpost.server.feature import Feature
 from rocketpost.server.replication import tables_feed as feed
 from rocketpost.server.replication.tables_apply import PROGRESS, TablesReplica
 from rocketpost.server.replication.tables_poll import poll_tables
-from rocketpost.server.routes.dispatch import Dispatcher
 from rocketpost.transport.connection import Connection
-from rocketpost.transport.connector import Connector
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +76,7 @@ class TablesFollower(Feature):
         self._store = context.store
         self._tables = context.tables
         self._replica = TablesReplica(context)
-        self._connector = Connector(on_request=Dispatcher().handle)  # no requests are served here
+        self._connector = context.peers.connector()
         self._connection: Connection | None = None
         self._known: dict[str, str] = {}
         self._own_revisions: dict[str, int] = {}

@@ -1,0 +1,42 @@
+"""Connections of a server to other servers: name servers, masters, members of its group.
+
+Whatever all of them need is said here once: the signature of requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rocketpost.server.routes.dispatch import Dispatcher
+from rocketpost.transport.connection import Connection, Sign
+from rocketpost.transport.connector import CONNECT_SECONDS, Connector
+
+
+class Peers:
+    """Makes connectors to other servers.
+
+    Args:
+        sign: Signs requests; None if access control is off.
+    """
+
+    def __init__(self, sign: Sign | None = None) -> None:
+        self._sign = sign
+
+    def connector(
+        self,
+        *,
+        on_lost: Callable[[str, Connection], None] | None = None,
+        connect_seconds: float = CONNECT_SECONDS,
+    ) -> Connector:
+        """Return a connector of its own; peers can make no requests over its connections.
+
+        Args:
+            on_lost: Called when a connection is gone.
+            connect_seconds: Time limit for opening a connection.
+        """
+        return Connector(
+            on_request=Dispatcher().handle,
+            on_lost=on_lost,
+            connect_seconds=connect_seconds,
+            sign=self._sign,
+        )
