@@ -80,7 +80,7 @@ integration: setup
 	@$(BIN)/pytest tests/integration $(BESIDE)
 
 chaos: setup
-	@$(BIN)/pytest tests/unit tests/integration tests/tidy -m long
+	@$(BIN)/pytest tests/unit tests/simulation tests/integration tests/tidy -m long
 	@$(BIN)/pytest tests/chaos -m ""
 
 INTEROP_OPTIONS ?= -m ""

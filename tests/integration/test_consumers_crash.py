@@ -13,7 +13,11 @@ pytestmark = pytest.mark.slow
 SEED = 20263
 
 
-@pytest.mark.parametrize("orderly", [False, True], ids=["concurrent", "orderly"])
+@pytest.mark.parametrize(
+    "orderly",
+    [False, pytest.param(True, marks=pytest.mark.long)],
+    ids=["concurrent", "orderly"],
+)
 async def test_acknowledged_messages_are_handled_whichever_process_dies(
     tmp_path: Path, orderly: bool
 ) -> None:

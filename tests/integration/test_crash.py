@@ -12,12 +12,14 @@ from rocketpost.testing.ledger import Ledger
 from rocketpost.testing.link import BrokerLink, SendPart
 from rocketpost.testing.process import ServerProcess
 
+from .flush_modes import FLUSH_MODES
+
 pytestmark = pytest.mark.slow
 
 SEED = 20260
 
 
-@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+@pytest.mark.parametrize("flush", FLUSH_MODES)
 async def test_acknowledged_messages_survive_kills(tmp_path: Path, flush: str) -> None:
     with Campaign(tmp_path, seed=SEED, settings={"flushDiskType": flush}) as campaign:
         report = await campaign.run(6)

@@ -14,6 +14,8 @@ from rocketpost.testing.campaign import Campaign
 from rocketpost.testing.link import BrokerLink, SendPart
 from rocketpost.testing.process import ServerFailed, ServerProcess
 
+from .flush_modes import FLUSH_MODES
+
 pytestmark = pytest.mark.slow
 
 COUNT = 240
@@ -90,7 +92,7 @@ def broker(tmp_path: Path, flush: str) -> Iterator[Broker]:
         yield broker
 
 
-@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+@pytest.mark.parametrize("flush", FLUSH_MODES)
 async def test_a_flipped_bit_and_a_kill_cost_one_message(broker: Broker) -> None:
     await broker.send()
     broker.process.kill()

@@ -17,6 +17,8 @@ from rocketpost.testing.cluster import SMALL_STORE
 from rocketpost.testing.link import BrokerLink, SendPart
 from rocketpost.testing.process import ServerProcess, free_port
 
+from .flush_modes import FLUSH_MODES
+
 pytestmark = pytest.mark.slow
 
 READY = r"The broker\[(?P<name>[^,]+), (?P<address>[^\]]+)\] boot success"
@@ -76,7 +78,7 @@ def key_of(record: Record) -> str:
     return record.properties["UNIQ_KEY"]
 
 
-@pytest.fixture(params=["ASYNC_FLUSH", "SYNC_FLUSH"])
+@pytest.fixture(params=FLUSH_MODES)
 async def broker(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Broker]:
     broker = Broker(tmp_path, flushDiskType=request.param)
     with broker.process:

@@ -30,6 +30,8 @@ from rocketpost.testing.cluster import Cluster
 from rocketpost.testing.fault_proxy import NONE, FaultProxy, InjectedFault
 from rocketpost.testing.link import BrokerLink, SendPart
 
+from .flush_modes import FLUSH_MODES
+
 pytestmark = pytest.mark.slow
 
 TOPIC = "Once"
@@ -203,7 +205,7 @@ async def test_a_message_that_timed_out_keeps_its_number_when_sent_again(tmp_pat
         assert await stored(cluster) == expected
 
 
-@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+@pytest.mark.parametrize("flush", FLUSH_MODES)
 async def test_a_broker_that_is_killed_and_comes_back_is_waited_for(
     tmp_path: Path, flush: str
 ) -> None:

@@ -38,6 +38,8 @@ from rocketpost.testing.cluster import SMALL_STORE
 from rocketpost.testing.link import BrokerLink, SendPart
 from rocketpost.testing.process import ServerProcess, free_port
 
+from .flush_modes import FLUSH_MODES
+
 pytestmark = pytest.mark.slow
 
 READY = r"The broker\[(?P<name>[^,]+), (?P<address>[^\]]+)\] boot success"
@@ -162,7 +164,7 @@ async def send(link: Link, names: list[str], *, tag: str = "A") -> None:
         answer.raise_for_code()
 
 
-@pytest.fixture(params=["ASYNC_FLUSH", "SYNC_FLUSH"])
+@pytest.fixture(params=FLUSH_MODES)
 async def broker(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Broker]:
     broker = Broker(tmp_path, flushDiskType=request.param)
     with broker.process:

@@ -23,6 +23,8 @@ from rocketpost.codec.record import Record
 from rocketpost.testing import Cluster
 from rocketpost.testing.link import BrokerLink
 
+from .flush_modes import FLUSH_MODES
+
 pytestmark = pytest.mark.slow
 
 # Level 3, the first of a retry, and those after it.
@@ -30,7 +32,7 @@ LEVELS = "1s 1s 1s 2s 1s 1s"
 _groups = (f"group-{number}" for number in itertools.count())
 
 
-@pytest.fixture(params=["ASYNC_FLUSH", "SYNC_FLUSH"])
+@pytest.fixture(params=FLUSH_MODES)
 async def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Cluster]:
     settings = {"messageDelayLevel": LEVELS, "flushDiskType": request.param}
     with Cluster(tmp_path, settings=settings) as cluster:

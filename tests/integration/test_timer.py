@@ -16,6 +16,8 @@ from rocketpost.testing.cluster import SMALL_STORE
 from rocketpost.testing.link import BrokerLink, SendPart
 from rocketpost.testing.process import ServerProcess, free_port
 
+from .flush_modes import FLUSH_MODES
+
 pytestmark = pytest.mark.slow
 
 READY = r"The broker\[(?P<name>[^,]+), (?P<address>[^\]]+)\] boot success"
@@ -86,7 +88,7 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-@pytest.fixture(params=["ASYNC_FLUSH", "SYNC_FLUSH"])
+@pytest.fixture(params=FLUSH_MODES)
 async def broker(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Broker]:
     broker = Broker(tmp_path, flushDiskType=request.param)
     with broker.process:

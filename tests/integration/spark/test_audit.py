@@ -80,6 +80,7 @@ def test_a_topic_that_has_what_was_produced_is_whole(topics: Topics, tmp_path: P
     assert report.latencies[0].count == sum(report.latencies[0].buckets) == 60
 
 
+@pytest.mark.long
 def test_lake_and_store_directory_say_what_the_brokers_say(topics: Topics, tmp_path: Path) -> None:
     topics.send("Everywhere", [b"x" * number for number in range(1, 41)], tags="A")
     live = audit(topics.spark, config(topics, "Everywhere"))
@@ -171,6 +172,7 @@ def test_each_key_of_a_message_is_an_id_if_a_table_says_which_are(spark: SparkSe
     assert found("o-1 c-7", "o-2 c-7", "c-8", "c-7", "o-3") == {"duplicated": twice}
 
 
+@pytest.mark.long
 def test_a_produced_message_stored_outside_the_times_is_not_missing(
     topics: Topics, tmp_path: Path
 ) -> None:
@@ -283,6 +285,7 @@ def test_traces_show_sent_and_handled_messages(topics: Topics) -> None:
     assert audit(topics.spark, everything).finding("unhandled").count == 3
 
 
+@pytest.mark.long
 def test_messages_not_due_yet_are_not_missing(topics: Topics) -> None:
     async def send() -> None:
         sending = ProducerConfig(

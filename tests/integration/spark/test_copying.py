@@ -95,6 +95,7 @@ def test_a_lake_is_replayed_in_order_and_once(topics: Topics, tmp_path: Path) ->
     assert {row.properties["COPY_ID"] for row in rows} == originals
 
 
+@pytest.mark.long
 def test_a_replay_that_fails_half_way_is_continued(
     topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -326,6 +327,7 @@ def test_a_group_without_dead_letters_has_none_unless_nobody_knows_it(topics: To
     assert letters.redrive(how(topics, "r")).letters == 0
 
 
+@pytest.mark.long
 def test_dead_letters_redriven_too_often_are_skipped(topics: Topics, tmp_path: Path) -> None:
     for number in range(4):
         kill(topics, f"Worn{number}", f"worn{number}", count=1, redrives=number)

@@ -113,6 +113,7 @@ def test_repeated_events_are_forwarded_once(topics: Topics, tmp_path: Path) -> N
     assert sorted(row["keys"] for row in rows) == ["a", "b", "c"]
 
 
+@pytest.mark.long
 def test_readings_of_a_device_are_forwarded_once_and_gaps_are_reported(
     topics: Topics, tmp_path: Path
 ) -> None:

@@ -69,7 +69,11 @@ def test_a_queue_can_be_named(topics: Topics) -> None:
 
 @pytest.mark.parametrize(
     ("delivery", "is_once"),
-    [("atLeastOnce", False), ("exactlyOnce", True), ("effectivelyOnce", True)],
+    [
+        ("atLeastOnce", False),
+        ("exactlyOnce", True),
+        pytest.param("effectivelyOnce", True, marks=pytest.mark.long),
+    ],
 )
 def test_a_task_that_runs_twice(topics: Topics, delivery: str, is_once: bool) -> None:
     topic = f"Twice-{delivery}"
@@ -82,7 +86,9 @@ def test_a_task_that_runs_twice(topics: Topics, delivery: str, is_once: bool) ->
     assert (len(found) == 13_000) is is_once
 
 
-@pytest.mark.parametrize("delivery", ["exactlyOnce", "effectivelyOnce"])
+@pytest.mark.parametrize(
+    "delivery", ["exactlyOnce", pytest.param("effectivelyOnce", marks=pytest.mark.long)]
+)
 def test_a_batch_that_runs_twice_after_the_driver_died(
     topics: Topics, tmp_path: Path, delivery: str
 ) -> None:

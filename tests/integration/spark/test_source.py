@@ -118,6 +118,7 @@ def test_a_user_schema_may_declare_columns_not_null(topics: Topics, tmp_path: Pa
         reader.load().collect()
 
 
+@pytest.mark.long
 def test_a_stream_continues_when_columns_become_not_null(topics: Topics, tmp_path: Path) -> None:
     def counted(words: str) -> int:
         """Return how many messages of the only topic the state has counted so far."""

@@ -157,6 +157,7 @@ spark.stop()
 """
 
 
+@pytest.mark.long
 def test_a_worker_with_enough_rows_ends_quietly() -> None:
     command = [sys.executable, "-c", ENOUGH]
     said = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -86,6 +86,7 @@ def test_the_whole_log_is_read(whole_log: World) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_cuts_around_every_record_by_the_store(whole_log: World) -> None:
     """Reopen the store on logs cut before, at and after each record's end, and inside it."""
     for message in whole_log.sent[:: max(1, len(whole_log.sent) // 100)]:
