@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
 from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from rocketpost.codec.command import to_fields
 from rocketpost.codec.headers.namesrv import GetMemberGroup
 from rocketpost.errors import NotConnected
 from rocketpost.server.broker import BrokerServer
+from rocketpost.server.group.member import GroupMember
 from rocketpost.server.settings.group import group_settings
 from rocketpost.server.term import LeaderTerm
 from rocketpost.store.message_store import MessageStore
@@ -66,7 +68,8 @@ class Group:
     async def start(self, nodes: Iterable[str] = NODES) -> None:
         """Start members."""
         for node in nodes:
-            values = settings_of(self._root, node, self.ports, **self._settings)
+            ports = self.ports if node not in NODES else {each: self.ports[each] for each in NODES}
+            values = settings_of(self._root, node, ports, **self._settings)
             group = group_settings(values | {"enableDLegerCommitLog": "true"})
             server = BrokerServer(values, group=group)
             await server.start()
@@ -79,19 +82,35 @@ class Group:
         for node in list(self.servers if nodes is None else nodes):
             await self.servers.pop(node).stop()
 
-    def isolate(self, node: str) -> Callable[[], None]:
-        """Cut a member off from the others, as a lost network does; returns the remedy."""
+    def new_member(self, node: str) -> str:
+        """Choose a port for a further member; returns its address for the others."""
+        self.ports[node] = free_port()
+        return f"127.0.0.1:{self.ports[node]}"
+
+    def lose_disk(self, node: str) -> None:
+        """Delete everything that a stopped member has."""
+        assert node not in self.servers
+        shutil.rmtree(self._root / node)
+
+    def member(self, node: str) -> GroupMember:
+        """Return a running member."""
         member = self.servers[node].group
         assert member is not None
-        links, take = list(member._links.values()), member._incoming.on_message
+        return member
+
+    def isolate(self, node: str) -> Callable[[], None]:
+        """Cut a member off from the others, as a lost network does; returns the remedy."""
+        member = self.member(node)
+        incoming = member.links.incoming
+        links, take = list(member.links), incoming.on_message
         for link in links:
             link.send = lambda *_: True  # type: ignore[method-assign]
-        member._incoming.on_message = lambda *_: None
+        incoming.on_message = lambda *_: None
 
         def heal() -> None:
             for link in links:
                 del link.send
-            member._incoming.on_message = take
+            incoming.on_message = take
 
         return heal
 

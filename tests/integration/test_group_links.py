@@ -39,7 +39,7 @@ class Receiver:
             peers=["n1", "n2"],
             framing=FRAMING,
             on_message=self.hear,
-            on_hello=lambda peer, address: self.hellos.append((peer, address)),
+            on_hello=lambda hello: self.hellos.append((hello.sender, hello.address)),
         )
 
     def hear(self, peer: str, message: Message, body: bytes) -> None:
@@ -62,7 +62,7 @@ class Sender:
             address,
             seat=Seat(group, node, SETTINGS, "10.0.0.2:10911"),
             framing=FRAMING,
-            on_up=lambda peer, clients: self.told.append(f"up {peer} {clients}"),
+            on_up=lambda peer, answer: self.told.append(f"up {peer} {answer.address}"),
             on_down=lambda peer: self.told.append(f"down {peer}"),
         )
 

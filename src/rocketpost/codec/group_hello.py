@@ -27,6 +27,17 @@ _HEAD: Final = Struct(">8sI")
 _REMOTING: Final = Struct(">iI")
 
 
+class History(msgspec.Struct, frozen=True, kw_only=True):
+    """Facts about a member's disk, which it tells the others."""
+
+    term: int = 0
+    """The newest term that it has saved."""
+    end: int = 0
+    """End of its log."""
+    saves: int = 0
+    """Number of times that it has saved its promises; it never falls, unless files are lost."""
+
+
 class Hello(msgspec.Struct, frozen=True, kw_only=True):
     """The member that connects, and what it expects of the other one."""
 
@@ -42,6 +53,8 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
     """Settings that must be equal on all members, by key."""
     address: str = ""
     """Address at which clients reach the sender."""
+    history: History = History()
+    """What the sender has on its disk."""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +64,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """Reason why the connection is refused; empty if it is not."""
     address: str = ""
     """Address at which clients reach the member that answers."""
+    history: History = History()
+    """What the member that answers has on its disk."""
 
 
 def encode_hello(value: Hello | Answer) -> bytes:

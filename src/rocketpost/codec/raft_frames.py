@@ -21,6 +21,8 @@
                        for a conflict: term int64, start int64, end int64
     7  TimeoutNow
     8  SnapshotOffer   first int64, commit int64, suspect int64, bar int64, spans, a configuration
+    9  Question        see ``codec.group_questions``
+    10 Piece           see there; then the body
 
     spans              number uint16; each: term int64, start int64
     configuration      position int64, voters, learners
@@ -40,6 +42,14 @@ from struct import Struct
 from typing import Final
 from zlib import crc32
 
+from rocketpost.codec.group_questions import (
+    Piece,
+    Question,
+    pack_piece,
+    pack_question,
+    unpack_piece,
+    unpack_question,
+)
 from rocketpost.errors import LocalProtocolError, RemoteProtocolError
 from rocketpost.model.members import MEMBER_COUNT_MAX, MEMBER_NAME_BYTES_MAX, TERM_MAX
 from rocketpost.raft.messages import (
@@ -82,7 +92,10 @@ _CONFLICT: Final = Struct(">qqq")
 _OFFER: Final = Struct(">qqqq")
 
 _PRE_VOTE, _PRE_VOTE_REPLY, _VOTE, _VOTE_REPLY, _APPEND_KIND = 1, 2, 3, 4, 5
-_APPEND_REPLY, _TIMEOUT_NOW, _SNAPSHOT_OFFER = 6, 7, 8
+_APPEND_REPLY, _TIMEOUT_NOW, _SNAPSHOT_OFFER, _QUESTION, _PIECE = 6, 7, 8, 9, 10
+
+Framed = Message | Question | Piece
+"""Anything that members send each other after their introduction."""
 
 
 def group_mark(group: str) -> int:
@@ -96,14 +109,14 @@ class RaftEncoder:
     def __init__(self, group: str) -> None:
         self._mark = group_mark(group)
 
-    def encode(self, message: Message, body_bytes: int = 0) -> bytes:
-        """Return the head of a message; the caller sends ``body_bytes`` bytes of the log after it.
+    def encode(self, message: Framed, body_bytes: int = 0) -> bytes:
+        """Return the head of a message; the caller sends ``body_bytes`` bytes after it.
 
         Raises:
             LocalProtocolError: The message is too large, or a number is impossible. An ``Append``
                 with fewer bytes of the log may fit.
         """
-        size = message.end - message.prev if isinstance(message, Append) else 0
+        size = _body_bytes(message)
         if body_bytes != size:
             raise LocalProtocolError(f"{body_bytes} bytes of the log for a message that has {size}")
         if size > BODY_BYTES_MAX:
@@ -126,17 +139,17 @@ class RaftDecoder:
     def __init__(self, group: str) -> None:
         self._mark = group_mark(group)
         self._head = bytearray()
-        self._message: Message | None = None
+        self._message: Framed | None = None
         self._pieces: list[bytes] = []
         self._left = 0
 
-    def feed(self, data: bytes | bytearray | memoryview) -> list[tuple[Message, bytes]]:
+    def feed(self, data: bytes | bytearray | memoryview) -> list[tuple[Framed, bytes]]:
         """Return the messages that ``data`` completes, each with its bytes of the log.
 
         Raises:
             RemoteProtocolError: The bytes are no messages of this group; drop the connection.
         """
-        found: list[tuple[Message, bytes]] = []
+        found: list[tuple[Framed, bytes]] = []
         view = memoryview(data)
         at, end = 0, len(view)
         while True:
@@ -195,15 +208,16 @@ class RaftDecoder:
         if _CRC.unpack_from(head, len(head) - _CRC.size)[0] != crc32(head[: -_CRC.size]):
             raise RemoteProtocolError("the CRC of a message does not match")
         size, head_bytes, _, kind, _, term = _PREFIX.unpack_from(head)
-        reader = _Reader(head)
+        body_bytes = size + _SIZE_BYTES - head_bytes
+        reader = _Reader(head, body_bytes)
+        message: Framed
         try:
             message = _READERS[kind](reader, term)
             reader.finish()
             _check(message)
         except (struct.error, ValueError) as error:
             raise RemoteProtocolError(f"a message of kind {kind} is impossible: {error}") from None
-        body_bytes = size + _SIZE_BYTES - head_bytes
-        expected = message.end - message.prev if isinstance(message, Append) else 0
+        expected = _body_bytes(message)
         if body_bytes != expected:
             raise RemoteProtocolError(
                 f"a message of kind {kind} has {body_bytes} bytes of the log instead of {expected}"
@@ -211,10 +225,17 @@ class RaftDecoder:
         self._message, self._left = message, body_bytes
 
 
+def _body_bytes(message: Framed) -> int:
+    """Return the number of bytes that follow the head of a message."""
+    if isinstance(message, Append):
+        return message.end - message.prev
+    return message.size if isinstance(message, Piece) else 0
+
+
 # Fields to bytes.
 
 
-def _fields_of(message: Message) -> tuple[int, bytes]:
+def _fields_of(message: Framed) -> tuple[int, bytes]:
     match message:
         case Append():
             return _APPEND_KIND, _pack_append(message)
@@ -237,6 +258,10 @@ def _fields_of(message: Message) -> tuple[int, bytes]:
             fixed = _OFFER.pack(message.first, message.commit, message.suspect, message.bar)
             spans = _pack_spans(message.spans[-SPAN_COUNT_MAX:])
             return _SNAPSHOT_OFFER, fixed + spans + _pack_record(message.members)
+        case Question():
+            return _QUESTION, pack_question(message)
+        case Piece():
+            return _PIECE, pack_piece(message)
 
 
 def _pack_append(message: Append) -> bytes:
@@ -277,8 +302,9 @@ def _pack_record(record: MemberRecord) -> bytes:
 class _Reader:
     """Reads the fields of one head."""
 
-    def __init__(self, head: bytes) -> None:
+    def __init__(self, head: bytes, body_bytes: int) -> None:
         self._head = head
+        self.body_bytes = body_bytes
         self._at = _PREFIX.size
         self._end = len(head) - _CRC.size
 
@@ -338,6 +364,10 @@ class _Reader:
             raise ValueError("a name is empty, too long or cut short")
         return self._head[at : self._at].decode()
 
+    def rest(self) -> bytes:
+        at, self._at = self._at, self._end
+        return self._head[at : self._end]
+
     def finish(self) -> None:
         if self._at != self._end:
             raise ValueError(f"it has {self._end - self._at} bytes too many")
@@ -362,7 +392,7 @@ def _read_offer(reader: _Reader, term: int) -> SnapshotOffer:
     return SnapshotOffer(term, first, reader.spans(), reader.record(), commit, suspect, bar)
 
 
-_READERS: Final[dict[int, Callable[[_Reader, int], Message]]] = {
+_READERS: Final[dict[int, Callable[[_Reader, int], Framed]]] = {
     _PRE_VOTE: lambda reader, term: PreVote(term, *reader.ask()),
     _PRE_VOTE_REPLY: lambda reader, term: PreVoteReply(term, reader.flag()),
     _VOTE: lambda reader, term: Vote(term, *reader.ask(), reader.flag()),
@@ -371,13 +401,15 @@ _READERS: Final[dict[int, Callable[[_Reader, int], Message]]] = {
     _APPEND_REPLY: _read_reply,
     _TIMEOUT_NOW: lambda reader, term: TimeoutNow(term),
     _SNAPSHOT_OFFER: _read_offer,
+    _QUESTION: lambda reader, term: unpack_question(reader.rest()),
+    _PIECE: lambda reader, term: unpack_piece(reader.rest(), reader.body_bytes),
 }
 
 
 # Rules for both directions.
 
 
-def _check(message: Message) -> None:
+def _check(message: Framed) -> None:
     """Check that the numbers of a message are possible.
 
     Raises:
@@ -407,7 +439,7 @@ def _check(message: Message) -> None:
             _check_positions(message.first, *numbers, message.members.position)
             _check_spans(message.spans, 0, message.first)
             _check_members(message.members.members)
-        case PreVoteReply() | VoteReply() | TimeoutNow():
+        case PreVoteReply() | VoteReply() | TimeoutNow() | Question() | Piece():
             pass
 
 

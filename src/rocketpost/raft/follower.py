@@ -84,6 +84,10 @@ class Follower:
         self._leader_commit = 0
         self._dropped = 0
 
+    def trust(self) -> None:
+        """End the suspicion: the group is new."""
+        self.suspect = 0
+
     # Messages of the leader.
 
     def take_append(self, message: Append) -> None:

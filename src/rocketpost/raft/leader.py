@@ -348,6 +348,10 @@ class Leader:
         self._proposed = members
         self._core.do(WriteMembers(members))
 
+    def members_refused(self) -> None:
+        """Forget a change whose record could not be written."""
+        self._proposed = None
+
     def _check_caught_up(self, node: NodeId) -> None:
         progress = self.progress[node]
         missing = self._log.end - progress.match

@@ -26,6 +26,8 @@ Inputs, besides :meth:`RaftNode.tick` at every tick (50 ms by default):
 ``trimmed(first)``         Bytes before ``first`` were deleted; they were committed.
 ``transfer(to)``           Hand leadership over.
 ``propose_members(…)``     Change the members by one.
+``members_refused()``      The record that ``WriteMembers`` asked for could not be written.
+``trust()``                All members of the group are new, so this one has lost nothing.
 ``failed()``               A write or flush failed: this process neither leads nor votes again.
 =========================  =========================================================================
 
@@ -39,22 +41,8 @@ durable, and read term, vote, spans and records of members. A member whose log i
 it once acknowledged, or whose state file is lost, starts with a ``Suspicion``. What is left of its
 log must be right, bytes and terms: a driver cuts off what it cannot trust, or begins anew.
 
-A minimal driver::
-
-    for action in node.step(sender, message):
-        match action:
-            case SaveState(number):      save durably; later node.state_saved(number)
-            case Send(peer, message):    link.send(message)
-            case Ship(peer, start=s):    end = choose; link.send(action.head(end), log[s:end]);
-                                         later node.shipped(action, end)
-            case Cut(position):          truncate; node.cut_done(position)
-            case Accept(start, end):     append message's bytes [start, end); node.appended(end);
-                                         after the flush node.persisted(end)
-            case WriteTermRecord(term):  append a record; node.grew(end); after the flush persisted
-            case Commit(position):       show the log up to position
-
-Inputs that are called while actions are carried out return actions of their own: append them to
-the list that is being worked off.
+``server.group.member`` is the driver of a broker. Inputs that are called while actions are carried
+out return actions of their own: append them to the list that is being worked off.
 """
 
 from __future__ import annotations
@@ -492,6 +480,18 @@ class RaftNode:
             ReplicationError: This is not possible now; the text says why.
         """
         self._require_leader().propose_members(change)
+        return self._finish()
+
+    def members_refused(self) -> list[Action]:
+        """Take over that the record of changed members could not be written."""
+        if self._leader is not None:
+            self._leader.members_refused()
+        return self._finish()
+
+    def trust(self) -> list[Action]:
+        """End the suspicion of a member that has no past: it can have lost nothing."""
+        assert self.term == 0, f"term {self.term} has begun"
+        self._follower.trust()
         return self._finish()
 
     def _require_leader(self) -> Leader:

@@ -215,10 +215,15 @@ class BrokerServer:
         await self._change_term(lambda: self._open_follower(broker_id))
 
     async def stop(self) -> None:
-        """Unregister, answer waiting requests, save everything, close."""
+        """Unregister, answer waiting requests, save everything, close.
+
+        The leader of a group hands over first, while it serves.
+        """
         work, failure = self._work, self._failure
         if work is None or failure is None:
             return
+        if self._group is not None:
+            await self._group.hand_over()
         async with self._changing:
             self._work = None
             context = self._context

@@ -46,7 +46,7 @@ from rocketpost.server.replication.master import MasterFeature
 from rocketpost.server.replication.tables_feed import TablesFeed
 from rocketpost.server.replication.tables_serving import ProgressFeature
 from rocketpost.server.routes.route import Route
-from rocketpost.server.writer.log_writer import CommitThenDelete
+from rocketpost.server.writer.deletion import CommitThenDelete
 from rocketpost.transport.connection import Connection
 from rocketpost.transport.express import Express
 

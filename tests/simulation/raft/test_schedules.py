@@ -88,3 +88,15 @@ def test_schedules_have_everything_in_them() -> None:
     assert sum(group.records - len(group.checks.chain) for group in groups) > 50
     assert any(server.log.first > 0 for group in groups for server in group.servers.values())
     assert any(server.log.changes for group in groups for server in group.servers.values())
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        200_019_089,  # a node deleted bytes that were not durable, and lost the rest with its power
+        200_020_156,  # a node took over a log, and did not know that its beginning is committed
+    ],
+)
+def test_schedules_that_have_failed(found: int) -> None:
+    """Both were faults of the simulated nodes."""
+    run_schedule(found)

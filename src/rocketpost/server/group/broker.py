@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Self
 
 from rocketpost.codec.raft_frames import RaftDecoder, RaftEncoder
+from rocketpost.errors import ReplicationError
 from rocketpost.server.context import BrokerContext
+from rocketpost.server.group.broker_side import BrokerSide, MemberSettings
 from rocketpost.server.group.follower_term import GroupFollowerTerm
 from rocketpost.server.group.link_values import Framing
 from rocketpost.server.group.member import GroupMember
@@ -15,6 +18,8 @@ from rocketpost.server.group.office import Leadership
 from rocketpost.server.settings.group import GroupConfig
 from rocketpost.server.term import LeaderTerm, Term
 from rocketpost.store.member.member_store import MemberStore
+
+logger = logging.getLogger(__name__)
 
 ChangeTerm = Callable[[Callable[[], Awaitable[Term]]], Awaitable[None]]
 """Ends the broker's term of office, and begins the one that its argument opens."""
@@ -56,24 +61,31 @@ class GroupBroker:
         Raises:
             ConfigError: The address of this member cannot be bound.
         """
+        if store.is_new:
+            await asyncio.to_thread(store.doubt_blocking)  # until its group proves to be new
         broker = cls(config, context=context, change_term=change_term)
         settings = context.store_config
         broker.member = GroupMember(
             config,
             store=store,
-            flush_mode=settings.flush_mode,
+            settings=MemberSettings(
+                flush_mode=settings.flush_mode,
+                host=context.store_host,
+                address=context.identity.address,
+                equal={
+                    "mappedFileSizeCommitLog": str(settings.segment_bytes),
+                    "flushDiskType": settings.flush_mode.name,
+                    "messageDelayLevel": settings.delay_levels,
+                },
+            ),
             clock=context.clock,
-            host=context.store_host,
-            address=context.identity.address,
-            settings={
-                "mappedFileSizeCommitLog": str(settings.segment_bytes),
-                "flushDiskType": settings.flush_mode.name,
-                "messageDelayLevel": settings.delay_levels,
-            },
             framing=Framing(RaftEncoder(config.group).encode, lambda: RaftDecoder(config.group)),
-            lead=broker._lead,
-            follow=broker._follow,
-            on_leader=broker._note_leader,
+            broker=BrokerSide(
+                lead=broker._lead,
+                follow=broker._follow,
+                on_leader=broker._note_leader,
+                replace_log=broker._replace_log,
+            ),
         )
         await broker.member.bind()
         return broker
@@ -83,14 +95,18 @@ class GroupBroker:
         self._work = asyncio.create_task(self.member.run(), name="group")
         return self._work
 
-    async def stop(self) -> None:
-        """Take part no more; another member leads, if this one did and the other is ready.
+    async def hand_over(self) -> None:
+        """Let another member lead, if this one does and another one is ready."""
+        if self._work is None or self._work.done() or not self.member.is_leading:
+            return
+        try:
+            await self.member.hand_over()
+        except ReplicationError as error:
+            logger.warning("leadership is not handed over: reason=%s", error)
 
-        The term of office is closed before.
-        """
+    async def stop(self) -> None:
+        """Take part no more; the term of office is closed before."""
         if self._work is not None:
-            if not self._work.done():
-                await self.member.hand_over()
             self._work.cancel()
             await asyncio.wait((self._work,))
         await self.member.close()
@@ -123,6 +139,9 @@ class GroupBroker:
 
     async def _follow(self) -> None:
         await self._change_term(self.open_follower)
+
+    def _replace_log(self, leader: str) -> None:
+        logger.error("this member lacks bytes that the leader has deleted: leader=%s", leader)
 
     def _note_leader(self, leader: str | None) -> None:
         self._leader = leader

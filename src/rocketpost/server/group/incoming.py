@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from rocketpost.codec.group_hello import Answer, Hello, encode_hello, take_hello, why_refuse
+from rocketpost.codec.raft_frames import Framed
 from rocketpost.errors import ConfigError, RemoteProtocolError, RocketpostError
-from rocketpost.raft.messages import Message
 from rocketpost.server.group.link_values import HELLO_SECONDS, Framing, Seat, prepare_socket
 from rocketpost.transport.listener import bind_problem
 
@@ -27,7 +27,7 @@ STRANGERS_MAX: Final = 32
 _BACKLOG: Final = 64
 _REASONS_MAX: Final = 100
 
-TakeMessage = Callable[[str, Message, bytes], None]
+TakeMessage = Callable[[str, Framed, bytes], None]
 """Takes a message of a peer, and the bytes of the log that came with it.
 
 It raises a ``RocketpostError`` if the message cannot be true; the connection is closed then.
@@ -42,8 +42,7 @@ class IncomingLinks:
         peers: The ids of the other members.
         framing: Decodes messages.
         on_message: Takes each message.
-        on_hello: Called with a peer's id, and the address at which clients reach it, when it has
-            connected.
+        on_hello: Called with a peer's introduction when it has connected.
     """
 
     def __init__(
@@ -53,7 +52,7 @@ class IncomingLinks:
         peers: Iterable[str],
         framing: Framing,
         on_message: TakeMessage,
-        on_hello: Callable[[str, str], None],
+        on_hello: Callable[[Hello], None],
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self.seat = seat
@@ -71,6 +70,13 @@ class IncomingLinks:
         self._reasons: set[tuple[str, str]] = set()
         self.buffer = memoryview(bytearray(READ_BYTES))
         """Memory for one read."""
+
+    def set_peers(self, peers: Iterable[str]) -> None:
+        """Let these members connect, and no others; connections of others are closed."""
+        self.peers = frozenset(peers)
+        for peer, link in list(self._by_peer.items()):
+            if peer not in self.peers:
+                link.end(f"{peer} is not a member of the group any more")
 
     @property
     def port(self) -> int:
@@ -129,7 +135,7 @@ class IncomingLinks:
             before.end("")
         self._reasons = {each for each in self._reasons if each[0] != link.host}
         logger.info("member connected: peer=%s from=%s", hello.sender, link.host)
-        self._on_hello(hello.sender, hello.address)
+        self._on_hello(hello)
 
     def note_end(self, link: _IncomingLink, reason: str) -> None:
         """Forget a connection, and log the reason of its end if it is news."""
@@ -213,7 +219,8 @@ class _IncomingLink:
         if hello is None:
             return
         problem = self._owner.judge(hello)
-        answer = Answer(problem=problem, address=self._owner.seat.address)
+        seat = self._owner.seat
+        answer = Answer(problem=problem, address=seat.address, history=seat.history())
         try:
             self._socket.send(encode_hello(answer))  # a new connection has room for it
         except OSError as error:

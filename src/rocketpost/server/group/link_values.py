@@ -6,7 +6,8 @@ import socket
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
-from rocketpost.raft.messages import Message
+from rocketpost.codec.group_hello import History
+from rocketpost.codec.raft_frames import Framed
 
 HELLO_SECONDS: Final = 3.0
 """Time within which a connection is made, or a member introduces itself."""
@@ -15,14 +16,14 @@ _QUIET_SECONDS: Final = 5
 _PROBE_SECONDS: Final = 2
 _PROBES: Final = 3
 
-EncodeFrame = Callable[[Message, int], bytes]
+EncodeFrame = Callable[[Framed, int], bytes]
 """Returns the head of a message and the given number of bytes that follow it."""
 
 
 class FrameDecoder(Protocol):
     """Takes what a member sends apart."""
 
-    def feed(self, data: bytes | bytearray | memoryview, /) -> list[tuple[Message, bytes]]:
+    def feed(self, data: bytes | bytearray | memoryview, /) -> list[tuple[Framed, bytes]]:
         """Return the messages that are complete, each with the bytes of the log in it.
 
         Raises:
@@ -48,6 +49,8 @@ class Seat(NamedTuple):
     """Settings that must be equal on all members, by key."""
     address: str = ""
     """Address at which clients reach this broker."""
+    history: Callable[[], History] = History
+    """Returns what this member has on its disk."""
 
 
 def prepare_socket(sock: socket.socket) -> None:

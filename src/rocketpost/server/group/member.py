@@ -16,51 +16,42 @@ happened. Inputs that arrive while actions are carried out are taken, and their 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Awaitable, Sequence
 
-from rocketpost.errors import StoreError
+from rocketpost.codec.bodies.group_status import GroupStatus
+from rocketpost.codec.group_hello import History
+from rocketpost.codec.group_questions import Piece, Question
+from rocketpost.codec.raft_frames import Framed
+from rocketpost.errors import ReplicationError, RocketpostError, StoreError
 from rocketpost.model.clock import Clock
 from rocketpost.raft import actions
 from rocketpost.raft.config import TICK_MS, RaftConfig
 from rocketpost.raft.election import Role
-from rocketpost.raft.messages import Append, Message
-from rocketpost.server.group.incoming import IncomingLinks
+from rocketpost.raft.members import MemberChange
+from rocketpost.raft.messages import Members
+from rocketpost.server.group.broker_side import BrokerSide, MemberSettings
+from rocketpost.server.group.chunk import Chunk, with_bytes
+from rocketpost.server.group.founding import Founding, Verdict
+from rocketpost.server.group.handover import Handover
 from rocketpost.server.group.link_values import Framing, Seat
+from rocketpost.server.group.links import GroupLinks
 from rocketpost.server.group.member_log import MemberLog
 from rocketpost.server.group.node_opening import open_node
 from rocketpost.server.group.office import Leadership, Office
-from rocketpost.server.group.outgoing import OutgoingLink
+from rocketpost.server.group.questions import Questions
+from rocketpost.server.group.roster import Roster
 from rocketpost.server.group.state_saver import StateSaver
-from rocketpost.server.group.status import MemberStatus
-from rocketpost.server.replication.status import (
-    MasterStatus,
-    ReplicaStatus,
-    ReplicationStatus,
-    SlaveStatus,
-)
+from rocketpost.server.group.status import MemberFacts, group_status, replication_status
+from rocketpost.server.replication.status import ReplicationStatus
 from rocketpost.server.settings.group import GroupConfig
 from rocketpost.server.writer.acknowledgement_rules import Committed
 from rocketpost.server.writer.log_writer import ArrivalListener
-from rocketpost.store.config import FlushMode
 from rocketpost.store.draft import Appended
 from rocketpost.store.member.member_store import MemberStore
 
 logger = logging.getLogger(__name__)
-
-HAND_OVER_SECONDS: Final = 1.0
-"""Time that a leader which stops gives another member to take over."""
-_IN_SYNC_BYTES: Final = 256 * 1024 * 1024
-
-
-class _Chunk(NamedTuple):
-    """Bytes of a leader's log that are to be appended."""
-
-    accept: actions.Accept
-    data: bytes
 
 
 class GroupMember:
@@ -69,15 +60,10 @@ class GroupMember:
     Args:
         config: The group, and this member's place in it.
         store: This member's store.
-        flush_mode: Whether bytes must be flushed before they count.
+        settings: Settings of the broker.
         clock: The clock.
-        host: Packed address of this broker.
-        address: Address at which clients reach this broker.
-        settings: Settings that must be equal on all members.
         framing: Encodes and decodes messages.
-        lead: Opens a term of office as leader.
-        follow: Opens one as follower.
-        on_leader: Called with the id of the leader, or None if there is none.
+        broker: What it needs of its broker.
         raft: Times and sizes of the state machine.
     """
 
@@ -86,64 +72,57 @@ class GroupMember:
         config: GroupConfig,
         *,
         store: MemberStore,
-        flush_mode: FlushMode,
+        settings: MemberSettings,
         clock: Clock,
-        host: bytes,
-        address: str,
-        settings: dict[str, str],
         framing: Framing,
-        lead: Callable[[Leadership], Awaitable[None]],
-        follow: Callable[[], Awaitable[None]],
-        on_leader: Callable[[str | None], None],
+        broker: BrokerSide,
         raft: RaftConfig | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._config = config
         self._store = store
-        self._on_leader = on_leader
-        self._addresses = {config.node: address}
+        self._broker = broker
         self._failure = ""
         self._log = MemberLog(
             store,
             node=config.node,
-            host=host,
+            host=settings.host,
             clock=clock,
-            flush_mode=flush_mode,
+            flush_mode=settings.flush_mode,
             on_safe=self._note_safe,
             on_failed=self._fail,
         )
-        self.node = open_node(config, store, raft or RaftConfig())
+        self.roster = Roster(config, store)
+        """The members of the group, with their addresses."""
+        self.node = open_node(config, store, self.roster.records, raft or RaftConfig())
         """The state machine; not to be changed by others."""
-        self._office = Office(lead=lead, follow=follow, allow_changes=self._log.allow_changes)
+        self._founding = Founding(self._history(), config.others) if store.is_unproven else None
+        self._office = Office(
+            lead=broker.lead, follow=broker.follow, allow_changes=self._log.allow_changes
+        )
         self._saver = StateSaver(
             store,
             progress=lambda: (self.node.commit, self.node.log.persisted),
             on_saved=lambda number: self._carry_out(self.node.state_saved(number)),
             on_failed=self._fail,
         )
-        seat = Seat(config.group, config.node, settings, address)
-        self._incoming = IncomingLinks(
-            seat=seat,
-            peers=config.others,
+        self.links = GroupLinks(
+            Seat(config.group, config.node, settings.equal, settings.address, self._history),
             framing=framing,
             on_message=self._receive,
-            on_hello=self._note_address,
+            on_up=lambda peer: self._carry_out(self.node.link_up(peer)),
+            on_down=lambda peer: self._carry_out(self.node.link_down(peer)),
+            on_history=self._note_history,
         )
-        self._links = {
-            node: OutgoingLink(
-                node,
-                peer.address,
-                seat=seat,
-                framing=framing,
-                on_up=self._note_up,
-                on_down=self._note_down,
-            )
-            for node, peer in config.others.items()
-        }
-        self._actions: deque[actions.Action | _Chunk] = deque()
+        """The links to all other members."""
+        self.links.set_members(self.roster.addresses)
+        self.questions = Questions(self.links.send, {})
+        """Asks other members, and answers them."""
+        self._handover = Handover(self.node, is_up=self.links.is_up, carry_out=self._carry_out)
+        self._actions: deque[actions.Action | Chunk] = deque()
         self._is_acting = False
         self._owes_record = False
-        self._given_up: asyncio.Event | None = None
+        self._writing: Members | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     # Life.
@@ -155,7 +134,7 @@ class GroupMember:
             ConfigError: The address cannot be bound.
         """
         own = self._config.own
-        await self._incoming.start(own.host, own.port)
+        await self.links.incoming.start(own.host, own.port)
         self._log.begin()
 
     async def run(self) -> None:
@@ -165,35 +144,17 @@ class GroupMember:
             StoreError: A term of office cannot be opened.
         """
         async with asyncio.TaskGroup() as group:
-            for link in self._links.values():
-                group.create_task(link.run(), name=f"link to {link.peer}")
+            group.create_task(self.links.run(), name="links")
             group.create_task(self._saver.run(), name="hard state")
             group.create_task(self._office.run(), name="office")
             group.create_task(self._keep_time(), name="ticks")
-
-    async def hand_over(self) -> None:
-        """Let the member with most of the log lead, if this one does; wait for that, not for long.
-
-        The term of office is closed before, so the log does not grow.
-        """
-        node = self.node
-        peers = [
-            (progress.match, peer)
-            for peer, progress in node.progress.items()
-            if peer in node.members.voters and self._links[peer].is_up and not progress.suspect
-        ]
-        if not peers:
-            return
-        self._given_up = asyncio.Event()
-        self._carry_out(node.transfer(max(peers)[1]))
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(HAND_OVER_SECONDS):
-                await self._given_up.wait()
+            group.create_task(self._found(), name="founding")
 
     async def close(self) -> None:
         """Stop taking part; the term of office is closed by its owner."""
-        self._incoming.close()
+        self.links.close()
         self._office.follow("the broker is shutting down")
+        await self.questions.close()
         await self._log.close()
         if self._tasks:
             await asyncio.wait(self._tasks)
@@ -213,49 +174,46 @@ class GroupMember:
     @property
     def port(self) -> int:
         """The bound port."""
-        return self._incoming.port
+        return self.links.incoming.port
 
-    def member_status(self) -> MemberStatus:
+    def member_status(self) -> GroupStatus:
         """Return this member's view of its group."""
-        node = self.node
-        role = node.role if node.role in (Role.LEADER, Role.FOLLOWER) else Role.CANDIDATE
-        return MemberStatus(
+        obstacle = self._founding.obstacle if self._founding is not None else ""
+        facts = MemberFacts(
             group=self._config.group,
-            node=node.node,
-            role=role.name,
-            term=node.term,
-            leader=node.leader or "",
-            end=node.log.end,
-            committed=node.commit,
-            voters=tuple(sorted(node.members.voters)),
-            problems={link.peer: link.problem for link in self._links.values() if link.problem},
-            is_suspect=node.is_suspect,
-            failure=self._failure,
+            problem=self._failure or obstacle,
+            suspicions=self._store.suspicions,
+            scrub="",
         )
+        return group_status(self.node, self.roster, self.links, facts)
 
     def status(self) -> ReplicationStatus:
         """Return the state of replication, as ``haStatus`` shows it."""
-        node = self.node
-        if node.role is Role.LEADER:
-            return MasterStatus(
-                [
-                    ReplicaStatus(
-                        address=self._links[peer].address,
-                        acknowledged=progress.match,
-                        next_position=progress.next,
-                        is_in_sync=node.log.end - progress.match < _IN_SYNC_BYTES,
-                        problem=self._links[peer].problem,
-                    )
-                    for peer, progress in node.progress.items()
-                    if peer in self._links
-                ]
-            )
-        link = self._links.get(node.leader or "")
-        return SlaveStatus(
-            master_address=link.address if link is not None else None,
-            is_connected=node.leader is not None,
-            problem=self._failure,
-        )
+        return replication_status(self.node, self.links, self._failure)
+
+    # Administration.
+
+    async def hand_over(self, to: str = "") -> None:
+        """Let another member lead, if this one does; without a name, the one with most of the log.
+
+        Raises:
+            ReplicationError: It does not lead any more, or the other one did not take over.
+        """
+        self._write_appended()
+        await self._handover.run(to)
+
+    def change_members(self, change: MemberChange, address: str = "") -> None:
+        """Have the members changed by one; the change is made when it is committed.
+
+        Raises:
+            ReplicationError: This is not possible now; the text says why.
+        """
+        if self.node.role is Role.LEADER and self._office.writer is None:
+            raise ReplicationError("the leader is opening its term; try again")
+        if address:
+            self.roster.expect(change.node, address)
+        self._write_appended()
+        self._carry_out(self.node.propose_members(change))
 
     # Inputs.
 
@@ -269,16 +227,19 @@ class GroupMember:
                 self._carry_out(self.node.trimmed(first))
             self._carry_out(self.node.tick())
 
-    def _receive(self, peer: str, message: Message, body: bytes) -> None:
+    def _receive(self, peer: str, message: Framed, body: bytes) -> None:
         """Take a message of a peer.
 
         Raises:
             ReplicationError: The message cannot be true.
         """
+        if isinstance(message, Question | Piece):
+            self.questions.take(peer, message, body)
+            return
         if message.term > self.node.term:
             self._write_appended()
         found = self.node.step(peer, message)
-        self._carry_out([_with_bytes(action, message, body) for action in found])
+        self._carry_out([with_bytes(action, message, body) for action in found])
 
     def _write_appended(self) -> None:
         """Write what the leader has appended: the node may step down next."""
@@ -290,7 +251,8 @@ class GroupMember:
         """Take over that the log writer has written."""
         end = self._log.end
         if end > self.node.log.end:
-            self._carry_out(self.node.grew(end))
+            members, self._writing = self._writing, None
+            self._carry_out(self.node.grew(end, members))
         self._log.note_growth()
 
     def _note_safe(self) -> None:
@@ -298,16 +260,6 @@ class GroupMember:
         safe = min(self._log.safe_position, node.log.end)
         if safe > node.log.persisted:
             self._carry_out(node.persisted(safe, node.cuts))
-
-    def _note_up(self, peer: str, address: str) -> None:
-        self._note_address(peer, address)
-        self._carry_out(self.node.link_up(peer))
-
-    def _note_down(self, peer: str) -> None:
-        self._carry_out(self.node.link_down(peer))
-
-    def _note_address(self, peer: str, address: str) -> None:
-        self._addresses[peer] = address
 
     def _fail(self, reason: str) -> None:
         """Take no part in decisions any more: this member cannot keep its promises."""
@@ -318,9 +270,39 @@ class GroupMember:
         self._write_appended()
         self._carry_out(self.node.failed())
 
+    # The past.
+
+    def _history(self) -> History:
+        state = self._store.state
+        return History(term=max(state.term, self.node.term), end=self.node.log.end)
+
+    def _note_history(self, peer: str, history: History) -> None:
+        if self._founding is not None:
+            self._founding.note(peer, history)
+
+    async def _found(self) -> None:
+        """Find out whether the group is new, if this member does not know."""
+        founding = self._founding
+        if founding is None:
+            return
+        verdict = await founding.decide()
+        self._founding = None
+        if verdict is Verdict.OLD or self.node.term:
+            logger.warning("no past on this disk: this member gets the log before it votes")
+            return
+        try:
+            await asyncio.to_thread(self._store.clear_suspicion_blocking)
+            await self.roster.save()
+        except StoreError as error:
+            self._fail(str(error))
+            return
+        if not self.node.term:
+            logger.info("the group is new: members=%s", ", ".join(sorted(self.roster.addresses)))
+            self._carry_out(self.node.trust())
+
     # Actions.
 
-    def _carry_out(self, found: Sequence[actions.Action | _Chunk]) -> None:
+    def _carry_out(self, found: Sequence[actions.Action | Chunk]) -> None:
         self._actions.extend(found)
         if self._is_acting:
             return
@@ -331,45 +313,56 @@ class GroupMember:
         finally:
             self._is_acting = False
 
-    def _act(self, action: actions.Action | _Chunk) -> None:
+    def _act(self, action: actions.Action | Chunk) -> None:
         match action:
             case actions.Send(peer, message):
-                link = self._links.get(peer)
-                if link is not None:
-                    link.send(message)
+                self.links.send(peer, message)
             case actions.Ship():
                 self._ship(action)
-            case _Chunk(accept, data):
+            case Chunk(accept, data):
                 self._log.append(
-                    accept.start,
-                    data,
-                    accept.spans,
-                    lambda end: self._carry_out(self.node.appended(end)),
+                    accept.start, data, accept.spans, lambda end: self._appended(action, end)
                 )
             case actions.Commit(position):
                 self._commit(position)
             case actions.SaveState(number, term, vote):
                 self._saver.save(number, term, vote)
             case actions.Cut(position):
-                self._log.cut(position, lambda end: self._carry_out(self.node.cut_done(end)))
+                self._log.cut(position, self._note_cut)
             case actions.BecomeFollower(term, leader):
                 self._follow(term, leader)
             case actions.WriteTermRecord(term):
                 self._write_term(term)
-            case actions.Reset(first):
-                logger.error(
-                    "this member lacks bytes that the leader has deleted: end=%s leader_first=%s; "
-                    "replace its store by a copy of another member's",
-                    self._log.end, first,
-                )  # fmt: skip
+            case actions.WriteMembers(members):
+                self._write_members(members)
+            case actions.Reset():
+                assert self.node.leader is not None
+                self._broker.replace_log(self.node.leader)
             case actions.Cleared():
-                self._clear_suspicion()
+                self._later(asyncio.to_thread(self._store.clear_suspicion_blocking))
+            case actions.PauseWrites(to):
+                self._pause_writes(f"leadership is being handed over to {to}")
+            case actions.ResumeWrites():
+                self._pause_writes("")
             case actions.BecomeLeader():
                 pass  # it serves once its term record is committed
-            case actions.PauseWrites() | actions.ResumeWrites():
-                pass  # a leader hands over when its term of office is closed
             case _:
                 raise AssertionError(f"nothing asks for {action}")
+
+    def _appended(self, chunk: Chunk, end: int) -> None:
+        if chunk.accept.members:
+            self.roster.note_bytes(chunk.data, chunk.accept.start, end)
+            self._members_changed()
+        self._carry_out(self.node.appended(end))
+
+    def _note_cut(self, position: int) -> None:
+        self.roster.cut(position)
+        self._members_changed()
+        self._carry_out(self.node.cut_done(position))
+
+    def _members_changed(self) -> None:
+        self.links.set_members(self.roster.addresses)
+        self._later(self.roster.save())
 
     def _ship(self, ship: actions.Ship) -> None:
         """Send bytes of the log; if that cannot be, the node compares logs again later."""
@@ -379,8 +372,7 @@ class GroupMember:
             return
         end = self._log.batch_end(ship.start, ship.end)
         view = self._log.view(ship.start, end) if end > ship.start else None
-        link = self._links.get(ship.peer)
-        if view is None or link is None or not link.send(ship.head(end), view):
+        if view is None or not self.links.send(ship.peer, ship.head(end), view):
             self._carry_out(node.link_down(ship.peer))
             return
         self._carry_out(node.shipped(ship, end))
@@ -400,7 +392,7 @@ class GroupMember:
     def _repeat_term_record(self) -> None:
         """Write another term record, once there is a writer, by the way of all messages."""
         writer = self._office.writer
-        if not self._owes_record or writer is None:
+        if not self._owes_record or writer is None or writer.is_paused:
             return
         self._owes_record = False
         try:
@@ -410,6 +402,39 @@ class GroupMember:
 
     def _note_term_record(self, end: int) -> None:
         self._carry_out(self.node.grew(end))
+
+    def _write_members(self, members: Members) -> None:
+        """Write a record of members, alone, so that its end is known."""
+        writer = self._office.writer
+        try:
+            if writer is None:
+                raise ReplicationError("this member does not lead any more")
+            described = self.roster.describe(members)
+            writer.commit()
+            done = writer.put([self._log.draft_of_members(described)])
+            self._writing = members
+            writer.commit()
+        except RocketpostError as error:
+            self._writing = None
+            logger.warning("members are not changed: reason=%s", error)
+            self._carry_out(self.node.members_refused())
+            return
+        done.add_done_callback(_note_stored)
+        if self._writing is None:  # it was written, and the node knows
+            self.roster.note([self._log.configuration(described)])
+            self._members_changed()
+        else:
+            self._writing = None
+            self._carry_out(self.node.members_refused())
+
+    def _pause_writes(self, reason: str) -> None:
+        writer = self._office.writer
+        if writer is not None and reason:
+            writer.pause(reason)
+        elif writer is not None:
+            writer.resume()
+        if not reason:
+            self._handover.note_end()
 
     def _commit(self, position: int) -> None:
         writer = self._office.writer
@@ -426,7 +451,7 @@ class GroupMember:
 
     def _lead(self, term: int) -> None:
         logger.info("leads the group: group=%s term=%s", self._config.group, term)
-        self._on_leader(self.node.node)
+        self._broker.on_leader(self.node.node)
         self._office.lead(
             Leadership(
                 term,
@@ -441,34 +466,26 @@ class GroupMember:
         if leader is None:
             reason = f"this broker does not lead its group in term {term}"
         self._office.follow(reason)
-        for link in self._links.values():
-            link.drop_log_bytes()
-        if self._given_up is not None:
-            self._given_up.set()
+        self.links.drop_log_bytes()
+        self._handover.note_end()
         if leader is not None:
             logger.info("follows: leader=%s term=%s", leader, term)
-        self._on_leader(leader)
+        self._broker.on_leader(leader)
 
-    def _clear_suspicion(self) -> None:
-        async def clear() -> None:
+    def _later(self, work: Awaitable[None]) -> None:
+        """Have something saved; without it, this member takes no part any more."""
+
+        async def finish() -> None:
             try:
-                await asyncio.to_thread(self._store.clear_suspicion_blocking)
+                await work
             except StoreError as error:
                 self._fail(str(error))
 
-        task = self._loop.create_task(clear(), name="end of suspicion")
+        task = self._loop.create_task(finish(), name="save of the group")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
 
 def _note_stored(done: asyncio.Future[list[Appended]]) -> None:
     if not done.cancelled() and (error := done.exception()) is not None:
-        logger.warning("no term record: reason=%s", error)
-
-
-def _with_bytes(action: actions.Action, message: Message, body: bytes) -> actions.Action | _Chunk:
-    if not isinstance(action, actions.Accept):
-        return action
-    assert isinstance(message, Append)
-    begin, end = action.start - message.prev, action.end - message.prev
-    return _Chunk(action, body if end - begin == len(body) else body[begin:end])
+        logger.warning("a record of the group may not be kept: reason=%s", error)

@@ -22,10 +22,11 @@ from rocketpost.errors import StoreBroken, StoreError
 from rocketpost.kernel.record_scan import record_starts
 from rocketpost.model.clock import Clock
 from rocketpost.model.ids import Position
+from rocketpost.model.members import Configuration, Member
 from rocketpost.server.writer.log_writer import ArrivalListener
 from rocketpost.store.config import FlushMode
 from rocketpost.store.draft import Draft
-from rocketpost.store.member.group_records import draft_term
+from rocketpost.store.member.group_records import draft_members, draft_term
 from rocketpost.store.member.member_store import MemberStore
 
 logger = logging.getLogger(__name__)
@@ -171,6 +172,14 @@ class MemberLog:
         term, start = self._member.spans[-1]
         now_ms = self._clock.now_ms()
         return draft_term(term, self._node, start=start, host=self._host, now_ms=now_ms)
+
+    def draft_of_members(self, members: tuple[Member, ...]) -> Draft:
+        """Return a record that states the members of the group."""
+        return draft_members(members, host=self._host, now_ms=self._clock.now_ms())
+
+    def configuration(self, members: tuple[Member, ...]) -> Configuration:
+        """Return the configuration that the last record of the log states."""
+        return Configuration(self.end, members)
 
     def append(
         self, start: int, data: bytes, spans: Sequence[Span], done: Callable[[int], None]

@@ -13,7 +13,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from rocketpost.server.group.status import MemberStatus, StatusSource
+from rocketpost.codec.bodies.group_status import GroupStatus
+from rocketpost.server.group.status import StatusSource
 from rocketpost.server.replication.status import ReplicationStatus
 from rocketpost.server.writer.log_writer import LogWriter
 
@@ -61,7 +62,7 @@ class Leadership:
         return self._source.status
 
     @property
-    def member_status(self) -> Callable[[], MemberStatus]:
+    def member_status(self) -> Callable[[], GroupStatus]:
         """Returns this member's view of its group."""
         return self._source.member_status
 

@@ -17,8 +17,8 @@ from itertools import islice
 from typing import Final
 
 from rocketpost.codec.group_hello import Answer, Hello, encode_hello, take_hello
+from rocketpost.codec.raft_frames import Framed
 from rocketpost.errors import NotConnected, ReplicationError, RocketpostError
-from rocketpost.raft.messages import Message
 from rocketpost.server.group.link_values import HELLO_SECONDS, Framing, Seat, prepare_socket
 from rocketpost.transport.connector import split_address
 
@@ -46,8 +46,7 @@ class OutgoingLink:
         address: The peer's host and port.
         seat: This member's place in the group.
         framing: Encodes messages.
-        on_up: Called with the peer's id, and the address at which clients reach it, when messages
-            can be sent.
+        on_up: Called with the peer's id and its answer when messages can be sent.
         on_down: Called with the peer's id when a connection that was up is lost.
     """
 
@@ -58,7 +57,7 @@ class OutgoingLink:
         *,
         seat: Seat,
         framing: Framing,
-        on_up: Callable[[str, str], None],
+        on_up: Callable[[str, Answer], None],
         on_down: Callable[[str], None],
     ) -> None:
         self._loop = asyncio.get_running_loop()
@@ -94,15 +93,15 @@ class OutgoingLink:
         while True:
             await asyncio.sleep(pause)
             try:
-                sock, address = await self._dial()
+                sock, answer = await self._dial()
             except RocketpostError as error:
                 self._note_problem(str(error))
                 pause = min(max(2 * pause, RETRY_SECONDS), BACKOFF_SECONDS)
                 continue
-            await self._serve(sock, address)
+            await self._serve(sock, answer)
             pause = RETRY_SECONDS
 
-    def send(self, message: Message, body: memoryview | None = None) -> bool:
+    def send(self, message: Framed, body: memoryview | None = None) -> bool:
         """Send a message, and bytes of the log that belong to it; tells whether it had room."""
         size = 0 if body is None else len(body)
         if not self.is_up or self._unsent + size > UNSENT_BYTES_MAX:
@@ -128,8 +127,8 @@ class OutgoingLink:
 
     # Connecting.
 
-    async def _dial(self) -> tuple[socket.socket, str]:
-        """Connect and introduce this member; returns the socket and the peer's address for clients.
+    async def _dial(self) -> tuple[socket.socket, Answer]:
+        """Connect and introduce this member; returns the socket and the peer's answer.
 
         Raises:
             RocketpostError: The peer cannot be reached, or refuses the connection.
@@ -144,7 +143,7 @@ class OutgoingLink:
                 sock = socket.socket(family, kind, protocol)
                 prepare_socket(sock)
                 await self._loop.sock_connect(sock, target)
-                address = await self._introduce(sock)
+                answer = await self._introduce(sock)
                 is_done = True
         except TimeoutError:
             raise NotConnected(f"no answer in {HELLO_SECONDS:g} s") from None
@@ -154,9 +153,9 @@ class OutgoingLink:
         finally:
             if sock is not None and not is_done:
                 sock.close()
-        return sock, address
+        return sock, answer
 
-    async def _introduce(self, sock: socket.socket) -> str:
+    async def _introduce(self, sock: socket.socket) -> Answer:
         seat = self._seat
         hello = Hello(
             group=seat.group,
@@ -164,6 +163,7 @@ class OutgoingLink:
             receiver=self.peer,
             settings=seat.settings,
             address=seat.address,
+            history=seat.history(),
         )
         await self._loop.sock_sendall(sock, encode_hello(hello))
         received = bytearray()
@@ -177,16 +177,16 @@ class OutgoingLink:
             received += data
         if answer.problem:
             raise ReplicationError(f"it refuses this member: {answer.problem}")
-        return answer.address
+        return answer
 
-    async def _serve(self, sock: socket.socket, address: str) -> None:
+    async def _serve(self, sock: socket.socket, answer: Answer) -> None:
         """Let messages be sent until the connection is lost."""
         lost = self._lost = self._loop.create_future()
         self._socket = sock
         self._loop.add_reader(sock, self._read)
         self.problem = ""
         logger.info("connected to member: peer=%s address=%s", self.peer, self.address)
-        self._on_up(self.peer, address)
+        self._on_up(self.peer, answer)
         reason = "it was closed"
         try:
             reason = await lost

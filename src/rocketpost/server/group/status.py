@@ -3,51 +3,125 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
+from rocketpost.codec.bodies.group_status import GroupStatus, MemberState
+from rocketpost.raft.election import Role
+from rocketpost.raft.node import RaftNode
 from rocketpost.server.feature import Feature
 from rocketpost.server.features.send import LeaderSeat
-from rocketpost.server.replication.status import ReplicationStatus
+from rocketpost.server.group.links import GroupLinks
+from rocketpost.server.group.roster import Roster
+from rocketpost.server.replication.status import (
+    MasterStatus,
+    ReplicaStatus,
+    ReplicationStatus,
+    SlaveStatus,
+)
+
+_IN_SYNC_BYTES: Final = 256 * 1024 * 1024
 
 
-class MemberStatus(NamedTuple):
-    """One member's view of its group."""
+class MemberFacts(NamedTuple):
+    """Facts about a member that its state machine does not know."""
 
     group: str
-    node: str
-    role: str
-    """LEADER, FOLLOWER, or CANDIDATE."""
-    term: int
-    leader: str
-    """Id of the leader; empty if none is known."""
-    end: int
-    """End of this member's log."""
-    committed: int
-    """Position before which everything is committed, as far as this member knows."""
-    voters: tuple[str, ...]
-    problems: dict[str, str]
-    """Reason why a peer cannot be reached, by peer."""
-    is_suspect: bool
-    """Whether this member must get its log back before it votes."""
-    failure: str
-    """Reason why this member takes no part any more; empty if it does."""
+    problem: str
+    """Reason why it cannot do its part; empty if it can."""
+    suspicions: tuple[str, ...]
+    """Losses that its last start found."""
+    scrub: str
+    """Progress of the comparison of old log with other members."""
 
-    def values(self) -> dict[str, str]:
-        """Return the values for tools."""
-        problems = "; ".join(f"{peer}: {why}" for peer, why in sorted(self.problems.items()))
-        return {
-            "groupName": self.group,
-            "groupMember": self.node,
-            "groupRole": self.role,
-            "groupTerm": str(self.term),
-            "groupLeader": self.leader,
-            "groupLogEnd": str(self.end),
-            "groupCommitted": str(self.committed),
-            "groupVoters": ";".join(self.voters),
-            "groupLinkProblems": problems,
-            "groupSuspect": "true" if self.is_suspect else "false",
-            "groupFailure": self.failure,
-        }
+
+def group_status(
+    node: RaftNode, roster: Roster, links: GroupLinks, facts: MemberFacts
+) -> GroupStatus:
+    """Return a member's view of its group."""
+    role = node.role if node.role in (Role.LEADER, Role.FOLLOWER) else Role.CANDIDATE
+    return GroupStatus(
+        group=facts.group,
+        member=node.node,
+        role=role.name,
+        term=node.term,
+        leader=node.leader or "",
+        first=node.log.first,
+        end=node.log.end,
+        committed=node.commit,
+        is_suspect=node.is_suspect,
+        suspicions=list(facts.suspicions),
+        problem=facts.problem,
+        scrub=facts.scrub,
+        epochs=[(term, start) for term, start in node.log.terms.spans],
+        members=[
+            _member_state(node, name, address, links) for name, address in roster.addresses.items()
+        ],
+    )
+
+
+def _member_state(node: RaftNode, name: str, address: str, links: GroupLinks) -> MemberState:
+    progress = node.progress.get(name)
+    link = links.get(name)
+    is_own = name == node.node
+    has = node.log.persisted if is_own else 0
+    return MemberState(
+        name=name,
+        address=address,
+        client_address=links.client_addresses.get(name, ""),
+        is_voter=name in node.members.voters,
+        has=progress.match if progress is not None else has,
+        is_known=is_own or progress is not None,
+        is_suspect=node.is_suspect if is_own else progress is not None and progress.suspect != 0,
+        problem="" if is_own or link is None else link.problem,
+    )
+
+
+def replication_status(node: RaftNode, links: GroupLinks, problem: str) -> ReplicationStatus:
+    """Return the state of replication, as ``haStatus`` shows it."""
+    if node.role is Role.LEADER:
+        return MasterStatus(
+            [
+                ReplicaStatus(
+                    address=link.address,
+                    acknowledged=progress.match,
+                    next_position=progress.next,
+                    is_in_sync=node.log.end - progress.match < _IN_SYNC_BYTES,
+                    problem=link.problem,
+                )
+                for peer, progress in node.progress.items()
+                if (link := links.get(peer)) is not None
+            ]
+        )
+    leader = links.get(node.leader or "")
+    return SlaveStatus(
+        master_address=leader.address if leader is not None else None,
+        is_connected=node.leader is not None,
+        problem=problem,
+    )
+
+
+def runtime_values(status: GroupStatus) -> dict[str, str]:
+    """Return a member's view of its group for ``brokerStatus``."""
+    problems = {each.name: each.problem for each in status.members if each.problem}
+    return {
+        "groupName": status.group,
+        "groupMember": status.member,
+        "groupRole": status.role,
+        "groupTerm": str(status.term),
+        "groupLeader": status.leader,
+        "groupLogFirst": str(status.first),
+        "groupLogEnd": str(status.end),
+        "groupCommitted": str(status.committed),
+        "groupVoters": ";".join(sorted(each.name for each in status.members if each.is_voter)),
+        "groupLearners": ";".join(
+            sorted(each.name for each in status.members if not each.is_voter)
+        ),
+        "groupLinkProblems": "; ".join(f"{peer}: {why}" for peer, why in sorted(problems.items())),
+        "groupSuspect": "true" if status.is_suspect else "false",
+        "groupSuspicions": "; ".join(status.suspicions),
+        "groupFailure": status.problem,
+        "groupScrub": status.scrub,
+    }
 
 
 class StatusSource(Protocol):
@@ -58,7 +132,7 @@ class StatusSource(Protocol):
         """Returns the state of replication, as ``haStatus`` shows it."""
 
     @property
-    def member_status(self) -> Callable[[], MemberStatus]:
+    def member_status(self) -> Callable[[], GroupStatus]:
         """Returns this member's view of its group."""
 
 
@@ -78,4 +152,4 @@ class GroupStatusFeature(Feature):
 
     def runtime_values(self) -> dict[str, str]:
         """Return this member's view of its group."""
-        return self._source.member_status().values()
+        return runtime_values(self._source.member_status())

@@ -25,7 +25,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from rocketpost.codec.codes import ResponseCode
 from rocketpost.errors import OutcomeUnknown, StoreBroken, StoreError, TermEnded
@@ -48,7 +48,6 @@ from rocketpost.server.writer.slave_wait import SlaveWait
 from rocketpost.store.dispatch.arrival import Arrival
 from rocketpost.store.draft import Appended, Draft
 from rocketpost.store.message_store import MessageStore
-from rocketpost.store.topic_deletion import QueueDeletion
 
 logger = logging.getLogger(__name__)
 
@@ -135,6 +134,8 @@ class LogWriter:
         """The term in which messages are accepted now, or NO_TERM."""
         self.waits = len(rules) > 1 or replicated is not None
         """Whether sends wait for more than the write."""
+        self.is_paused = False
+        """Whether messages are refused for a moment, although the term goes on."""
         self.is_short = False
         """Whether sends that wait for slaves must be refused: too few replicas are in sync."""
         self.confirmed = Position(0)
@@ -193,6 +194,23 @@ class LogWriter:
         self._refuse(self._waiting.drain(), self._unmet(TermEnded(reason)))
         if self._slaves is not None:
             self._slaves.end()
+
+    def pause(self, reason: str) -> None:
+        """Refuse messages until :meth:`resume`; the term goes on, and waiting sends are answered.
+
+        The leader of a group does so while another member takes over.
+        """
+        self.commit()
+        if self.term != NO_TERM:
+            self.is_paused = True
+            self.append = self.append_batch = _refusal(reason)
+
+    def resume(self) -> None:
+        """Accept messages again after :meth:`pause`."""
+        if self.is_paused and self.term != NO_TERM:
+            self.is_paused = False
+            self.append = self._store.append
+            self.append_batch = self._store.append_batch
 
     # Accepting messages.
 
@@ -374,12 +392,9 @@ class LogWriter:
             self._loop.call_soon(self.commit)
 
     def _stop_taking(self, reason: str) -> None:
-        def refuse(_: object) -> list[Appended]:
-            raise TermEnded(reason)
-
         self.term = NO_TERM
-        self.append = refuse  # type: ignore[assignment]
-        self.append_batch = refuse
+        self.is_paused = False
+        self.append = self.append_batch = _refusal(reason)
 
     def _write(self, sends: list[PendingSend]) -> Position:
         end = self._store.commit()
@@ -472,22 +487,14 @@ def _by_submitter(sends: list[PendingSend]) -> list[tuple[Submitter, list[Pendin
     return [(submitter, list(run)) for submitter, run in groupby(sends, _submitter_of)]
 
 
+def _refusal(reason: str) -> Callable[[object], Any]:
+    """Return a function in place of an append that refuses all messages."""
+
+    def refuse(_: object) -> Any:
+        raise TermEnded(reason)
+
+    return refuse
+
+
 def _nobody(position: Position) -> None:
     """Ignore that the log grew: there are no slaves."""
-
-
-class CommitThenDelete:
-    """Commits earlier sends before queues are deleted, so that senders learn of a failure."""
-
-    def __init__(self, writer: LogWriter, store: MessageStore) -> None:
-        self._writer = writer
-        self._store = store
-
-    def delete_queues(self, topic: str) -> QueueDeletion:
-        """Delete the queues of a topic.
-
-        Raises:
-            StoreError: They cannot be deleted.
-        """
-        self._writer.commit()
-        return self._store.delete_queues(topic)

@@ -203,7 +203,7 @@ class SendLane:
         if not self._is_on or not lane.is_offered(data, at, end) or self._keys.is_on:
             return at
         writer, wave = self._writer, self._wave
-        while writer.term != NO_TERM and not writer.is_short:
+        while writer.term != NO_TERM and not (writer.is_short or writer.is_paused):
             start = wave.begin()
             if start is None:
                 break

@@ -24,6 +24,7 @@ from rocketpost.codec.properties import encode_properties
 from rocketpost.codec.record import decode_record
 from rocketpost.errors import CorruptRecord
 from rocketpost.kernel.hashing import string_hash
+from rocketpost.kernel.record_scan import BLANK, INVALID, scan_records
 from rocketpost.model.members import MEMBER_COUNT_MAX, TERM_MAX, Configuration, Member
 from rocketpost.model.names import REPLICATED_TABLES_TOPIC
 from rocketpost.store.draft import Draft
@@ -147,6 +148,27 @@ def _parse_members(end: int, body: bytes) -> Configuration:
             for name, address in group.items()
         ),
     )
+
+
+def configurations_in(data: bytes | memoryview, start: int) -> Iterator[Configuration]:
+    """Yield the configurations that whole records state, of which the first begins at ``start``.
+
+    Raises:
+        CorruptRecord: One of them is damaged.
+    """
+    view, at = memoryview(data), 0
+    while at < len(view):
+        entries, at, verdict = scan_records(
+            view, at, start + at, count_max=_ENTRIES_AT_ONCE, verify_crc=False
+        )
+        for entry in entries:
+            begin = entry[0] - start
+            if entry[2] == REPLICATED_TABLES_TOPIC:
+                found = parse_group_record(view[begin : begin + entry[1]])
+                if isinstance(found, Configuration):
+                    yield found
+        if verdict in (BLANK, INVALID) or not entries:
+            return
 
 
 def scan_group_records(store: MessageStore, begin: int, end: int) -> Iterator[GroupRecord]:

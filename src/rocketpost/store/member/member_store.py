@@ -147,6 +147,12 @@ class MemberStore:
         return self._hard_state.state
 
     @property
+    def is_unproven(self) -> bool:
+        """Whether the member has no past: its group is new, or its disk was lost."""
+        state = self.state
+        return state.suspect == STATE_LOST and state.term == 0 and not self.spans
+
+    @property
     def spans(self) -> Spans:
         """The terms of the log, in ascending order."""
         return self._terms.spans
@@ -204,6 +210,15 @@ class MemberStore:
         """
         with self._changing:
             self._hard_state.save_blocking(self.state._replace(suspect=0))
+
+    def doubt_blocking(self) -> None:
+        """Record that term and vote may be forgotten: this member must not vote until repaired.
+
+        Raises:
+            StoreBroken: It cannot be saved; promise nothing any more.
+        """
+        with self._changing:
+            self._hard_state.save_blocking(self.state._replace(suspect=STATE_LOST))
 
     def begin_term_blocking(self, term: int, leader: str, host: bytes) -> Appended:
         """Append the record that begins a term; the caller commits it.
@@ -330,7 +345,7 @@ class MemberStore:
         for reason in self.suspicions:
             logger.error("this member may not vote or lead until its log is repaired: %s", reason)
         # Before the table is repaired, which may remove the evidence.
-        self._save_verdict(_last_term(checked.spans))
+        self._save_verdict(checked)
         if not has_table or checked.spans != self._terms.spans:
             self._terms.replace_blocking(checked.spans)
 
@@ -354,17 +369,34 @@ class MemberStore:
             yield terms.problem
         if self._problem:
             yield self._problem
-        if state.suspect and not damaged and store.end_position >= promised:
+        is_unproven = state.term == 0 and not terms.spans
+        if state.suspect and not is_unproven and not damaged and store.end_position >= promised:
             yield "an earlier start found damage, and its repair is not finished"
 
-    def _save_verdict(self, last_term: int) -> None:
+    def _save_verdict(self, checked: CheckedTerms) -> None:
         state = self.state
+        last_term = _last_term(checked.spans)
+        members = self._find_members(checked)
+        if members != state.configurations:
+            state = state._replace(configurations=members)
         if last_term > state.term:
             state = state._replace(term=last_term, vote=None)
         if self.suspicions:
             loss = STATE_LOST if self._lost else LOG_LOST
             state = state._replace(suspect=max(state.suspect, loss))
         self._hard_state.save_blocking(state)
+
+    def _find_members(self, checked: CheckedTerms) -> tuple[Configuration, ...]:
+        """Return the newest configurations: those of the log, and one from before its beginning.
+
+        A saved one that the log does not state was saved before its record, or cut off with it.
+        """
+        if checked.problem:
+            return self.state.configurations
+        first = self.store.first_position
+        before = [each for each in self.state.configurations if each.position <= first]
+        later = [each for each in checked.configurations if each.position > first]
+        return tuple((*before, *later)[-CONFIGURATION_COUNT_MAX:])
 
 
 def _last_term(spans: Spans) -> int:

@@ -7,7 +7,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rocketpost.errors import CorruptRecord
-from rocketpost.model.members import TERM_MAX
+from rocketpost.model.members import TERM_MAX, Configuration
 from rocketpost.store.log.walk import walk_entries
 from rocketpost.store.member.group_records import (
     TermRecord,
@@ -29,6 +29,8 @@ class CheckedTerms(NamedTuple):
     spans: Spans
     problem: str = ""
     """Empty if the spans are certain."""
+    configurations: tuple[Configuration, ...] = ()
+    """The members of the group, as the records of the log state them."""
 
 
 def check_terms(store: MessageStore, spans: Spans) -> CheckedTerms:
@@ -41,31 +43,33 @@ def check_terms(store: MessageStore, spans: Spans) -> CheckedTerms:
     first, end = store.first_position, store.end_position
     spans = tuple(span for span in spans if span.start < end)
     try:
-        found = [each for each in list_group_records(store) if isinstance(each, TermRecord)]
+        records = list(list_group_records(store))
     except CorruptRecord as error:
         return CheckedTerms(spans, str(error))
+    found = [each for each in records if isinstance(each, TermRecord)]
+    members = tuple(each for each in records if isinstance(each, Configuration))
     stated = {TermSpan(record.term, record.start) for record in found}
     merged = tuple(sorted(stated.union(spans)))
     try:
         check_spans(merged)
     except ValueError as error:
-        return CheckedTerms(spans, f"the term table and the log disagree: {error}")
+        return CheckedTerms(spans, f"the term table and the log disagree: {error}", members)
     for span, stop in pairwise((*merged, TermSpan(TERM_MAX, end))):
         if span not in stated and span.start >= first:
             if _is_filler(store, span.start, stop.start):
                 continue  # the next leader was elected before the term's first record arrived
             problem = f"the term table says that term {span.term} begins at {span.start}"
-            return CheckedTerms(merged, f"{problem}, but no term record begins there")
-    return CheckedTerms(merged)
+            return CheckedTerms(merged, f"{problem}, but no term record begins there", members)
+    return CheckedTerms(merged, "", members)
 
 
 def rebuild_terms(store: MessageStore) -> CheckedTerms:
     """Return the spans that the records of the log state, by reading all of it."""
     first, end = store.first_position, store.end_position
     try:
-        found = [
-            each for each in scan_group_records(store, first, end) if isinstance(each, TermRecord)
-        ]
+        records = list(scan_group_records(store, first, end))
+        found = [each for each in records if isinstance(each, TermRecord)]
+        members = tuple(each for each in records if isinstance(each, Configuration))
         # A leader may write more than one record of its term.
         spans = tuple(dict.fromkeys(TermSpan(record.term, record.start) for record in found))
         check_spans(spans)
@@ -76,6 +80,7 @@ def rebuild_terms(store: MessageStore) -> CheckedTerms:
             spans,
             f"the term table is lost, and the log, which begins at {first}, does not state the"
             " term of its first bytes",
+            members,
         )
     for record in found:
         if record.start == record.position and _ends_with_filler(store, record.position):
@@ -83,8 +88,9 @@ def rebuild_terms(store: MessageStore) -> CheckedTerms:
                 spans,
                 "the term table is lost, and the log does not state the term of the filler before"
                 f" {record.position}",
+                members,
             )
-    return CheckedTerms(spans)
+    return CheckedTerms(spans, "", members)
 
 
 def _is_filler(store: MessageStore, begin: int, stop: int) -> bool:

@@ -10,7 +10,8 @@ import pytest
 from rocketpost.errors import StoreBroken, StoreFull, TermEnded
 from rocketpost.model.ids import Position
 from rocketpost.server.writer.acknowledgement_rules import AcknowledgementRule, Flushed, Written
-from rocketpost.server.writer.log_writer import NO_TERM, CommitThenDelete, LogWriter
+from rocketpost.server.writer.deletion import CommitThenDelete
+from rocketpost.server.writer.log_writer import NO_TERM, LogWriter
 from rocketpost.testing.waiting import until
 
 from ..writing import DRAFT, Ledger, Senders, Store, log_writer
@@ -273,6 +274,28 @@ async def test_confirmed_sends_are_acknowledged_when_a_term_ends(store: Store) -
     senders.send("a")
     writer.end_term("another broker leads")
     assert senders.told() == ["stored a"]
+    writer.close()
+
+
+async def test_a_pause_refuses_new_messages_and_answers_older_ones(store: Store) -> None:
+    writer = log_writer(store, sync=True)
+    senders = Senders(writer)
+    senders.send("a")
+    writer.pause("n1 takes over")
+    assert store.commits == 1, "what was taken is written"
+    with pytest.raises(TermEnded, match="n1 takes over"):
+        writer.append(DRAFT)
+    with pytest.raises(TermEnded, match="n1 takes over"):
+        writer.put([DRAFT])
+    writer.advance(Flushed, Position(10))
+    assert senders.told() == ["stored a"]
+    writer.resume()
+    senders.send("b")
+    writer.commit()
+    writer.end_term("another broker leads")
+    writer.resume()
+    with pytest.raises(TermEnded, match="another broker leads"):
+        writer.append(DRAFT)
     writer.close()
 
 
