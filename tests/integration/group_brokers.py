@@ -7,13 +7,17 @@ import contextlib
 import shutil
 from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
+from typing import Any
 
+from rocketpost.broker.group.queue_locks import HeldQueues
 from rocketpost.codec.bodies.cluster import decode_member_group
+from rocketpost.codec.bodies.offset import decode_offset_table
 from rocketpost.codec.codes import RequestCode as Code
 from rocketpost.codec.codes import ResponseCode
 from rocketpost.codec.command import to_fields
 from rocketpost.codec.headers.namesrv import GetMemberGroup
 from rocketpost.errors import NotConnected
+from rocketpost.model.route import MessageQueue
 from rocketpost.server.broker import BrokerServer
 from rocketpost.server.group.member import GroupMember
 from rocketpost.server.settings.group import group_settings
@@ -74,8 +78,6 @@ class Group:
             server = BrokerServer(values, group=group)
             await server.start()
             self.servers[node] = server
-            # Topics do not follow the log yet.
-            server._context.tables.topics.adopt(TOPIC, queue_nums=1)
 
     async def stop(self, nodes: Iterable[str] | None = None) -> None:
         """Stop members in order."""
@@ -171,6 +173,37 @@ class Group:
                 found |= {record.queue_offset: record.body for record in records}
         return found
 
+    def tables(self, node: str) -> dict[str, Any]:
+        """Return what a member knows beside the messages, in a form that can be compared."""
+        context = self.servers[node]._context
+        tables = context.tables
+        is_leading = isinstance(self.servers[node]._term, LeaderTerm)
+        return {
+            "topics": tables.topics.body(),
+            "groups": tables.groups.body(),
+            "auto topics": tables.topics.auto.to_json(),
+            "auto groups": tables.groups.auto.to_json(),
+            "offsets": decode_offset_table(tables.offsets.to_json()),
+            "modes": tables.modes.to_json(),
+            "named filters": tables.named.to_json(),
+            "order info": tables.batches.to_json(),
+            "deletions": context.store.deletions.snapshot(),
+            "locks": context.locks.holders()
+            if is_leading
+            else {
+                group: _held(queues) for group, queues in context.locks._followed.items() if queues
+            },
+        }
+
+    async def until_equal_tables(self) -> dict[str, Any]:
+        """Wait until all members have the same tables, and return them."""
+        async with asyncio.timeout(15):
+            while True:
+                first, *others = [self.tables(node) for node in self.servers]
+                if all(other == first for other in others):
+                    return first
+                await asyncio.sleep(0.02)
+
     async def check(self) -> None:
         """Check that all members have the same log, and every acknowledged message."""
         stores = [server._context.store for server in self.servers.values()]
@@ -182,6 +215,13 @@ class Group:
         for node in self.servers:
             found = await self.bodies(node)
             assert {at: found.get(at) for at in self.stored} == self.stored
+
+
+def _held(queues: dict[MessageQueue, str]) -> list[HeldQueues]:
+    clients: dict[str, list[MessageQueue]] = {}
+    for queue, client in queues.items():
+        clients.setdefault(client, []).append(queue)
+    return [HeldQueues(client, held) for client, held in clients.items()]
 
 
 @contextlib.asynccontextmanager

@@ -18,7 +18,6 @@ async def run(values: dict[str, str]) -> None:
     """Run the member until the process is killed or cannot go on."""
     server = BrokerServer(values, group=group_settings(values | {"enableDLegerCommitLog": "true"}))
     await server.start()
-    server._context.tables.topics.adopt("T", queue_nums=1)  # topics do not follow the log yet
     print(server.port, flush=True)
     print(await server.wait_failed(), flush=True)
 

@@ -304,11 +304,13 @@ class TopicTable:
         if self.is_system(topic):
             raise InvalidParameter(f"the topic {topic!r} belongs to the system; use another name")
 
-    def follow(self, master: TopicTableBody) -> None:
+    def follow(self, master: TopicTableBody, *, gone: Iterable[str] | None = None) -> None:
         """Take over the table of the master, with its version.
 
-        Topics that the master lacks are removed, except built-in ones: a master of another version
-        may have fewer of them.
+        Args:
+            master: All its topics, or those that have changed.
+            gone: Topics that it has deleted; None if topics that it lacks are to be removed. Then
+                built-in ones stay: a master of another version may have fewer of them.
         """
         wanted: dict[str, TopicConfig] = {}
         for name, config in master.topic_config_table.items():
@@ -317,9 +319,10 @@ class TopicTable:
             else:
                 wanted[name] = msgspec.structs.replace(config, topic_name=name)
         by = "the master"
-        for topic in [*self._configs]:
-            if topic not in wanted and topic not in self._builtin:
-                self._discard(topic, by)
+        if gone is None:
+            gone = [each for each in self._configs if each not in wanted | self._builtin]
+        for topic in gone:
+            self._discard(topic, by)
         for name, config in wanted.items():
             if self._configs.get(name) != config:
                 self._put(config, by)

@@ -395,6 +395,7 @@ class BrokerServer:
                 overrides_file=overrides_file,
                 turns=self._turns,
                 name_servers=lambda: self._name_servers,
+                is_member=member is not None,
             )
             apply_settings(context)
             if member is not None:

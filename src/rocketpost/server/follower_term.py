@@ -25,6 +25,7 @@ from rocketpost.server.routes.follower_refusals import follower_routes
 from rocketpost.server.routes.route import Route
 from rocketpost.server.term import OfficeTerm
 from rocketpost.server.writer.follower_log import FollowerLog
+from rocketpost.server.writer.queue_deletion import CommitThenDelete
 
 
 class FollowerTerm(OfficeTerm):
@@ -78,7 +79,7 @@ class FollowerTerm(OfficeTerm):
             AdministrationFeature(
                 context,
                 features=self.features,
-                deleter=context.store,
+                deleter=CommitThenDelete(context.store),
                 clean=cleaning.clean_now,
                 wait_registered=self.registration.wait_registered,
                 replication=self.stream.status,

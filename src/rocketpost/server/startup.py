@@ -50,8 +50,11 @@ async def open_context(
     overrides_file: File,
     turns: Turns,
     name_servers: Callable[[], Sequence[str]],
+    is_member: bool = False,
 ) -> BrokerContext:
     """Load the tables of an open store, repair them, and return the broker's state.
+
+    A member of a group restores them from the log later (``server.group.table_reader``).
 
     Raises:
         StoreError: A table and its backup are lost, and the broker must not start without it.
@@ -64,6 +67,7 @@ async def open_context(
         config=broker,
         clock=clock,
         timed=store_config.timer_enabled,
+        in_log=is_member,
     )
     tables.registry.add(OVERRIDES, settings, overrides_file)
     persistence = tables.registry.persistence(broker, flush_blocking=store.flush_blocking)

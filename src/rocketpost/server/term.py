@@ -37,6 +37,7 @@ from rocketpost.server.features.statistics import StatisticsFeature
 from rocketpost.server.features.timer import TimerFeature
 from rocketpost.server.features.transaction import TransactionFeature
 from rocketpost.server.group.status import GroupSeat, GroupStatusFeature
+from rocketpost.server.group.table_log import GroupDeletion, TableLog
 from rocketpost.server.handlers.pull_lane import take_by_turns
 from rocketpost.server.name_servers.announcing import Announcing
 from rocketpost.server.replication.acting import GroupFeature
@@ -46,7 +47,7 @@ from rocketpost.server.replication.master import MasterFeature
 from rocketpost.server.replication.tables_feed import TablesFeed
 from rocketpost.server.replication.tables_serving import ProgressFeature
 from rocketpost.server.routes.route import Route
-from rocketpost.server.writer.deletion import CommitThenDelete
+from rocketpost.server.writer.queue_deletion import CommitThenDelete
 from rocketpost.transport.connection import Connection
 from rocketpost.transport.express import Express
 
@@ -256,6 +257,7 @@ class LeaderTerm(OfficeTerm):
         election = 0 if seat is None else number
         super().__init__(context, broker_id=MASTER_ID, election=election)
         tables = context.tables
+        self._table_log: TableLog | None = None
         self._announcing = Announcing(wait_registered=self._save_and_register)
         self.slaves = MasterFeature(context)
         self._pulls = PullFeature(context)
@@ -267,6 +269,13 @@ class LeaderTerm(OfficeTerm):
         holds = RetentionHolds(
             groups=tables.groups, offsets=tables.offsets, queues=context.store.queues
         )
+        timer: TimerFeature | None = None
+        if context.store.config.timer_enabled:
+            adopts_waiting = is_first and bool(context.repairs)
+            timer = TimerFeature(leader, adopts_waiting=adopts_waiting)
+        if seat is not None:
+            self._table_log = TableLog(leader, writer=self._sends.writer, timer=timer)
+            self.clients.commit_locks(self._table_log.commit_locks)
         cleaning = CleaningFeature(context, features=self.features, holds=holds)
         self.features.add(
             StatisticsFeature(context),
@@ -276,7 +285,11 @@ class LeaderTerm(OfficeTerm):
             AdministrationFeature(
                 context,
                 features=self.features,
-                deleter=CommitThenDelete(self._sends.writer, context.store),
+                deleter=(
+                    CommitThenDelete(context.store, commit=self._sends.writer.commit)
+                    if self._table_log is None
+                    else GroupDeletion(self._table_log, context.store)
+                ),
                 clean=cleaning.clean_now,
                 wait_registered=self.registration.wait_registered,
                 replication=self.slaves.status if seat is None else seat.status,
@@ -291,15 +304,11 @@ class LeaderTerm(OfficeTerm):
             TransactionFeature(leader),
             PopFeature(leader),
         )
-        timer: TimerFeature | None = None
-        if context.store.config.timer_enabled:
-            adopts_waiting = is_first and bool(context.repairs)
-            timer = TimerFeature(leader, adopts_waiting=adopts_waiting)
+        if timer is not None:
             self.features.add(timer)
         self.features.add(
-            ProgressFeature(delays=tables.delays, timer=timer), TablesFeed(context, timer=timer)
-        )
-        self.features.add(
+            ProgressFeature(delays=tables.delays, timer=timer),
+            self._table_log or TablesFeed(context, timer=timer),
             ExpiryFeature.of(context),
             cleaning,
             # After the features that may keep messages from deletion: it reports deleted ones.
@@ -352,6 +361,8 @@ class LeaderTerm(OfficeTerm):
         term._sends.writer.arrival_listeners = term.features.arrival_listeners()
         term._sends.writer.on_growth = term.slaves.note_growth
         term.slaves.on_acks = term._sends.writer.slaves_changed
+        if term._table_log is not None:
+            term._table_log.begin()
         return term
 
     def _ha_address(self) -> str:
@@ -364,6 +375,8 @@ class LeaderTerm(OfficeTerm):
         """
         await super()._settle(reason)
         await self._announcing.close()
+        if self._table_log is not None:
+            self._table_log.settle()
         self._sends.writer.commit()
         with contextlib.suppress(StoreError, OSError):
             await asyncio.to_thread(self.context.store.save_blocking)
@@ -381,6 +394,8 @@ class LeaderTerm(OfficeTerm):
 
     def _topic_changed(self, topic: str) -> None:
         super()._topic_changed(topic)
+        if self._table_log is not None:
+            self._table_log.topic_changed(topic)
         self._sends.topic_changed()
         config = self.context.tables.topics.find(topic)
         self._keys.watch(topic, config)

@@ -126,6 +126,17 @@ class FilterTable:
                     )
                 )
 
+    def follow(self, data: bytes) -> None:
+        """Take over the table of a leader, as :meth:`to_json` returns it.
+
+        Raises:
+            StoreError: The text is not such a table.
+        """
+        for known in [*self]:
+            self._remove(known)
+        self.load(data)
+        self.revision += 1
+
     # Inside.
 
     def _put_subscription(self, group: str, subscription: Subscription) -> None:

@@ -6,7 +6,7 @@ The log has a line for each creation, change and deletion, with the client and t
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -218,10 +218,13 @@ class GroupTable:
             subscription_group_table=self._configs,
         )
 
-    def follow(self, master: GroupTableBody) -> None:
+    def follow(self, master: GroupTableBody, *, gone: Iterable[str] | None = None) -> None:
         """Take over the table of the master, with its version.
 
-        Groups that the master lacks are removed, except those of RocketMQ's own tools.
+        Args:
+            master: All its groups, or those that have changed; always all forbidden topics.
+            gone: Groups that it has deleted; None if groups that it lacks are to be removed, except
+                those of RocketMQ's own tools.
         """
         wanted: dict[str, GroupConfig] = {}
         for name, config in master.subscription_group_table.items():
@@ -231,10 +234,12 @@ class GroupTable:
                 logger.warning("group of the master is left out: reason=%s", problem)
             else:
                 wanted[name] = msgspec.structs.replace(config, group_name=name)
-        for group in [*self._configs]:
-            if group not in wanted and group not in names.SYSTEM_GROUPS:
-                self.auto.remove(group)
-                del self._configs[group]
+        if gone is None:
+            kept = wanted.keys() | names.SYSTEM_GROUPS
+            gone = [each for each in self._configs if each not in kept]
+        for group in gone:
+            self.auto.remove(group)
+            if self._configs.pop(group, None) is not None:
                 logger.info("group deleted: group=%s by=the master", group)
                 self._note_change(group)
         for name, config in wanted.items():

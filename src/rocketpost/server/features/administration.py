@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
 
 from rocketpost.broker.group.reset import ResetService
 from rocketpost.broker.query import ProgressQueries
@@ -25,20 +24,8 @@ from rocketpost.server.handlers.topic import TopicHandlers
 from rocketpost.server.replication.status import ReplicationStatus
 from rocketpost.server.routes.route import Route
 from rocketpost.server.settings.limits import pull_limits
+from rocketpost.server.writer.queue_deletion import QueueDeleter
 from rocketpost.store.message_store import MessageStore
-from rocketpost.store.topic_deletion import QueueDeletion
-
-
-class QueueDeleter(Protocol):
-    """An object that deletes the queues of topics."""
-
-    def delete_queues(self, topic: str) -> QueueDeletion:
-        """Delete the queues of a topic.
-
-        Raises:
-            StoreError: They cannot be deleted.
-        """
-        ...
 
 
 class AdministrationFeature(Feature):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from rocketpost.server.context import BrokerContext
@@ -63,6 +63,14 @@ class ClientFeature(Feature):
                 turns=context.turns,
             ),
         )
+
+    def commit_locks(self, commit: Callable[[], Awaitable[None]]) -> None:
+        """Answer locks when the group that this broker leads knows them.
+
+        Args:
+            commit: Returns when it does.
+        """
+        self._locks.commit = commit
 
     def routes(self) -> Sequence[Route]:
         """Return the routes of clients, and of requests about clients."""

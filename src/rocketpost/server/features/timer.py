@@ -12,6 +12,7 @@ import contextlib
 import logging
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final
 
 from rocketpost.broker.delay.service import Wait
@@ -123,7 +124,8 @@ class TimerFeature(Feature):
         self._context = context
         self._adopts_waiting = adopts_waiting
         self._topics = context.tables.topics
-        self._save_tables = context.persistence.save_urgent
+        # In the log of a group, a topic is before the messages that rely on it.
+        self._save_tables = partial(context.persistence.save_urgent, here_only=True)
         self._store = context.store
         self._clock = context.clock
         self._put = context.writer.put

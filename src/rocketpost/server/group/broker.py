@@ -15,6 +15,7 @@ from rocketpost.server.group.follower_term import GroupFollowerTerm
 from rocketpost.server.group.link_values import Framing
 from rocketpost.server.group.member import GroupMember
 from rocketpost.server.group.office import Leadership
+from rocketpost.server.group.table_reader import TableReader
 from rocketpost.server.settings.group import GroupConfig
 from rocketpost.server.term import LeaderTerm, Term
 from rocketpost.store.member.member_store import MemberStore
@@ -45,6 +46,7 @@ class GroupBroker:
         self._change_term = change_term
         self._work: asyncio.Task[None] | None = None
         self._follower: GroupFollowerTerm | None = None
+        self._tables: TableReader
         self._leader: str | None = None
 
     @classmethod
@@ -76,6 +78,8 @@ class GroupBroker:
                     "mappedFileSizeCommitLog": str(settings.segment_bytes),
                     "flushDiskType": settings.flush_mode.name,
                     "messageDelayLevel": settings.delay_levels,
+                    "brokerName": context.identity.name,
+                    "brokerClusterName": context.identity.cluster,
                 },
             ),
             clock=context.clock,
@@ -117,11 +121,13 @@ class GroupBroker:
         Raises:
             StoreError: The files of a feature cannot be read.
         """
+        self._tables = TableReader(self._context)
         term = self._follower = await GroupFollowerTerm.open(
             self._context,
             broker_id=self._config.follower_id,
             election=self.member.node.term,
             source=self.member,
+            tables=self._tables,
         )
         term.set_leader_known(self._leader is not None)
         self.member.set_listeners(term.features.arrival_listeners())
@@ -131,6 +137,7 @@ class GroupBroker:
         async def open_leader() -> Term:
             self._follower = None
             self.member.set_listeners(())
+            await self._tables.catch_up()
             term = await LeaderTerm.open(self._context, number=leadership.term, seat=leadership)
             self.member.set_listeners(term.features.arrival_listeners())
             return term

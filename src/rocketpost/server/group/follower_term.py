@@ -14,10 +14,12 @@ from rocketpost.server.features.pull import PullFeature
 from rocketpost.server.features.retention_holds import RetentionHoldsFeature
 from rocketpost.server.features.statistics import StatisticsFeature
 from rocketpost.server.group.status import GroupStatusFeature, StatusSource
+from rocketpost.server.group.table_reader import TableReader
 from rocketpost.server.replication.master_presence import MasterPresence
 from rocketpost.server.routes.follower_refusals import OF_GROUP, follower_routes
 from rocketpost.server.routes.route import Route
 from rocketpost.server.term import OfficeTerm
+from rocketpost.server.writer.queue_deletion import CommitThenDelete
 
 
 class GroupFollowerTerm(OfficeTerm):
@@ -30,10 +32,17 @@ class GroupFollowerTerm(OfficeTerm):
         broker_id: The id under which it registers with name servers.
         election: The term of the group in which it began to follow.
         source: Knows the state of this member.
+        tables: Applies the tables of the group.
     """
 
     def __init__(
-        self, context: BrokerContext, *, broker_id: int, election: int, source: StatusSource
+        self,
+        context: BrokerContext,
+        *,
+        broker_id: int,
+        election: int,
+        source: StatusSource,
+        tables: TableReader,
     ) -> None:
         super().__init__(context, broker_id=broker_id, election=election)
         self.master_presence = MasterPresence()
@@ -45,6 +54,7 @@ class GroupFollowerTerm(OfficeTerm):
         )
         cleaning = CleaningFeature(context, features=self.features, holds=holds)
         self.features.add(
+            tables,
             StatisticsFeature(context),
             PullFeature(context, presence=self.master_presence),
             self.clients,
@@ -52,7 +62,7 @@ class GroupFollowerTerm(OfficeTerm):
             AdministrationFeature(
                 context,
                 features=self.features,
-                deleter=context.store,
+                deleter=CommitThenDelete(context.store),
                 clean=cleaning.clean_now,
                 wait_registered=self.registration.wait_registered,
                 replication=source.status,
@@ -66,14 +76,20 @@ class GroupFollowerTerm(OfficeTerm):
 
     @classmethod
     async def open(
-        cls, context: BrokerContext, *, broker_id: int, election: int, source: StatusSource
+        cls,
+        context: BrokerContext,
+        *,
+        broker_id: int,
+        election: int,
+        source: StatusSource,
+        tables: TableReader,
     ) -> Self:
         """Open the features of a follower.
 
         Raises:
             StoreError: The files of a feature cannot be read.
         """
-        term = cls(context, broker_id=broker_id, election=election, source=source)
+        term = cls(context, broker_id=broker_id, election=election, source=source, tables=tables)
         await term._open()
         return term
 

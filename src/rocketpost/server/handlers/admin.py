@@ -23,10 +23,10 @@ from rocketpost.model.clock import Clock
 from rocketpost.model.ids import Position
 from rocketpost.model.names import is_work_topic
 from rocketpost.server.handlers.replies import json_reply
-from rocketpost.server.handlers.topic import UnfinishedDeletion
 from rocketpost.server.routes.access import GET, UPDATE, of_cluster
 from rocketpost.server.routes.route import NO_HEADER, Reply, Route, plain, waiting
 from rocketpost.server.settings.live_config import LiveConfig
+from rocketpost.server.writer.queue_deletion import UnfinishedDeletion
 from rocketpost.settings import format_properties, parse_properties
 from rocketpost.transport.connection import Connection
 
@@ -241,7 +241,7 @@ class CleaningHandlers:
         *,
         topics: TopicTable,
         store: Store,
-        delete_queues: Callable[[str], UnfinishedDeletion],
+        delete_queues: Callable[[str], Awaitable[UnfinishedDeletion]],
         clean: Callable[[], Awaitable[object]],
     ) -> None:
         self._topics = topics
@@ -276,7 +276,7 @@ class CleaningHandlers:
             if is_work_topic(topic):
                 continue  # of a group of brokers to which this store belonged
             logger.info("unused queues deleted: topic=%s peer=%s", topic, connection.peer_text)
-            deletion = self._delete_queues(topic)
+            deletion = await self._delete_queues(topic)
             await asyncio.sleep(0)  # serves other requests in between
         if deletion is not None:
             await asyncio.to_thread(deletion.finish_blocking)  # finishes all of them

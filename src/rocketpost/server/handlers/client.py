@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final, cast
 
@@ -50,6 +50,7 @@ from rocketpost.codec.headers.client import (
     ProducerGroupRequest,
     Unregister,
 )
+from rocketpost.errors import StoreError
 from rocketpost.model.group import GroupConfig
 from rocketpost.model.names import group_problem, retry_topic
 from rocketpost.model.route import MessageQueue
@@ -58,7 +59,15 @@ from rocketpost.server.notices import Notices
 from rocketpost.server.routes.access import GET, SUB, of_cluster, of_group
 from rocketpost.server.routes.body_access import CLIENT_CONFIG, HEARTBEAT, LOCKS
 from rocketpost.server.routes.dispatch import REMARK_LENGTH_MAX
-from rocketpost.server.routes.route import NO_HEADER, Reply, Route, in_slices, plain
+from rocketpost.server.routes.route import (
+    NO_HEADER,
+    Reply,
+    Route,
+    finish_in_turns,
+    in_slices,
+    plain,
+    waiting,
+)
 from rocketpost.transport.connection import Connection
 
 logger = logging.getLogger(__name__)
@@ -334,6 +343,10 @@ class LockHandlers:
         topics: The topics.
         grants: Tells whether clients may lock queues here. Other members of this broker's group
             always may: they pass on locks that they have granted.
+
+    Attributes:
+        commit: Returns when new holders of queues are known to the group that this broker leads;
+            None if it leads none.
     """
 
     def __init__(
@@ -342,9 +355,15 @@ class LockHandlers:
         self._locks = locks
         self._topics = topics
         self._grants = grants
+        self.commit: Callable[[], Awaitable[None]] | None = None
 
     def routes(self) -> Sequence[Route]:
         """Return the routes of locks."""
+        if self.commit is not None:
+            return [
+                waiting(RequestCode.LOCK_BATCH_MQ, NO_HEADER, LOCKS, self._lock_in_group),
+                in_slices(RequestCode.UNLOCK_BATCH_MQ, NO_HEADER, LOCKS, self.unlock),
+            ]
         return [
             in_slices(RequestCode.LOCK_BATCH_MQ, NO_HEADER, LOCKS, self.lock),
             in_slices(RequestCode.UNLOCK_BATCH_MQ, NO_HEADER, LOCKS, self.unlock),
@@ -366,6 +385,20 @@ class LockHandlers:
             if len(some) == _LOCKS_AT_A_STEP:
                 yield
         return json_reply(LockResponse(held))
+
+    async def _lock_in_group(self, connection: Connection, command: Command, header: None) -> Reply:
+        """Lock queues, and answer when every later leader knows the new holders.
+
+        Raises:
+            ServiceNotAvailable: This broker leads its group no more.
+        """
+        assert self.commit is not None
+        reply = await finish_in_turns(self.lock(connection, command, header))
+        try:
+            await self.commit()  # also for a renewal: the first lock may not be committed yet
+        except StoreError as error:
+            raise ServiceNotAvailable(f"queues are not locked: {error}") from error
+        return reply
 
     def unlock(self, connection: Connection, command: Command, header: None) -> Steps[Reply]:
         """Unlock queues that the client holds."""

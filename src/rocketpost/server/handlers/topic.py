@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
 
 from rocketpost.broker.attributes import parse_changes
 from rocketpost.broker.group.offsets import OffsetTable
@@ -37,25 +36,10 @@ from rocketpost.server.handlers.replies import json_reply, read_body
 from rocketpost.server.routes.access import CREATE, DELETE, GET, LIST, of_every_topic, of_topic
 from rocketpost.server.routes.body_access import CREATED_TOPICS
 from rocketpost.server.routes.route import NO_HEADER, Reply, Route, in_slices, plain, waiting
+from rocketpost.server.writer.queue_deletion import QueueDeleter
 from rocketpost.transport.connection import Connection
 
 logger = logging.getLogger(__name__)
-
-
-class UnfinishedDeletion(Protocol):
-    """Deleted queues whose files are still on disk."""
-
-    def finish_blocking(self) -> None:
-        """Make this and all earlier deletions durable."""
-        ...
-
-
-class Store(Protocol):
-    """The part of the store that deletes a topic."""
-
-    def delete_queues(self, topic: str) -> UnfinishedDeletion:
-        """Delete the queues of a topic."""
-        ...
 
 
 class TopicHandlers:
@@ -72,7 +56,7 @@ class TopicHandlers:
         offsets: OffsetTable,
         stats: BrokerStats,
         queries: ProgressQueries,
-        store: Store,
+        store: QueueDeleter,
         save: Callable[[], Awaitable[None]],
     ) -> None:
         self._topics = topics
@@ -172,7 +156,7 @@ class TopicHandlers:
         """Delete a topic with its queues and offsets; succeed also if there is none."""
         topic = header.topic
         self._topics.check_name(topic)
-        deletion = self._store.delete_queues(topic)
+        deletion = await self._store.delete_queues(topic)
         self._deleted_count = number = self._deleted_count + 1
         self._topics.delete(topic, by=connection.peer_text)
         self._offsets.forget_topic(topic)

@@ -16,7 +16,6 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from rocketpost.broker.steps import Steps
 from rocketpost.codec.bodies.client import LockRequest, LockResponse, decode_lock_request
 from rocketpost.codec.bodies.leniency import decode_body
 from rocketpost.codec.codes import RequestCode
@@ -28,7 +27,7 @@ from rocketpost.server.handlers.client import LockHandlers
 from rocketpost.server.handlers.replies import json_reply, read_body
 from rocketpost.server.peers import Peers
 from rocketpost.server.routes.body_access import LOCKS
-from rocketpost.server.routes.route import NO_HEADER, Reply, Route, waiting
+from rocketpost.server.routes.route import NO_HEADER, Reply, Route, finish_in_turns, waiting
 from rocketpost.transport.connection import Connection
 
 logger = logging.getLogger(__name__)
@@ -69,7 +68,7 @@ class StrictLocks:
     async def lock(self, connection: Connection, command: Command, header: None) -> Reply:
         """Lock queues for one client of a group; the answer lists those that it holds now."""
         request = read_body(command, decode_lock_request)
-        reply = await _finish(self._own.lock(connection, command, header))
+        reply = await finish_in_turns(self._own.lock(connection, command, header))
         if request.only_this_broker or self._quorum <= 1:
             return reply
         assert isinstance(reply.body, bytes)
@@ -83,7 +82,7 @@ class StrictLocks:
     async def unlock(self, connection: Connection, command: Command, header: None) -> Reply:
         """Unlock queues that the client holds."""
         request = read_body(command, decode_lock_request)
-        reply = await _finish(self._own.unlock(connection, command, header))
+        reply = await finish_in_turns(self._own.unlock(connection, command, header))
         if not request.only_this_broker:
             await self._ask(RequestCode.UNLOCK_BATCH_MQ, request)
         return reply
@@ -113,13 +112,3 @@ class StrictLocks:
 
 def _queues_in(body: bytes | memoryview) -> list[MessageQueue]:
     return decode_body(body, LockResponse).lockOKMQSet if body else []
-
-
-async def _finish(steps: Steps[Reply]) -> Reply:
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            reply: Reply = done.value
-            return reply
-        await asyncio.sleep(0)

@@ -82,7 +82,7 @@ class TimerText(msgspec.Struct):
     """Offset of the timer topic and time: messages before both have left the wheel."""
 
 
-class _Source(NamedTuple):
+class TableSource(NamedTuple):
     """A table that slaves follow."""
 
     name: str
@@ -115,7 +115,7 @@ class TablesFeed(Feature):
         self._store = context.store
         self._offsets = context.tables.offsets
         self._epoch = secrets.token_hex(4)
-        self._sources = _sources(context, timer)
+        self._sources = table_sources(context, timer)
         self._published = {source.name: _Published() for source in self._sources}
         self._news = asyncio.Event()
         self._held = 0
@@ -264,38 +264,38 @@ class TablesFeed(Feature):
         news.set()
 
 
-def _sources(context: BrokerContext, timer: Timer | None) -> list[_Source]:
+def table_sources(context: BrokerContext, timer: Timer | None) -> list[TableSource]:
     """Return the tables in the order in which a slave takes them over."""
     tables, deletions = context.tables, context.store.deletions
     topics, groups, delays = tables.topics, tables.groups, tables.delays
     sources = [
-        _Source(
+        TableSource(
             TOPICS,
             lambda: topics.revision,
             lambda: encode_topic_table(topics.body(), mappings=False),
         ),
-        _Source(GROUPS, lambda: groups.revision, lambda: encode_group_table(groups.body())),
-        _Source(AUTO_TOPICS, lambda: topics.auto.revision, topics.auto.to_json),
-        _Source(AUTO_GROUPS, lambda: groups.auto.revision, groups.auto.to_json),
-        _Source(REQUEST_MODES, lambda: tables.modes.revision, tables.modes.body),
-        _Source(NAMED_FILTERS, lambda: tables.named.revision, tables.named.to_json),
-        _Source(
+        TableSource(GROUPS, lambda: groups.revision, lambda: encode_group_table(groups.body())),
+        TableSource(AUTO_TOPICS, lambda: topics.auto.revision, topics.auto.to_json),
+        TableSource(AUTO_GROUPS, lambda: groups.auto.revision, groups.auto.to_json),
+        TableSource(REQUEST_MODES, lambda: tables.modes.revision, tables.modes.body),
+        TableSource(NAMED_FILTERS, lambda: tables.named.revision, tables.named.to_json),
+        TableSource(
             DELETIONS,
             lambda: deletions.count,
             lambda: msgspec.json.encode(deletions.snapshot()),
         ),
-        _Source(
+        TableSource(
             ORDER_INFO, lambda: tables.batches.revision, tables.batches.to_json, _PROGRESS_SECONDS
         ),
-        _Source(OFFSETS, lambda: tables.offsets.revision, bytes, _PROGRESS_SECONDS),
-        _Source(DELAYS, lambda: delays.revision, delays.to_json, _PROGRESS_SECONDS),
+        TableSource(OFFSETS, lambda: tables.offsets.revision, bytes, _PROGRESS_SECONDS),
+        TableSource(DELAYS, lambda: delays.revision, delays.to_json, _PROGRESS_SECONDS),
     ]
     if timer is not None:
         sources.append(_timer_source(timer))
     return sources
 
 
-def _timer_source(timer: Timer) -> _Source:
+def _timer_source(timer: Timer) -> TableSource:
     def text() -> bytes:
         metrics = msgspec.Raw(msgspec.json.encode(timer.metrics()))
         text = TimerText(list(timer.check_point()), metrics, timer.left_before())
@@ -304,4 +304,4 @@ def _timer_source(timer: Timer) -> _Source:
     def revision() -> int:
         return timer.check_point().counter
 
-    return _Source(TIMER, revision, text, _PROGRESS_SECONDS)
+    return TableSource(TIMER, revision, text, _PROGRESS_SECONDS)

@@ -16,6 +16,7 @@ A handler raises a ``Fault`` to refuse. ``server.routes.dispatch`` serves a tabl
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from enum import Enum
 from typing import Any, Final, NamedTuple, TypeVar
@@ -102,3 +103,14 @@ def either(
 ) -> Route:
     """Return a route to a function that may leave a request to a coroutine function."""
     return Route(code, header, access, handler, How.EITHER, Kind.ADMIN, later)
+
+
+async def finish_in_turns(steps: Generator[None, None, Reply]) -> Reply:
+    """Do work in steps, let other requests be served in between, and return its result."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            reply: Reply = done.value
+            return reply
+        await asyncio.sleep(0)

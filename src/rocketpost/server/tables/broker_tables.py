@@ -50,11 +50,17 @@ class Tables(NamedTuple):
 
 
 def load_tables_blocking(
-    layout: Layout, *, identity: Identity, config: BrokerConfig, clock: Clock, timed: bool
+    layout: Layout,
+    *,
+    identity: Identity,
+    config: BrokerConfig,
+    clock: Clock,
+    timed: bool,
+    in_log: bool = False,
 ) -> Tables:
     """Load every table that the registry declares.
 
-    ``timed`` is whether the broker has timed messages.
+    ``timed`` is whether the broker has timed messages, ``in_log`` whether the log has the tables.
 
     Raises:
         StoreError: A table and its backup are lost, and the broker must not start without it.
@@ -62,7 +68,12 @@ def load_tables_blocking(
     opened = TableRegistry(layout)
     opened.open_blocking(
         TableContext(
-            cluster=identity.cluster, broker=identity.name, config=config, clock=clock, timed=timed
+            cluster=identity.cluster,
+            broker=identity.name,
+            config=config,
+            clock=clock,
+            timed=timed,
+            in_log=in_log,
         )
     )
     tables = Tables(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
 from typing import NamedTuple, Protocol
@@ -30,6 +30,10 @@ class Owner(Enum):
     ORDER = "popping in order"
     GROUP_FILTERS = "filters of groups"
     NAMED_FILTERS = "named filters"
+
+
+Replicate = Callable[[Owner, bool], Awaitable[None]]
+"""Returns when an owner's tables are committed as they are; the flag says if offsets count."""
 
 
 class Table(Protocol):
@@ -102,6 +106,8 @@ class Persistence:
         self._wake = asyncio.Event()
         self._changed: set[Owner] = set()
         self._one_at_a_time = asyncio.Lock()
+        self.replicate: Replicate | None = None
+        """Has changes committed by the group of this broker, if it leads one."""
         # Its own thread: a save in progress at a cancellation finishes before the next one.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tables")
 
@@ -139,17 +145,26 @@ class Persistence:
     async def save(self, owner: Owner = Owner.BROKER) -> None:
         """Wait until all changes so far in an owner's tables are on disk.
 
+        The leader of a group waits until they are committed, too.
+
         Raises:
             StoreError: A table could not be written; its last saved version is still there.
         """
+        if self.replicate is not None:
+            await self.replicate(owner, True)
         await self._save([at for at, saved in enumerate(self._tables) if saved.owner is owner])
 
-    async def save_urgent(self) -> None:
+    async def save_urgent(self, *, here_only: bool = False) -> None:
         """Wait until the broker's tables that are saved at once are on disk, not offsets.
+
+        Args:
+            here_only: Whether the leader of a group need not wait until they are committed.
 
         Raises:
             StoreError: A table could not be written; its last saved version is still there.
         """
+        if self.replicate is not None and not here_only:
+            await self.replicate(Owner.BROKER, False)
         await self._save(
             [
                 at

@@ -52,6 +52,8 @@ class TableContext(NamedTuple):
     clock: Clock
     timed: bool
     """Whether the broker has timed messages."""
+    in_log: bool = False
+    """Whether the log has the tables, too: the broker is a member of a group."""
 
 
 class StoredTable(Table, Protocol):
@@ -265,5 +267,5 @@ def _table_file(
         decode=decode,
         empty=lambda: make(context),
         is_guarded=True,
-        without=spec.without,
+        without="the log of the group has it" if context.in_log else spec.without,
     )

@@ -15,7 +15,7 @@ The body counts, because a CRC protects it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -38,6 +38,7 @@ TERM_TAG: Final = "TERM"
 MEMBERS_TAG: Final = "MEMBERS"
 _TAG_CODES: Final = frozenset({string_hash(TERM_TAG), string_hash(MEMBERS_TAG)})
 _ENTRIES_AT_ONCE: Final = 4096
+_NOTHING: Final[Mapping[str, str]] = {}
 
 
 class TermRecord(NamedTuple):
@@ -77,7 +78,8 @@ def draft_term(term: int, leader: str, *, start: int, host: bytes, now_ms: int) 
         now_ms: The time.
     """
     body = msgspec.json.encode(_TermBody(term, leader, start))
-    return _draft(TERM_TAG, {"TERM": str(term), "LEADER": leader}, body, host, now_ms)
+    added = {"TERM": str(term), "LEADER": leader}
+    return draft_group_record(TERM_TAG, body, added, host=host, now_ms=now_ms)
 
 
 def draft_members(members: tuple[Member, ...], *, host: bytes, now_ms: int) -> Draft:
@@ -86,10 +88,21 @@ def draft_members(members: tuple[Member, ...], *, host: bytes, now_ms: int) -> D
         {each.name: each.address for each in members if each.is_voter},
         {each.name: each.address for each in members if not each.is_voter},
     )
-    return _draft(MEMBERS_TAG, {}, msgspec.json.encode(body), host, now_ms)
+    return draft_group_record(MEMBERS_TAG, msgspec.json.encode(body), host=host, now_ms=now_ms)
 
 
-def _draft(tag: str, added: dict[str, str], body: bytes, host: bytes, now_ms: int) -> Draft:
+def draft_group_record(
+    tag: str, body: bytes, added: Mapping[str, str] = _NOTHING, *, host: bytes, now_ms: int
+) -> Draft:
+    """Return a record of the group's own topic.
+
+    Args:
+        tag: Its kind.
+        body: Its statement.
+        added: Further properties.
+        host: Packed address of the leader.
+        now_ms: The time.
+    """
     return Draft(
         topic=REPLICATED_TABLES_TOPIC,
         queue_id=0,

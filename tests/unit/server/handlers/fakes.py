@@ -194,7 +194,7 @@ class FakeStore:
     def store_time_at(self, position: int) -> int:
         return 77
 
-    def delete_queues(self, topic: str) -> FakeDeletion:
+    async def delete_queues(self, topic: str) -> FakeDeletion:
         for key in [key for key in self.table if key[0] == topic]:
             del self.table[key]
         return FakeDeletion(self.deleted, topic)

@@ -10,8 +10,8 @@ import pytest
 from rocketpost.errors import StoreBroken, StoreFull, TermEnded
 from rocketpost.model.ids import Position
 from rocketpost.server.writer.acknowledgement_rules import AcknowledgementRule, Flushed, Written
-from rocketpost.server.writer.deletion import CommitThenDelete
 from rocketpost.server.writer.log_writer import NO_TERM, LogWriter
+from rocketpost.server.writer.queue_deletion import CommitThenDelete
 from rocketpost.testing.waiting import until
 
 from ..writing import DRAFT, Ledger, Senders, Store, log_writer
@@ -437,6 +437,7 @@ async def test_queues_are_dropped_after_what_was_sent_is_written(store: Store) -
     senders = Senders(writer, trace)
     store.delete_queues = lambda topic: trace.append(f"delete {topic}")  # type: ignore[attr-defined]
     senders.send("a")
-    CommitThenDelete(writer, store).delete_queues("T")  # type: ignore[arg-type]
+    deleter = CommitThenDelete(store, commit=writer.commit)  # type: ignore[arg-type]
+    await deleter.delete_queues("T")
     assert trace == ["stored a", "delete T"]
     writer.close()
