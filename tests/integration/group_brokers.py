@@ -173,6 +173,10 @@ class Group:
                 found |= {record.queue_offset: record.body for record in records}
         return found
 
+    def knows_topic(self, node: str) -> bool:
+        """Tell whether a member has taken over the topic, which follows its first message."""
+        return self.servers[node]._context.tables.topics.find(TOPIC) is not None
+
     def tables(self, node: str) -> dict[str, Any]:
         """Return what a member knows beside the messages, in a form that can be compared."""
         context = self.servers[node]._context
@@ -209,6 +213,8 @@ class Group:
         stores = [server._context.store for server in self.servers.values()]
         async with asyncio.timeout(15):
             while len({at for each in stores for at in ends_of(each)}) > 1:
+                await asyncio.sleep(0.01)
+            while not all(self.knows_topic(node) for node in self.servers):
                 await asyncio.sleep(0.01)
         logs = {node: log_of(server) for node, server in self.servers.items()}
         assert len(set(logs.values())) == 1

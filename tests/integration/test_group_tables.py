@@ -153,6 +153,18 @@ async def test_progress_is_at_most_a_second_behind(tmp_path: Path) -> None:
         heal()
 
 
+async def test_a_planned_change_of_leader_loses_no_progress(tmp_path: Path) -> None:
+    async with group_of_three(tmp_path) as group:
+        first = await group.leader()
+        await group.send(first, 50)
+        async with group.client(first) as peer:
+            await commit_offset(peer, 30)
+            await group.stop([first])
+        second = await group.leader()
+        async with group.client(second) as peer:
+            assert await offset_of(peer) == 30
+
+
 async def test_a_topic_that_a_send_creates_is_known_before_its_message(tmp_path: Path) -> None:
     async with group_of_three(tmp_path) as group:
         first = await group.leader()

@@ -276,6 +276,7 @@ class LeaderTerm(OfficeTerm):
         if seat is not None:
             self._table_log = TableLog(leader, writer=self._sends.writer, timer=timer)
             self.clients.commit_locks(self._table_log.commit_locks)
+            seat.before_handover = self._table_log.settle
         cleaning = CleaningFeature(context, features=self.features, holds=holds)
         self.features.add(
             StatisticsFeature(context),

@@ -199,6 +199,8 @@ class GroupMember:
         Raises:
             ReplicationError: It does not lead any more, or the other one did not take over.
         """
+        if self._office.leadership is not None:
+            self._office.leadership.before_handover()
         self._write_appended()
         await self._handover.run(to)
 

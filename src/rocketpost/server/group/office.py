@@ -46,6 +46,8 @@ class Leadership:
         self._end_reason = ""
         self.writer: LogWriter | None = None
         """The writer that accepts messages; None before it begins and after the leadership."""
+        self.before_handover: Callable[[], None] = _write_nothing
+        """Writes the progress that the next leader should know, before a planned handover."""
 
     @property
     def committed(self) -> int:
@@ -79,6 +81,10 @@ class Leadership:
         writer, self.writer = self.writer, None
         if writer is not None:
             writer.end_term(reason)
+
+
+def _write_nothing() -> None:
+    """Write nothing: the term of office is not open yet."""
 
 
 class Office:

@@ -139,6 +139,9 @@ class StatusSource(Protocol):
 class GroupSeat(LeaderSeat, StatusSource, Protocol):
     """The leadership of a group, and its state."""
 
+    before_handover: Callable[[], None]
+    """Writes the progress that the next leader should know, before a planned handover."""
+
 
 class GroupStatusFeature(Feature):
     """Shows the state of the group. Owned by the loop.

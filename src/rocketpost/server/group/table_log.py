@@ -122,7 +122,9 @@ class TableLog(Feature):
                     logger.warning("tables not written, will be tried again: reason=%s", error)
 
     def settle(self) -> None:
-        """Write the last progress of the term."""
+        """Write the last progress of the term, if there is any."""
+        if not self._is_begun:
+            return
         try:
             self._writer.commit()
             self._write(self._changed_texts(self._sources))
