@@ -52,10 +52,20 @@ class FakeLog:
 class Slave:
     """The slave's end, and what the master's end has told."""
 
-    def __init__(self, log: FakeLog, *, rate_max: int | None = None) -> None:
+    def __init__(
+        self,
+        log: FakeLog,
+        *,
+        rate_max: int | None = None,
+        linger_seconds: float = 0.0,
+        window_bytes: int = 1 << 23,
+    ) -> None:
         self.ends: list[str] = []
         self.reports: list[int] = []
-        ours, self.socket = socket.socketpair()
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            self.socket = socket.create_connection(listening.getsockname())
+            ours, _ = listening.accept()
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         ours.setblocking(False)
         self.socket.setblocking(False)
         self._loop = asyncio.get_running_loop()
@@ -68,13 +78,13 @@ class Slave:
                 end=log.end,
                 segment_bytes=1 << 30,
                 batch_bytes=BATCH,
-                window_bytes=1 << 23,
+                window_bytes=window_bytes,
                 heartbeat_ms=50,
             ),
             now_ms=lambda: int(self._loop.time() * 1000),
             frame_bytes_max=BATCH,
             rate_max=rate_max,
-            linger_seconds=0.0,
+            linger_seconds=linger_seconds,
             on_report=lambda link: self.reports.append(link.sender.acked),
             on_end=lambda link, reason: self.ends.append(reason),
         )
@@ -108,8 +118,14 @@ class Slave:
 
 
 @contextlib.contextmanager
-def slave_of(log: FakeLog, *, rate_max: int | None = None) -> Iterator[Slave]:
-    slave = Slave(log, rate_max=rate_max)
+def slave_of(
+    log: FakeLog,
+    *,
+    rate_max: int | None = None,
+    linger_seconds: float = 0.0,
+    window_bytes: int = 1 << 23,
+) -> Iterator[Slave]:
+    slave = Slave(log, rate_max=rate_max, linger_seconds=linger_seconds, window_bytes=window_bytes)
     try:
         yield slave
     finally:
@@ -259,5 +275,56 @@ async def test_reports_of_bytes_that_were_not_sent_end_the_connection() -> None:
 
 async def test_the_end_of_the_slave_is_noticed() -> None:
     with slave_of(FakeLog(b"")) as slave:
+        slave.socket.close()
+        assert await slave.until_ended() == "the slave closed it"
+
+
+async def test_single_reports_are_read_with_the_next_turn_if_nobody_waits() -> None:
+    log = FakeLog(b"a" * 500)
+    with slave_of(log, linger_seconds=0.001) as slave:
+        await slave.tell(0)
+        assert await slave.take_log(500) == log.data
+        before = len(slave.reports)
+        for position in range(1, 6):
+            await slave.tell(position)
+        await asyncio.sleep(0.01)
+        assert len(slave.reports) == before
+        slave.link.read_reports()  # for a tool
+        assert slave.reports[before:] == [5]
+        await slave.tell(500)
+        slave.link.tick()
+        async with asyncio.timeout(10):
+            while slave.reports[-1] < 500:
+                await asyncio.sleep(0.001)
+
+
+async def test_many_reports_are_read_without_a_turn() -> None:
+    log = FakeLog(b"a" * 500)
+    with slave_of(log, linger_seconds=0.001) as slave:
+        await slave.tell(0)
+        await slave.take_log(500)
+        for position in range(1, 100):
+            await slave.tell(position)
+        async with asyncio.timeout(10):
+            while slave.reports[-1] < 64:
+                await asyncio.sleep(0.001)
+
+
+async def test_a_full_window_goes_on_with_the_next_report() -> None:
+    log = FakeLog(b"a" * 5 * BATCH)
+    with slave_of(log, linger_seconds=0.001, window_bytes=2 * BATCH) as slave:
+        await slave.tell(0)
+        log_read = 0
+        while log_read < log.end:
+            head = await slave.take(12)
+            log_read += len(await slave.take(int.from_bytes(head[8:], "big")))
+            await slave.tell(log_read)
+
+
+async def test_the_end_of_a_slave_that_nobody_waits_for_is_noticed() -> None:
+    log = FakeLog(b"a" * 500)
+    with slave_of(log, linger_seconds=0.001) as slave:
+        await slave.tell(0)
+        await slave.take_log(500)
         slave.socket.close()
         assert await slave.until_ended() == "the slave closed it"

@@ -47,6 +47,11 @@ class HaFrameDecoder:
         self._head = b""
         self._left = 0
 
+    @property
+    def missing(self) -> int:
+        """Bytes of a body that are still to come."""
+        return self._left
+
     def feed(self, data: bytes | bytearray | memoryview) -> list[FrameHead | memoryview]:
         """Return the heads and the pieces of bodies in ``data``, in order.
 

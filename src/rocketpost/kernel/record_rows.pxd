@@ -13,7 +13,7 @@ cdef int _BORN_V6, _STORE_V6, _NOT_IN_QUEUE, _ABSENT, _HOLDS, _FAILS
 cdef int _NAME_END, _VALUE_END, _SPACE
 cdef const char* _CHECKSUM_NAME
 cdef int _NUMBERS, _NAME_AT, _NAME_BYTES, _QUEUE_ID, _SLOT, _KEY_STATE
-cdef unsigned int _SPREAD
+cdef unsigned int _SPREAD, _WORD
 
 
 cdef class QueueNames:

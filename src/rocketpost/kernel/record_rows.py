@@ -59,6 +59,7 @@ _QUEUE_ID = 2
 _SLOT = 3
 _KEY_STATE = 4
 _SPREAD = 40503
+_WORD = 0xFFFF_FFFF
 
 
 class QueueNames:
@@ -444,12 +445,12 @@ def _long(p: Bytes, at: int) -> int:
 
 def _place(p: Bytes, at: int, end: int, queue_id: int) -> int:
     """Return a hash of a topic and a queue id."""
-    return (_hash_bytes(p, at, end) + queue_id * _SPREAD) & 0xFFFF_FFFF
+    return (_hash_bytes(p, at, end) + queue_id * _SPREAD) & _WORD
 
 
 def _hash_bytes(p: Bytes, at: int, end: int) -> int:
     """Return a hash of any bytes."""
     h = 0
     for i in range(at, end):
-        h = (31 * h + p[i]) & 0xFFFF_FFFF
+        h = (31 * h + p[i]) & _WORD
     return h

@@ -73,6 +73,11 @@ class LogReceiver:
         """Bytes of an incomplete record."""
         return len(self._held)
 
+    @property
+    def missing(self) -> int:
+        """Bytes of the frame that has begun, and that are still to come."""
+        return self._frames.missing
+
     def feed(self, data: bytes | bytearray | memoryview) -> None:
         """Take bytes of the stream, and append the records that they complete.
 

@@ -21,6 +21,7 @@ from rocketpost.codec.raft_frames import Framed
 from rocketpost.errors import NotConnected, ReplicationError, RocketpostError
 from rocketpost.server.group.link_values import HELLO_SECONDS, Framing, Seat, prepare_socket
 from rocketpost.transport.connector import split_address
+from rocketpost.transport.same_host import send_unpaced
 
 logger = logging.getLogger(__name__)
 
@@ -143,6 +144,7 @@ class OutgoingLink:
                 sock = socket.socket(family, kind, protocol)
                 prepare_socket(sock)
                 await self._loop.sock_connect(sock, target)
+                send_unpaced(sock)
                 answer = await self._introduce(sock)
                 is_done = True
         except TimeoutError:

@@ -10,6 +10,7 @@ from typing import Final
 
 from rocketpost.errors import ConfigError
 from rocketpost.transport.listener import bind_problem
+from rocketpost.transport.same_host import send_unpaced
 
 logger = logging.getLogger(__name__)
 
@@ -73,4 +74,5 @@ class HaListener:
         accepted.setblocking(False)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        send_unpaced(accepted)
         self._on_slave(accepted, (address[0].removeprefix(_MAPPED), address[1]))

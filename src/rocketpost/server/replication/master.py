@@ -263,6 +263,8 @@ class MasterFeature(Feature):
 
     def status(self) -> MasterStatus:
         """Return the state of all slaves, refused ones included."""
+        for link in list(self._links):
+            link.read_reports()
         end = self._log.end
         gap_bytes = self._context.broker_config.ha_gap_bytes_max
         connected = [

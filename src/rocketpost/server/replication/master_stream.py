@@ -14,6 +14,8 @@ from rocketpost.replication.reports import ReportSchedule
 
 READ_BYTES: Final = 1024 * 1024
 """Most bytes read in one turn of the loop."""
+WAKE_BYTES_MAX: Final = 256 * 1024
+"""Bytes of a frame that has begun for which the loop is woken at the latest."""
 _UNSENT_BYTES_MAX: Final = 1024
 _TICK_SECONDS: Final = 1.0
 
@@ -53,6 +55,7 @@ class MasterStream:
         self._now_ms = now_ms
         self._on_read = on_read
         self._buffer = memoryview(bytearray(READ_BYTES))
+        self._wake_bytes = 1
         self._unsent = b""
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._tick_bytes = 0
@@ -91,6 +94,8 @@ class MasterStream:
     async def _keep_time(self) -> None:
         while True:
             await asyncio.sleep(self._tick_seconds)
+            if self._wake_bytes > 1 and not self._ended.done():
+                self._read()  # a slow network may need minutes for the rest of a frame
             now = self._now_ms()
             if now - self.heard_ms > self._silence_ms:
                 self._end(ReplicationError(f"the master was silent for {self._silence_ms} ms"))
@@ -119,6 +124,14 @@ class MasterStream:
         except (ReplicationError, StoreError) as error:
             self._end(error)
         self._on_read()
+        self._choose_wake()
+
+    def _choose_wake(self) -> None:
+        """Wait for the rest of a frame, or for much of it: a wake-up costs its sender too."""
+        wake_bytes = min(self._receiver.missing, WAKE_BYTES_MAX) or 1
+        if wake_bytes != self._wake_bytes:
+            self._wake_bytes = wake_bytes
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wake_bytes)
 
     def _report(self) -> None:
         if self._ended.done():

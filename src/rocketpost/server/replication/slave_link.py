@@ -3,6 +3,10 @@
 In a turn of the loop, the link sends as much as the socket takes and ``replication.pacing`` allows,
 so that no slave delays anybody. Bodies of frames are sent from the files of the log, without a
 copy. Parts that are not in memory are read by a thread first.
+
+If no sender waits for slaves, a turn, a wake-up of the slave and a report cost more than the few
+messages that they are about. So messages gather before they are sent, and reports do not wake the
+loop one by one: they are read when something is sent, and once a second.
 """
 
 from __future__ import annotations
@@ -13,17 +17,19 @@ import socket
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from rocketpost.codec.ha_frames import ReportDecoder
+from rocketpost.codec.ha_frames import REPORT_BYTES, ReportDecoder
 from rocketpost.errors import RemoteProtocolError, ReplicationError
 from rocketpost.replication.pacing import CatchUpPace
 from rocketpost.replication.sender import LogSender
 
 logger = logging.getLogger(__name__)
 
-LINGER_SECONDS: Final = 0.005
+LINGER_SECONDS: Final = 0.02
 """Time that new messages may wait for more, if no sender waits for slaves."""
-LINGER_BYTES: Final = 1024 * 1024
+LINGER_BYTES: Final = 2 * 1024 * 1024
 """Bytes of new messages that are sent without such a wait."""
+LAZY_BYTES: Final = 64 * REPORT_BYTES
+"""Reports that wake the loop if none is awaited; fewer wait for the next turn."""
 READ_AHEAD_BYTES: Final = 2 * 1024 * 1024
 """Bytes that a thread reads into memory at a time, unless a frame is larger."""
 _REPORT_BYTES_MAX: Final = 64 * 1024
@@ -107,6 +113,7 @@ class SlaveLink:
         self._is_open = True
         self._is_waiting = False
         self._is_scheduled = False
+        self._wake_bytes = 1
         self._warming: asyncio.Future[None] | None = None
         self._warm_end = 0
         self._told = 0
@@ -187,7 +194,10 @@ class SlaveLink:
 
     # Reports.
 
-    def _read(self) -> None:
+    def read_reports(self) -> None:
+        """Take the reports that have arrived, which may end the connection."""
+        if not self._is_open:
+            return
         try:
             data = self._socket.recv(_REPORT_BYTES_MAX)
         except (BlockingIOError, InterruptedError):
@@ -204,22 +214,39 @@ class SlaveLink:
         except (RemoteProtocolError, ReplicationError) as error:
             self.close(str(error))
             return
+        self._told = self.sender.acked
+        self._on_report(self)
+
+    def _read(self) -> None:
+        self.read_reports()
         if not self.sender.has_started:
             self.wake()
         elif self.sender.next < self._log.end:
             self._send_soon()  # the window was full
-        self._told = self.sender.acked
-        self._on_report(self)
+
+    def _choose_wake(self) -> None:
+        """Have single reports wake the loop only if the stream cannot go on without one."""
+        is_idle = not self._is_halted and not self._is_scheduled
+        is_full = is_idle and self.sender.next < self._log.end
+        wake_bytes = 1 if is_full or not self.sender.has_started else LAZY_BYTES
+        if wake_bytes != self._wake_bytes:
+            self._wake_bytes = wake_bytes
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wake_bytes)
 
     # Sending.
 
     def _pump(self) -> None:
         self._is_scheduled = False
+        if self._linger_seconds and self.sender.has_started:
+            self.read_reports()
         if not self._is_open or self._is_halted:
             return
         if reason := self._send_turn():
             self.close(reason)
-        elif self.sender.acked != self._told:
+            return
+        if self._linger_seconds:
+            self._choose_wake()
+        if self.sender.acked != self._told:
             self._told = self.sender.acked
             self._on_report(self)
 
