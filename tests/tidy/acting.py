@@ -30,6 +30,7 @@ _FILTER: Final = "tests/unit/server/features/test_filter.py::test_"
 _ACTING: Final = "tests/unit/server/replication/test_acting.py::test_"
 _TERMS: Final = "tests/integration/test_terms.py::test_"
 _GROUP: Final = f"{_S}test_group.py::test_"
+_METRICS: Final = f"{_S}test_metrics.py::test_"
 _UNIT_NAMESRV: Final = "tests/unit/server/namesrv/test_handlers.py::test_"
 
 BROKER: Final = {
@@ -50,6 +51,11 @@ BROKER: Final = {
     ),
     "registerNameServerPeriod": f"{_NETWORK}registerNameServerPeriod",
     "registerBrokerTimeoutMills": f"{_NETWORK}registerBrokerTimeoutMills",
+    "metricsExporterType": f"{_METRICS}metricsExporterType",
+    "metricsPromExporterPort": f"{_METRICS}the_port_and_host_of_metrics",
+    "metricsPromExporterHost": f"{_METRICS}the_port_and_host_of_metrics",
+    "metricsLabel": f"{_METRICS}metricsLabel",
+    "metricsOtelCardinalityLimit": f"{_METRICS}metricsOtelCardinalityLimit",
     "brokerPermission": f"{_SERVING}brokerPermission",
     "defaultTopicQueueNums": f"{_SERVING}topics_created_by_use",
     "autoCreateTopicEnable": f"{_SERVING}topics_created_by_use",

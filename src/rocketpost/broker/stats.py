@@ -233,6 +233,18 @@ class BrokerStats:
             rates.append(round(grown * 1000 / span_ms, 4) if span_ms > 0 else 0.0)
         return rates
 
+    def topics(self) -> list[tuple[str, Meter]]:
+        """Return the counters of every topic."""
+        return list(self._topics.items())
+
+    def groups(self) -> list[tuple[str, str, Meter]]:
+        """Return the counters of every topic and group that takes messages from it."""
+        rows = []
+        for row, meter in self._groups.items():
+            topic, _, group = row.partition("@")
+            rows.append((topic, group, meter))
+        return rows
+
     def topic_put_tps(self, topic: str) -> float:
         """Return the messages per second that the topic received in the last minute."""
         return self._tps(self._topics.get(topic))

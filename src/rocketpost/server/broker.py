@@ -22,6 +22,7 @@ from rocketpost.server.context import BrokerContext
 from rocketpost.server.follower_term import FollowerTerm
 from rocketpost.server.group.broker import GroupBroker
 from rocketpost.server.group.member import GroupMember
+from rocketpost.server.metrics.monitor import Monitor
 from rocketpost.server.name_servers.address_server import AddressServer
 from rocketpost.server.name_servers.registration import (
     parse_name_servers,
@@ -61,9 +62,6 @@ logger = logging.getLogger(__name__)
 
 VIP_STEP: Final = 2
 """Distance of the port for old Java clients below the broker's port."""
-
-_TICK_SECONDS: Final = 1.0
-_EXPIRY_TICKS: Final = 10
 
 
 class BrokerServer:
@@ -121,6 +119,10 @@ class BrokerServer:
         self._failure: asyncio.Future[str] | None = None
         self._work: asyncio.Task[None] | None = None
         self._announcing: asyncio.Task[None] | None = None
+        self.monitor = Monitor(
+            self._broker, term=lambda: self._term, name_servers=lambda: self._name_servers
+        )
+        """Serves metrics and health, if the settings ask for that."""
 
     @property
     def name(self) -> str:
@@ -176,9 +178,11 @@ class BrokerServer:
             self._name_servers = await address_server.fetch() or []
         await self._listener.bind(self._broker.bind_address, self._broker.listen_port)
         try:
+            await self.monitor.start()
             await self._open(live, overrides_file)
         except BaseException:
             await self._listener.stop()
+            await self.monitor.stop()
             raise
         await self._listener.accept()
         await self._listen_vip()
@@ -234,6 +238,7 @@ class BrokerServer:
                     await self._group.stop()
                 await self._listener.stop()
                 await self._vip.stop()
+                await self.monitor.stop()
                 work.cancel()
                 await asyncio.wait((work,))
                 try:
@@ -414,6 +419,7 @@ class BrokerServer:
         live.watch(StoreConfig, self._on_store_change)
         live.guard(StoreConfig, self._check_store)
         self._dispatcher.use(self._term.routes(), self._term.express)
+        self.monitor.use(self._context)
 
     async def _open_store(self) -> tuple[MessageStore, MemberStore | None]:
         """Open the store, as that of a group's member if this broker is one."""
@@ -454,6 +460,8 @@ class BrokerServer:
             if address_server is not None:
                 group.create_task(self._follow(address_server), name="address server")
             group.create_task(self._context.persistence.run(), name="persistence")
+            if self.monitor.is_on:
+                group.create_task(self.monitor.run(), name="monitor")
 
     def _address_server(self) -> AddressServer | None:
         """Return the address server to poll for name servers, or None if they are configured."""

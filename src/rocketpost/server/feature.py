@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rocketpost.model.ids import Position
+from rocketpost.server.metrics.exposition import Family
 from rocketpost.server.routes.route import Route
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.server.writer.log_writer import ArrivalListener
@@ -78,6 +79,10 @@ class Feature:
     def runtime_values(self) -> dict[str, str]:
         """Return this feature's values for tools."""
         return {}
+
+    def metrics(self) -> Iterable[Family]:
+        """Return this feature's metrics."""
+        return ()
 
     def close(self) -> None:
         """Answer waiting requests; background work has ended, messages are on disk."""

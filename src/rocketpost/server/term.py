@@ -82,6 +82,10 @@ class Term:
         """Takes requests before they are decoded, if something does."""
         return None
 
+    def popped_count(self, cursor: tuple[str, str, int]) -> int:
+        """Return how many popped messages of a (topic, group, queue) are not acknowledged yet."""
+        return 0
+
     def begin(self) -> asyncio.Task[None]:
         """Start the background work; it ends early only if a feature fails."""
         self._work = asyncio.create_task(self.features.run(), name=type(self).__name__)
@@ -266,6 +270,7 @@ class LeaderTerm(OfficeTerm):
         )
         leader = self._sends.context
         self._keys = leader.dedup.keys
+        self._pops = PopFeature(leader)
         holds = RetentionHolds(
             groups=tables.groups, offsets=tables.offsets, queues=context.store.queues
         )
@@ -303,7 +308,7 @@ class LeaderTerm(OfficeTerm):
             AssignmentFeature(context),
             ReplyFeature(leader),
             TransactionFeature(leader),
-            PopFeature(leader),
+            self._pops,
         )
         if timer is not None:
             self.features.add(timer)
@@ -365,6 +370,10 @@ class LeaderTerm(OfficeTerm):
         if term._table_log is not None:
             term._table_log.begin()
         return term
+
+    def popped_count(self, cursor: tuple[str, str, int]) -> int:
+        """Return how many popped messages of a (topic, group, queue) are not acknowledged yet."""
+        return self._pops.popped_count(cursor)
 
     def _ha_address(self) -> str:
         return self.slaves.ha_address

@@ -29,6 +29,8 @@ NOT_COMMANDS = {
     ("damage.md", "the commit log in /data/store/commitlog lacks "): IN_DAMAGE_PAGE,
     ("damage.md", "the commit log /fast/log is in use "): IN_DAMAGE_PAGE,
     ("filters.md", "price > 100          >= < <= = <>"): "the syntax of filters",
+    ("monitoring.md", "metricsExporterType=PROM"): "lines of a settings file",
+    ("monitoring.md", "scrape_configs:"): "lines of Prometheus' settings",
     ("mqadmin.md", "CONSUMED      the group has passed it"): "words in the output of explain",
 }
 """Blocks that hold no command, by page and how they begin."""

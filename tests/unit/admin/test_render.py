@@ -21,7 +21,6 @@ from rocketpost.admin.render import (
     time_text,
     time_text_ms,
     topic_text,
-    version_text,
 )
 from rocketpost.model.group import GroupConfig
 from rocketpost.model.route import BrokerData, MessageQueue
@@ -85,24 +84,6 @@ def test_times_are_read_in_every_form_of_the_original(text: str, ms: int) -> Non
 def test_invalid_times_are_refused_with_the_valid_forms(text: str) -> None:
     with pytest.raises(ValueError, match="yyyy-MM-dd"):
         parse_time(text, now_ms=0)
-
-
-@pytest.mark.parametrize(
-    ("ordinal", "name"),
-    [
-        (213, "V4_0_0"),
-        (317, "V4_5_2"),
-        (399, "V4_9_3"),
-        (401, "V4_9_4"),
-        (413, "V5_0_0"),
-        (441, "V5_1_4"),
-        (478, "V5_3_3_SNAPSHOT"),
-        (479, "V5_3_3"),
-        (121, "V(121)"),
-    ],
-)
-def test_versions_have_names(ordinal: int, name: str) -> None:
-    assert version_text(ordinal) == name
 
 
 def test_a_topic_looks_as_in_java() -> None:

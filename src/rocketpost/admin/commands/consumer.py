@@ -18,7 +18,7 @@ from rocketpost.admin.command import (
     show_rows,
 )
 from rocketpost.admin.commands.consumer_status import fetch_running_infos, find_connections
-from rocketpost.admin.render import NOT_AVAILABLE, Column, Table, time_or, version_text
+from rocketpost.admin.render import NOT_AVAILABLE, Column, Table, time_or
 from rocketpost.client.admin import AdminClient
 from rocketpost.codec.bodies.client import ConsumerConnections
 from rocketpost.codec.bodies.offset import ConsumeState
@@ -27,6 +27,7 @@ from rocketpost.diagnosis.concurrency import map_concurrently
 from rocketpost.diagnosis.lag import count_matching_lags, queue_lag, total_lag
 from rocketpost.diagnosis.members import list_client_ids
 from rocketpost.errors import ClientError, Fault, RouteNotFound
+from rocketpost.model.client_version import version_text
 from rocketpost.model.names import RETRY_PREFIX
 from rocketpost.model.route import MessageQueue
 

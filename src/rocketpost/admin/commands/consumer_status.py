@@ -11,7 +11,7 @@ from typing import Final
 import click
 
 from rocketpost.admin.command import Failure, admin_command, json_option, say, say_json
-from rocketpost.admin.render import NOT_AVAILABLE, Column, Table, version_text
+from rocketpost.admin.render import NOT_AVAILABLE, Column, Table
 from rocketpost.admin.report import Report
 from rocketpost.admin.running_info_text import running_info_text
 from rocketpost.client.admin import AdminClient
@@ -28,6 +28,7 @@ from rocketpost.diagnosis.running_info import (
 )
 from rocketpost.diagnosis.standstill import find_waiting_queues
 from rocketpost.errors import RouteNotFound
+from rocketpost.model.client_version import version_text
 
 _group = click.option(
     "-g", "--consumerGroup", "group", metavar="GROUP", required=True, help="Consumer group."

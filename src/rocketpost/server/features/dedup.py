@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Final
 
@@ -17,6 +17,7 @@ from rocketpost.server.context import LeaderContext
 from rocketpost.server.feature import Feature
 from rocketpost.server.features.dedup_recovery import producer_limits, recover_blocking
 from rocketpost.server.handlers.replies import json_reply
+from rocketpost.server.metrics.exposition import Family, Sample, counter, label_text
 from rocketpost.server.routes.access import GET, of_cluster, strict
 from rocketpost.server.routes.route import Reply, Route, plain
 from rocketpost.server.settings.broker import BrokerConfig
@@ -94,6 +95,17 @@ class DedupFeature(Feature):
         """Set the limits."""
         self._producers.limits = producer_limits(broker)
         self._keys.configure(default_seconds=broker.dedup_seconds, keys_max=broker.dedup_keys_max)
+
+    def metrics(self) -> Iterable[Family]:
+        """Return the numbers of duplicates that were not stored."""
+        yield counter(
+            "rocketpost_once_duplicates_total",
+            "Duplicates that were recognized and not stored.",
+            [
+                Sample(label_text({"by": "sequence"}), self._producers.duplicates),
+                Sample(label_text({"by": "unique_key"}), self._keys.duplicates),
+            ],
+        )
 
     def runtime_values(self) -> dict[str, str]:
         """Return the counters of producers and keys."""

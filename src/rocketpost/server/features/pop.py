@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from rocketpost.broker.pop.in_flight import InFlightTable
@@ -24,6 +24,7 @@ from rocketpost.server.feature import Feature
 from rocketpost.server.handlers.pop import PopHandlers
 from rocketpost.server.handlers.pop_replies import PopReplies
 from rocketpost.server.handlers.receipts import ReceiptHandlers
+from rocketpost.server.metrics.exposition import Family, gauge, single
 from rocketpost.server.popping.desk import HeldPopLimits, PopDesk
 from rocketpost.server.popping.recorder import PopRecorder
 from rocketpost.server.popping.revival import Revival
@@ -52,7 +53,7 @@ class PopFeature(Feature):
         broker_name, batches = context.identity.name, tables.batches
         recorder = PopRecorder(context.writer.put)
         watermark = ReviveWatermark()
-        in_flight = InFlightTable(watermark)
+        in_flight = self._in_flight = InFlightTable(watermark)
         topic = topics.require(revive_topic(context.identity.cluster))
         log = PopLog(topic=topic.topic_name, broker_name=broker_name, store_host=store_host)
         progress = PopProgress(
@@ -167,6 +168,19 @@ class PopFeature(Feature):
     def offset_moved_back(self, topic: str, queue_id: int) -> None:
         """Have held pops look for messages again."""
         self.desk.wake(topic, queue_id)
+
+    def popped_count(self, cursor: tuple[str, str, int]) -> int:
+        """Return how many popped messages of a (topic, group, queue) are not acknowledged yet."""
+        return self._in_flight.count_in(cursor)
+
+    def metrics(self) -> Iterable[Family]:
+        """Return the numbers of held pops and of popped messages."""
+        yield gauge("rocketpost_held_pops", "Pops that wait for messages.", single(self.held))
+        yield gauge(
+            "rocketpost_popped_messages",
+            "Popped messages that are not acknowledged yet.",
+            single(self._in_flight.count),
+        )
 
     def runtime_values(self) -> dict[str, str]:
         """Return the number of held pops."""

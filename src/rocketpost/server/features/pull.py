@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rocketpost.broker.pull.known_pulls import KnownPulls
 from rocketpost.broker.pull.reader import QueueReader
@@ -16,6 +16,7 @@ from rocketpost.server.feature import Feature
 from rocketpost.server.handlers.pull import PullHandler
 from rocketpost.server.handlers.pull_lane import PullExpress
 from rocketpost.server.long_polling import HeldLimits, LongPolls
+from rocketpost.server.metrics.exposition import Family, counter, gauge, single
 from rocketpost.server.replication.master_presence import MasterPresence
 from rocketpost.server.routes.route import Route
 from rocketpost.server.settings.broker import BrokerConfig
@@ -114,6 +115,15 @@ class PullFeature(Feature):
     def offset_reset(self, topic: str, queue_id: int) -> None:
         """Answer the held pulls of a queue: its consumers continue from another offset."""
         self.polls.wake(topic, queue_id)
+
+    def metrics(self) -> Iterable[Family]:
+        """Return the numbers of held pulls and cold reads."""
+        yield gauge("rocketpost_held_pulls", "Pulls that wait for messages.", single(self.held))
+        yield counter(
+            "rocketpost_cold_reads_total",
+            "Reads of messages that were not in memory.",
+            single(self.cold_reads.read_count),
+        )
 
     def runtime_values(self) -> dict[str, str]:
         """Return the numbers of held pulls and cold reads, and whether the lane is on."""

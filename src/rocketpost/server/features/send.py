@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from rocketpost.broker.dedup.producers import ProducerTable
@@ -24,6 +24,7 @@ from rocketpost.server.feature import Feature
 from rocketpost.server.features.dedup_recovery import producer_limits
 from rocketpost.server.features.timer import timer_rules
 from rocketpost.server.handlers.send import SendHandler
+from rocketpost.server.metrics.exposition import Family, Sample, gauge, label_text
 from rocketpost.server.name_servers.announcing import Announcing
 from rocketpost.server.routes.route import Route
 from rocketpost.server.settings.broker import BrokerConfig
@@ -189,6 +190,17 @@ class SendFeature(Feature):
         )
         if was_off != self._lane.why_off:
             logger.info("send lane: %s", self._lane_state)
+
+    def metrics(self) -> Iterable[Family]:
+        """Return the numbers of sends that are not answered yet."""
+        yield gauge(
+            "rocketpost_waiting_sends",
+            "Sends that are not answered yet.",
+            [
+                Sample(label_text({"reason": "flush"}), self.writer.waiting_count),
+                Sample(label_text({"reason": "slaves"}), self.writer.awaiting_slaves_count),
+            ],
+        )
 
     def runtime_values(self) -> dict[str, str]:
         """Return the numbers of sends that wait for disk or slaves, and whether the lane is on."""

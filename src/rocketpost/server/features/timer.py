@@ -36,6 +36,8 @@ from rocketpost.server.context import LeaderContext
 from rocketpost.server.due_loop import DueLoop, Next
 from rocketpost.server.feature import Feature
 from rocketpost.server.features.timer_removal import TimerRemoval
+from rocketpost.server.metrics.exposition import Family
+from rocketpost.server.metrics.timer import timer_families
 from rocketpost.server.replication.tables_serving import VersionedCounts
 from rocketpost.server.routes.access import PUB, of_topic
 from rocketpost.server.routes.pools import Kind
@@ -273,9 +275,15 @@ class TimerFeature(Feature):
         """Return the offset and time before which messages have durably left the wheel."""
         return self._left_before
 
-    def metrics(self) -> TimerMetrics:
+    def timer_metrics(self) -> TimerMetrics:
         """Return the number of waiting messages of each topic."""
         return self._counts.metrics(self._timers.waiting)
+
+    def metrics(self) -> Iterable[Family]:
+        """Return the numbers of waiting and delivered timed messages."""
+        return timer_families(
+            self._service, waiting=self._timers.waiting, now_ms=self._clock.now_ms()
+        )
 
     def runtime_values(self) -> dict[str, str]:
         """Return the timer's lag, its counters, and the waiting messages of topics."""

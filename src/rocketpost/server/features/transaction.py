@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, cast
 
 from rocketpost.broker.transaction.checks import CheckService, Question, Wait, Work
@@ -26,6 +26,7 @@ from rocketpost.model.sysflag import TRANSACTION_NONE
 from rocketpost.server.context import LeaderContext
 from rocketpost.server.due_loop import DueLoop, Next
 from rocketpost.server.feature import Feature
+from rocketpost.server.metrics.exposition import Family, counter, gauge, single
 from rocketpost.server.routes.access import PUB, UPDATE, of_message, of_message_id
 from rocketpost.server.routes.dispatch import answer, refusal
 from rocketpost.server.routes.pools import Kind
@@ -197,6 +198,21 @@ class TransactionFeature(Feature):
             await self._do(work)
         if self._checks.is_needed_before(position):
             raise StoreError("transactions before that position are being ended")
+
+    def metrics(self) -> Iterable[Family]:
+        """Return the numbers of pending and ended transactions."""
+        ended = self._service.ended_counts
+        yield gauge(
+            "rocketmq_half_messages",
+            "Halves of transactions that nobody has ended.",
+            single(len(self._service.table)),
+        )
+        for fate, word in ((Fate.COMMIT, "committed"), (Fate.ROLLBACK, "rolled back")):
+            yield counter(
+                f"rocketmq_{fate.name.lower()}_messages_total",
+                f"Transactions that were {word}.",
+                single(ended[fate]),
+            )
 
     def runtime_values(self) -> dict[str, str]:
         """Return the number and age of pending transactions, and the counts of ended ones."""

@@ -46,6 +46,11 @@ _ABSENT: Final = {
     "EndTransactionThreadPoolQueueCapacity": "0",
     "pageCacheLockTimeMills": "0",
     "remainTransientStoreBufferNumbs": "0",
+    # Apache's exporter for Prometheus drops all values of a broker that lacks one of these.
+    "dispatchMaxBuffer": "0",
+    "getMessageEntireTimeMax": "0",
+    "putMessageEntireTimeMax": "0",
+    "startAcceptSendRequestTimeStamp": "0",
     "timerReadBehind": "0",
     "timerOffsetBehind": "0",
     "timerCongestNum": "0",

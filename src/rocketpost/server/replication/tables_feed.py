@@ -297,7 +297,7 @@ def table_sources(context: BrokerContext, timer: Timer | None) -> list[TableSour
 
 def _timer_source(timer: Timer) -> TableSource:
     def text() -> bytes:
-        metrics = msgspec.Raw(msgspec.json.encode(timer.metrics()))
+        metrics = msgspec.Raw(msgspec.json.encode(timer.timer_metrics()))
         text = TimerText(list(timer.check_point()), metrics, timer.left_before())
         return msgspec.json.encode(text)
 

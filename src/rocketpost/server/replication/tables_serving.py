@@ -42,7 +42,7 @@ class Timer(Protocol):
         """Return the offset and time before which messages have left the wheel."""
         ...
 
-    def metrics(self) -> TimerMetrics:
+    def timer_metrics(self) -> TimerMetrics:
         """Return the number of waiting messages of each topic."""
         ...
 
@@ -61,7 +61,7 @@ class FollowedTimer:
         """Return the offset and time before which messages have left the wheel."""
         return self._known.left_before
 
-    def metrics(self) -> TimerMetrics:
+    def timer_metrics(self) -> TimerMetrics:
         """Return the number of waiting messages of each topic."""
         return self._known.metrics
 
@@ -110,7 +110,7 @@ class ProgressFeature(Feature):
         return [
             plain(RequestCode.GET_ALL_DELAY_OFFSET, NO_HEADER, of_cluster(GET), self.delay_offsets),
             plain(RequestCode.GET_TIMER_CHECK_POINT, NO_HEADER, of_cluster(GET), self.check_point),
-            plain(RequestCode.GET_TIMER_METRICS, NO_HEADER, of_cluster(GET), self.metrics),
+            plain(RequestCode.GET_TIMER_METRICS, NO_HEADER, of_cluster(GET), self.timer_metrics),
         ]
 
     def delay_offsets(self, connection: Connection, command: Command, header: None) -> Reply:
@@ -123,10 +123,10 @@ class ProgressFeature(Feature):
             raise ServerError("The checkpoint is null: timerWheelEnable is false on this broker")
         return Reply(body=encode_check_point(self._timer.check_point()))
 
-    def metrics(self, connection: Connection, command: Command, header: None) -> Reply:
+    def timer_metrics(self, connection: Connection, command: Command, header: None) -> Reply:
         """Return the number of waiting timed messages of each topic."""
         if self._timer is None:
             raise ServerError(
                 "The timer message store is null: timerWheelEnable is false on this broker"
             )
-        return json_reply(encode_timer_metrics(self._timer.metrics()))
+        return json_reply(encode_timer_metrics(self._timer.timer_metrics()))

@@ -262,12 +262,11 @@ _OTHERWISE: Final = {
         """,
     ),
     **_family(
-        "metrics are not exported in this version; mqadmin brokerStatus and statsAll show them",
+        "metrics are served to Prometheus (metricsExporterType=PROM) and not sent anywhere",
         """
-        metricsExporterType metricsPromExporterPort metricsPromExporterHost
-        metricsOtelCardinalityLimit metricsGrpcExporterTarget metricsGrpcExporterHeader
+        metricsGrpcExporterTarget metricsGrpcExporterHeader
         metricGrpcExporterTimeOutInMills metricGrpcExporterIntervalInMills
-        metricLoggingExporterIntervalInMills metricsLabel metricsInDelta
+        metricLoggingExporterIntervalInMills metricsInDelta
         """,
     ),
     **_family(

@@ -8,6 +8,7 @@ from typing import Final
 
 from rocketpost.errors import ConfigError
 from rocketpost.model.route import MASTER_ID
+from rocketpost.server.settings.metrics import MetricsConfig
 from rocketpost.settings import option
 
 FRAME_BODY_MAX: Final = 4 * 1024 * 1024 - 12
@@ -28,7 +29,7 @@ class BrokerRole(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicationConfig:
+class ReplicationConfig(MetricsConfig):
     """Settings of a master, of a slave, and of groups with an acting master.
 
     ``__post_init__`` fills in the defaults that depend on other settings: ``ha_listen_port`` is

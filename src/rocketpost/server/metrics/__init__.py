@@ -1,0 +1,1 @@
+"""Metrics of a broker and its health, for Prometheus and for orchestrators."""
