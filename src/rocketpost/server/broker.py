@@ -37,16 +37,17 @@ from rocketpost.server.settings.broker import (
 )
 from rocketpost.server.settings.group import GroupConfig
 from rocketpost.server.settings.live_config import (
-    OVERRIDES_FILE,
     LiveConfig,
     Override,
-    apply_overrides,
-    decode_overrides,
 )
-from rocketpost.server.startup import apply_settings, open_context, resolve_ip_blocking
+from rocketpost.server.startup import (
+    apply_settings,
+    load_settings,
+    open_context,
+    resolve_ip_blocking,
+)
 from rocketpost.server.tables.broker_tables import Identity
 from rocketpost.server.term import LeaderTerm, Term
-from rocketpost.settings import adjustments
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.files import RealFiles
 from rocketpost.store.layout import Layout
@@ -170,7 +171,11 @@ class BrokerServer:
         """
         level = logging.WARNING if FORM.is_unusable else logging.INFO
         logger.log(level, "broker starts: kernel=%s reason=%s", FORM.word, FORM.reason)
-        live, overrides_file = await self._load_settings()
+        live, overrides_file = await load_settings(
+            self._values, root=self._store_config.root, clock=self._clock
+        )
+        self._broker = live.section(BrokerConfig)
+        self._store_config = live.section(StoreConfig)
         self._ip = await asyncio.to_thread(resolve_ip_blocking, self._broker.public_ip)
         address_server = self._address_server()
         self._name_servers = parse_name_servers(self.name_servers)
@@ -352,35 +357,6 @@ class BrokerServer:
             self._failure.set_result(reason)
 
     # Start.
-
-    async def _load_settings(self) -> tuple[LiveConfig, TableFile[dict[str, Override]]]:
-        layout = Layout(self._store_config.root)
-        file: TableFile[dict[str, Override]] = TableFile(
-            f"{layout.config}/{OVERRIDES_FILE}",
-            files=RealFiles(),
-            decode=decode_overrides,
-            empty=dict,
-            is_guarded=True,
-        )
-        overrides = await asyncio.to_thread(file.load_blocking)
-        values, kept = apply_overrides(
-            self._values,
-            overrides,
-            (BrokerConfig, StoreConfig),
-            now_ms=self._clock.now_ms(),
-        )
-        self._broker, self._store_config = broker_settings(values)
-        for section in (self._broker, self._store_config):
-            for note in adjustments(section, values):
-                logger.warning("setting adjusted: %s", note)
-        live = LiveConfig(
-            self._broker,
-            self._store_config,
-            clock=self._clock,
-            from_file=self._values,
-            overrides=kept,
-        )
-        return live, file
 
     async def _open(self, live: LiveConfig, overrides_file: TableFile[dict[str, Override]]) -> None:
         layout = Layout(self._store_config.root, self._store_config.commit_log_path)

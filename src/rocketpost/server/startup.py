@@ -1,4 +1,4 @@
-"""Opens the state that a broker process keeps from its start to its stop.
+"""Loads the settings, and opens the state that a broker process keeps from its start to its stop.
 
 Lost tables are repaired here: topics in the log that the tables lack are restored.
 """
@@ -9,7 +9,7 @@ import asyncio
 import ipaddress
 import logging
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -22,15 +22,25 @@ from rocketpost.errors import ConfigError
 from rocketpost.server.clock import BrokerClock
 from rocketpost.server.context import BrokerContext
 from rocketpost.server.peers import Peers
-from rocketpost.server.settings.broker import BrokerConfig
+from rocketpost.server.settings.broker import BrokerConfig, broker_settings
 from rocketpost.server.settings.limits import topic_rules
-from rocketpost.server.settings.live_config import LiveConfig
+from rocketpost.server.settings.live_config import (
+    OVERRIDES_FILE,
+    LiveConfig,
+    Override,
+    apply_overrides,
+    decode_overrides,
+)
 from rocketpost.server.tables.adoption import adopt_topics
 from rocketpost.server.tables.broker_tables import Identity, Tables, load_tables_blocking
 from rocketpost.server.tables.persistence import File
 from rocketpost.server.tables.registry import OVERRIDES
+from rocketpost.settings import adjustments
 from rocketpost.store.config import StoreConfig
+from rocketpost.store.files import RealFiles
+from rocketpost.store.layout import Layout
 from rocketpost.store.message_store import MessageStore
+from rocketpost.store.tables import TableFile
 from rocketpost.transport.host import local_ip
 from rocketpost.transport.turns import Turns
 
@@ -39,6 +49,41 @@ logger = logging.getLogger(__name__)
 _NO_TABLES: Final = (
     "config/ has no tables, though the log has messages: groups, offsets and settings start empty"
 )
+
+
+async def load_settings(
+    given: Mapping[str, str], *, root: str, clock: BrokerClock
+) -> tuple[LiveConfig, TableFile[dict[str, Override]]]:
+    """Return the settings of a start: the given ones, changed as administrators changed them.
+
+    Args:
+        given: Properties by RocketMQ's keys.
+        root: The directory of the store, which holds the file with the changes.
+        clock: The broker's clock.
+
+    Returns:
+        The settings, and the file with the changes.
+
+    Raises:
+        ConfigError: A setting cannot be honoured.
+        StoreError: The file and its backup are lost.
+    """
+    file: TableFile[dict[str, Override]] = TableFile(
+        f"{Layout(root).config}/{OVERRIDES_FILE}",
+        files=RealFiles(),
+        decode=decode_overrides,
+        empty=dict,
+        is_guarded=True,
+    )
+    overrides = await asyncio.to_thread(file.load_blocking)
+    values, kept = apply_overrides(
+        given, overrides, (BrokerConfig, StoreConfig), now_ms=clock.now_ms()
+    )
+    broker, store = broker_settings(values)
+    for section in (broker, store):
+        for note in adjustments(section, values):
+            logger.warning("setting adjusted: %s", note)
+    return LiveConfig(broker, store, clock=clock, from_file=given, overrides=kept), file
 
 
 async def open_context(

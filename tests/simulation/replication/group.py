@@ -36,7 +36,12 @@ class Group:
         self.rng = rng
         self.now_ms = 0
         self.flush_mode = flush_mode
-        self.config = small(flush_mode=flush_mode, append_checksum=append_checksum)
+        # Damage to the name of a checksum is noticed only where every record must have one.
+        self.config = small(
+            flush_mode=flush_mode,
+            append_checksum=append_checksum,
+            require_checksum=append_checksum,
+        )
         self.master = Master(
             Producers(config=self.config),
             batch_bytes=sizes.get("batch_bytes", rng.choice([50, 700, 5000])),
