@@ -8,6 +8,10 @@ busy beside a master makes every send of it dearer, so the cost to the master is
 slave that only reads and acknowledges (``ha_sink``), as if the slave were on another machine; the
 figure with a whole slave on this one is shown too. Rates are by the wall clock, and master, slave
 and loader share the machine's cores.
+
+Between the turns of the masters, a process sends as many bytes as they do, at the same rate, and
+nothing else (``ha_floor``): no master that sends its log through a socket of this machine can
+spend less on a slave.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
@@ -30,6 +34,7 @@ from typing import Final
 from bench import Bench
 from builds import ROOT, Build, make_build
 from closed_loop import Requests, create_topic, max_offset, run_requests
+from ha_floor import RECORD_BYTES
 from servers import HERE, Target, cpu_seconds, our_broker
 from workloads import ASYNC_FLUSH, NO_WAIT, QUEUES, TOPIC, send_request
 
@@ -40,12 +45,11 @@ CONTROL: Final = "control"
 REMOTE: Final = "slave elsewhere"
 ASYNC: Final = "ASYNC_MASTER"
 SYNC: Final = "SYNC_MASTER"
+FLOOR: Final = "sendfile"
 WINDOW: Final = 256
 COUNT: Final = 60_000
 CATCH_UP_COUNT: Final = 500_000
 CATCH_UP_ROUNDS: Final = 3
-RECORD_BYTES: Final = 1024 + 170
-"""About the size of a record with a body of 1 KB."""
 
 _sends = partial(Requests, send_request)
 
@@ -118,6 +122,31 @@ def sink(ha_port: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def floor(directory: Path) -> Iterator[Callable[[int, float], float]]:
+    """Run a process that only sends bytes to a slave.
+
+    Yields a function that has it send those of a number of messages, evenly over some seconds, and
+    that returns its CPU microseconds per message.
+    """
+    command = [sys.executable, str(HERE / "ha_floor.py"), str(directory / "floor")]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
+        requests, answers = process.stdin, process.stdout
+        assert requests is not None
+        assert answers is not None
+
+        def send(count: int, seconds: float) -> float:
+            print(count, seconds, file=requests, flush=True)
+            return float(answers.readline())
+
+        try:
+            with sink(int(answers.readline())):
+                yield send
+        finally:
+            process.kill()
+
+
+@contextlib.contextmanager
 def groups(build: Build, directory: Path) -> Iterator[dict[str, Group]]:
     """Run the masters to compare, and the slaves of those that have one."""
     with contextlib.ExitStack() as stack:
@@ -149,9 +178,9 @@ def take_turn(group: Group, requests: Requests, turns: Turns, *, count: int) -> 
 
 def compare_masters(build: Build, directory: Path, *, rounds: int, count: int) -> dict[str, Turns]:
     """Return what the masters spend in interleaved rounds; the first one is discarded."""
-    found: dict[str, Turns] = {}
+    found: dict[str, Turns] = {FLOOR: Turns()}
     requests = _sends()
-    with groups(build, directory) as running:
+    with groups(build, directory) as running, floor(directory) as send_only:
         for group in running.values():
             wait_connected(group, requests)
         for number in range(rounds + 1):
@@ -159,6 +188,9 @@ def compare_masters(build: Build, directory: Path, *, rounds: int, count: int) -
             for name in names:
                 turns = found.setdefault(name, Turns()) if number else Turns()
                 take_turn(running[name], requests, turns, count=count)
+            least = send_only(count, count / turns.rate[-1])
+            if number:
+                found[FLOOR].cpu.append(least)
             print(f"  round {number} of {rounds}", file=sys.stderr, flush=True)
     return found
 
@@ -251,13 +283,16 @@ def measure(bench: Bench, build: Build, directory: Path) -> None:
         build, directory / "groups", rounds=bench.rounds, count=bench.count(COUNT)
     )
     alone, control, copied, waited = (found[name] for name in (ALONE, CONTROL, ASYNC, SYNC))
-    remote = found[REMOTE]
+    remote, least = found[REMOTE], found.pop(FLOOR).cpu
     for name, turns in found.items():
         bench.add(f"send 1 KB, {name}", statistics.median(turns.cpu), "us/message")
         bench.add(f"send rate, {name} (wall clock)", statistics.median(turns.rate), "messages/s")
     bench.add("noise: two masters without a slave", median_ratio(control.cpu, alone.cpu), "x")
     cost = median_ratio(remote.cpu, alone.cpu)
     bench.add("ASYNC_MASTER with a slave elsewhere, to alone", cost, "x", most=1.1)
+    bench.add("sendfile of the same bytes, nothing else", statistics.median(least), "us/message")
+    floor_cost = 1 + median_ratio(least, alone.cpu)
+    bench.add("alone and that sendfile, to alone", floor_cost, "x", note="none can be below")
     bench.add("ASYNC_MASTER with a slave here, to alone", median_ratio(copied.cpu, alone.cpu), "x")
     bench.add("SYNC_MASTER rate, to alone", median_ratio(waited.rate, alone.rate), "x", least=0.5)
     bench.add("slave, CPU", statistics.median(copied.slave_cpu), "us/message")

@@ -2,7 +2,9 @@
 
 Some methods of congestion control, BBR among them, send at a measured pace, with a timer of the
 kernel for every few segments. Between two processes of one host there is no path that could be
-congested, while the timers cost as much as the sending itself.
+congested, while the timers cost as much as the sending itself. A socket that had such a method when
+it was connected keeps a pace even if it gets another method later. So the method is replaced before
+that, and given back once the peer turns out to be on another host.
 """
 
 from __future__ import annotations
@@ -15,15 +17,29 @@ _PACED: Final = b"bbr"
 """Begins the names of the methods that always send at a pace."""
 _UNPACED: Final = b"reno"
 """A method without a pace. Every Linux has it, and lets every process choose it."""
+_NAME_BYTES_MAX: Final = 16
 
 
-def send_unpaced(sock: socket.socket) -> None:
-    """Have a connected socket send without a pace if its peer is on this host."""
-    if not hasattr(socket, "TCP_CONGESTION"):
+def put_pace_off(sock: socket.socket) -> bytes:
+    """Have a socket that is going to listen or to connect begin without a pace.
+
+    Returns:
+        The method to give back by :func:`pace_to_others`; empty if nothing was changed.
+    """
+    if not hasattr(socket, "TCP_CONGESTION"):  # Linux has it
+        return b""
+    option = socket.IPPROTO_TCP, socket.TCP_CONGESTION
+    method = sock.getsockopt(*option, _NAME_BYTES_MAX).rstrip(b"\0")
+    if not method.startswith(_PACED):
+        return b""
+    sock.setsockopt(*option, _UNPACED)
+    return method
+
+
+def pace_to_others(sock: socket.socket, method: bytes) -> None:
+    """Give a connected socket its method back, unless the peer is on this host."""
+    if not method:
         return
-    with contextlib.suppress(OSError):  # lost meanwhile, or not a connection by TCP
+    with contextlib.suppress(OSError):  # it is lost; its reader notices that
         if sock.getsockname()[0] != sock.getpeername()[0]:
-            return
-        method = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
-        if method.startswith(_PACED):
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, _UNPACED)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, method)

@@ -21,7 +21,7 @@ from rocketpost.codec.raft_frames import Framed
 from rocketpost.errors import NotConnected, ReplicationError, RocketpostError
 from rocketpost.server.group.link_values import HELLO_SECONDS, Framing, Seat, prepare_socket
 from rocketpost.transport.connector import split_address
-from rocketpost.transport.same_host import send_unpaced
+from rocketpost.transport.same_host import pace_to_others, put_pace_off
 
 logger = logging.getLogger(__name__)
 
@@ -143,8 +143,9 @@ class OutgoingLink:
                 family, kind, protocol, _, target = found[0]
                 sock = socket.socket(family, kind, protocol)
                 prepare_socket(sock)
+                method = put_pace_off(sock)
                 await self._loop.sock_connect(sock, target)
-                send_unpaced(sock)
+                pace_to_others(sock, method)
                 answer = await self._introduce(sock)
                 is_done = True
         except TimeoutError:

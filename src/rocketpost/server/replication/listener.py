@@ -10,7 +10,7 @@ from typing import Final
 
 from rocketpost.errors import ConfigError
 from rocketpost.transport.listener import bind_problem
-from rocketpost.transport.same_host import send_unpaced
+from rocketpost.transport.same_host import pace_to_others, put_pace_off
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +29,7 @@ class HaListener:
     def __init__(self, *, on_slave: Callable[[socket.socket, tuple[str, int]], None]) -> None:
         self._on_slave = on_slave
         self._socket: socket.socket | None = None
+        self._method = b""
 
     @property
     def port(self) -> int:
@@ -52,6 +53,7 @@ class HaListener:
             reason = bind_problem(error, port_key="haListenPort")
             raise ConfigError(f"cannot listen for slaves on {host}:{port}: {reason}") from error
         listening.setblocking(False)
+        self._method = put_pace_off(listening)
         self._socket = listening
         loop.add_reader(listening, self._accept)
 
@@ -74,5 +76,5 @@ class HaListener:
         accepted.setblocking(False)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        send_unpaced(accepted)
+        pace_to_others(accepted, self._method)
         self._on_slave(accepted, (address[0].removeprefix(_MAPPED), address[1]))

@@ -292,6 +292,8 @@ class SlaveLink:
                     self._head = self._head[self._socket.send(self._head, more) :]
                 while self._body_at < self._body_end:
                     left -= self._send_body()
+                if left <= 0:
+                    break
                 if not self._may_send():
                     return
                 frame = sender.next_frame(log.first, log.end, self._now_ms())
@@ -304,8 +306,8 @@ class SlaveLink:
             pace.end_turn(room - left)
         if pace.is_far:
             self._pause_for(pace.pause_ms)
-        else:
-            self.wake()  # there may be more
+        elif sender.next < log.end:
+            self._send_soon()
 
     def _send_body(self) -> int:
         size = self._body_end - self._body_at
