@@ -37,6 +37,7 @@ from bench import (
     port_of,
 )
 from brokers import add_options, run_brokers
+from group import group
 from load import pipeline, pull_frame, send_frame, send_frames
 from published import NEWEST, verdict
 from replication import replication
@@ -239,6 +240,7 @@ PARTS = (
     "beside",
     "timers",
     "replication",
+    "group",
     "spark",
 )
 
@@ -274,6 +276,7 @@ def main() -> int:
         "beside": consume.beside,
         "timers": pending_timers,
         "replication": replication,
+        "group": group,
         "spark": tables_of_spark,
     }
     assert ("brokers", *parts) == PARTS

@@ -1,0 +1,147 @@
+"""A group of three brokers that elects its leader: its rate, and what followers cost the leader.
+
+    .venv/bin/python benchmarks/group.py [--rounds 7] [--scale 1.0]
+
+The leader and a broker without a group run side by side and take turns; a second broker without a
+group shows the noise. All flush before they acknowledge (SYNC_FLUSH), the group on a majority. CPU
+is that of each process alone. Rates are by the wall clock, and all processes share the machine's
+cores and its disk, which has to flush three copies.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from bench import Bench
+from builds import ROOT, Build, make_build
+from closed_loop import RequestRefused, Requests, create_topic, run_requests
+from replication import Turns, median_ratio
+from servers import HERE, STORE_FILES, Target, cpu_seconds, our_broker
+from workloads import BROKER_NAME, QUEUES, SYNC_FLUSH, TOPIC, send_request
+
+from rocketpost.testing.process import free_port
+
+ALONE: Final = "alone"
+CONTROL: Final = "control"
+GROUP: Final = "group of three"
+NODES: Final = ("n0", "n1", "n2")
+WINDOW: Final = 256
+COUNT: Final = 20_000
+ELECTION_SECONDS_MAX: Final = 30.0
+
+
+@contextlib.contextmanager
+def member(build: Build, directory: Path, node: str, peers: str) -> Iterator[Target]:
+    """Run a member of the group."""
+    values = {
+        "listenPort": "0",
+        "bindAddress": "127.0.0.1",
+        "brokerIP1": "127.0.0.1",
+        "brokerName": BROKER_NAME,
+        "storePathRootDir": str(directory / node),
+        "flushDiskType": SYNC_FLUSH,
+        "dLegerGroup": "bench",
+        "dLegerSelfId": node,
+        "dLegerPeers": peers,
+        **STORE_FILES,
+    }
+    command = [sys.executable, str(HERE / "group_member.py"), json.dumps(values)]
+    environment = {**os.environ, **build.environment}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            assert process.stdout is not None
+            yield Target(node, process.pid, int(process.stdout.readline()))
+        finally:
+            process.kill()
+
+
+@contextlib.contextmanager
+def leader(build: Build, directory: Path) -> Iterator[Target]:
+    """Run a group, and create the topic at its leader, which is yielded."""
+    directory.mkdir(parents=True)
+    peers = ";".join(f"{node}-127.0.0.1:{free_port()}" for node in NODES)
+    with contextlib.ExitStack() as stack:
+        members = [stack.enter_context(member(build, directory, node, peers)) for node in NODES]
+        deadline = time.monotonic() + ELECTION_SECONDS_MAX
+        while time.monotonic() < deadline:
+            for each in members:
+                with contextlib.suppress(RequestRefused):
+                    create_topic(each.port, TOPIC, QUEUES)
+                    yield each
+                    return
+            time.sleep(0.1)
+        raise SystemExit(f"the group has elected no leader in {ELECTION_SECONDS_MAX:g} s")
+
+
+def take_turn(target: Target, requests: Requests, turns: Turns, *, count: int) -> None:
+    """Send to a broker, and add what it spends and how fast it is."""
+    before = cpu_seconds(target.pid)
+    run = run_requests(target.port, requests, count=count, window=WINDOW)
+    time.sleep(0.2)
+    turns.cpu.append((cpu_seconds(target.pid) - before) / count * 1e6)
+    turns.rate.append(run.requests / run.wall_seconds)
+
+
+def compare(build: Build, directory: Path, *, rounds: int, count: int) -> dict[str, Turns]:
+    """Return what the brokers spend in interleaved rounds; the first one is discarded."""
+    requests = Requests(send_request)
+    found: dict[str, Turns] = {}
+    with contextlib.ExitStack() as stack:
+        running = {GROUP: stack.enter_context(leader(build, directory / "group"))}
+        for name in (ALONE, CONTROL):
+            target = stack.enter_context(our_broker(build, directory / name, flush=SYNC_FLUSH))
+            create_topic(target.port, TOPIC, QUEUES)
+            running[name] = target
+        for number in range(rounds + 1):
+            names = list(running) if number % 2 else list(running)[::-1]
+            for name in names:
+                turns = found.setdefault(name, Turns()) if number else Turns()
+                take_turn(running[name], requests, turns, count=count)
+            print(f"  round {number} of {rounds}", file=sys.stderr, flush=True)
+    return found
+
+
+def measure(bench: Bench, build: Build, directory: Path) -> None:
+    """Add the figures of a group."""
+    found = compare(build, directory / "brokers", rounds=bench.rounds, count=bench.count(COUNT))
+    for name, turns in found.items():
+        bench.add(f"SYNC_FLUSH, send 1 KB, {name}", statistics.median(turns.cpu), "us/message")
+        rate = statistics.median(turns.rate)
+        bench.add(f"SYNC_FLUSH, send rate, {name} (wall clock)", rate, "messages/s")
+    alone, control, group = (found[name] for name in (ALONE, CONTROL, GROUP))
+    bench.add("noise: two brokers without a group", median_ratio(control.cpu, alone.cpu), "x")
+    rate = median_ratio(group.rate, alone.rate)
+    bench.add("group of three, rate to alone", rate, "x", least=0.4)
+    cost = median_ratio(group.cpu, alone.cpu)
+    bench.add("group of three, leader's CPU to alone", cost, "x", most=1.15)
+
+
+async def group(bench: Bench, directory: Path) -> None:
+    """A group of brokers of this checkout."""
+    measure(bench, make_build(f"now={ROOT}", directory / "builds"), directory)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", default=f"now={ROOT}", metavar="NAME=WHERE")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--scale", type=float, default=1.0)
+    options = parser.parse_args()
+    bench = Bench(options.scale, options.rounds)
+    with tempfile.TemporaryDirectory(prefix="rocketpost-bench-") as scratch:
+        measure(bench, make_build(options.build, Path(scratch, "builds")), Path(scratch))
+
+
+if __name__ == "__main__":
+    main()
