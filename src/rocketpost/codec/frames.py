@@ -41,7 +41,8 @@ class FrameDecoder:
 
     def __init__(self, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self._parts: list[bytes | bytearray] = []
-        self._held = 0
+        self.held = 0
+        """Bytes of a frame that is not complete yet; read for every read of a connection."""
         self._wanted = 0
         self._frame_bytes_max = frame_bytes_max
 
@@ -51,14 +52,14 @@ class FrameDecoder:
         Raises:
             RemoteProtocolError: The bytes cannot start a frame; drop the connection.
         """
-        if self._held:
+        if self.held:
             # The parts of a large frame are joined once, when it is complete: linear in its size.
             self._keep(data)
-            if self._held < self._wanted:
+            if self.held < self._wanted:
                 return []
             data = b"".join(self._parts)
             self._parts.clear()
-            self._held = 0
+            self.held = 0
         frames: list[Frame] = []
         start, available = 0, len(data)
         self._wanted = _PREFIX_BYTES
@@ -81,7 +82,7 @@ class FrameDecoder:
             self._wanted = _PREFIX_BYTES
         if start < available:
             self._parts.append(data[start:] if start else data)
-            self._held = available - start
+            self.held = available - start
         return frames
 
     def complete(self, data: bytes | memoryview) -> tuple[bytes, int]:
@@ -91,22 +92,17 @@ class FrameDecoder:
             The frame, uncut, and the number of bytes used. No frame if bytes are still missing;
             perhaps several if not even the length of the first was known. Nothing is held then.
         """
-        assert self._held
-        if self._held < _PREFIX_BYTES:
+        assert self.held
+        if self.held < _PREFIX_BYTES:
             used = len(data)
         else:
-            used = self._wanted - self._held
+            used = self._wanted - self.held
             if used > len(data):
                 self._keep(bytes(data))
                 return b"", len(data)
         frame = b"".join([*self._parts, data[:used]])
         self.forget()
         return frame, used
-
-    @property
-    def held(self) -> int:
-        """Bytes of a frame that is not complete yet."""
-        return self._held
 
     def peek(self) -> bytes | bytearray:
         """Return the bytes of the incomplete frame."""
@@ -116,7 +112,7 @@ class FrameDecoder:
     def forget(self) -> None:
         """Forget the bytes of the incomplete frame."""
         self._parts.clear()
-        self._held = 0
+        self.held = 0
 
     def release(self) -> bytes:
         """Return the bytes of the incomplete frame, and forget them."""
@@ -125,7 +121,7 @@ class FrameDecoder:
         return held
 
     def _keep(self, data: bytes) -> None:
-        self._held += len(data)
+        self.held += len(data)
         parts = self._parts
         if len(data) >= _PIECE_BYTES:
             parts.append(data)

@@ -6,8 +6,8 @@ from rocketpost.kernel.send_types cimport Long, Send, Source, Target
 from rocketpost.kernel.send_headers cimport read_binary, read_json
 from rocketpost.kernel.send_properties cimport is_nothing_shared, read_properties
 from rocketpost.kernel.send_records cimport RecordWriter
+from rocketpost.kernel.send_text cimport PropertyShape, SendShape
 from rocketpost.kernel.send_replies cimport reply_bytes_max, write_reply
-from rocketpost.kernel.send_text cimport SendShape
 from rocketpost.kernel.send_topics cimport TopicTable
 
 cdef int _MORE, _ODD, _FULL
@@ -20,6 +20,7 @@ cdef class Lane:
     cdef readonly TopicTable topics
     cdef RecordWriter writer
     cdef SendShape json_shape, binary_shape
+    cdef PropertyShape item_shape
     cdef unsigned char[::1] replies, scratch
     cdef const unsigned char[::1] special, prefix, json_pieces, binary_pieces
     cdef Long[::1] json_ends, binary_ends
@@ -43,19 +44,19 @@ cdef class Lane:
 
     @cython.locals(topics=TopicTable, writer=RecordWriter, topic=Py_ssize_t, slot=Py_ssize_t,
                    text=Source, row=Py_ssize_t, key=Py_ssize_t, queue_offset=Long,
-                   verdict=cython.int)
+                   verdict=cython.int, shape=SendShape)
     cdef int _take_send(self, Source p, Py_ssize_t body_at, Py_ssize_t end, Send* send,
                         int encoding) noexcept
 
     @cython.locals(writer=RecordWriter, row=Py_ssize_t, key=Py_ssize_t, queue_offset=Long,
                    count=Py_ssize_t, unique_at=Py_ssize_t, unique_end=Py_ssize_t,
-                   verdict=cython.int, text_at=Py_ssize_t, text_end=Py_ssize_t)
+                   verdict=cython.int, text_at=Py_ssize_t, text_end=Py_ssize_t,
+                   shape=PropertyShape, scratch=Target)
     cdef int _take_batch(self, Source p, Py_ssize_t at, Py_ssize_t end, Source shared,
                          Py_ssize_t topic, Py_ssize_t slot, Send* send, int encoding) noexcept
 
     @cython.locals(special=Source)
-    cdef bint _is_plain(self, Source text, Py_ssize_t at, Py_ssize_t end, Py_ssize_t topic,
-                        Send* send) noexcept
+    cdef bint _is_plain(self, Source text, Py_ssize_t at, Py_ssize_t end, Send* send) noexcept
 
     @cython.locals(pieces_bytes=Py_ssize_t, size_max=Py_ssize_t, out=Target, prefix=Source,
                    rows="Long*", pieces=Source, ends="Long*")

@@ -40,7 +40,7 @@ if not cython.compiled:
     from rocketpost.kernel.send_replies import reply_bytes_max, write_reply
     from rocketpost.kernel.uncompiled import Send, memcmp
 from rocketpost.kernel.send_records import RecordWriter
-from rocketpost.kernel.send_text import SendShape
+from rocketpost.kernel.send_text import PropertyShape, SendShape
 from rocketpost.kernel.send_topics import TopicTable
 
 Bytes = Any
@@ -89,8 +89,7 @@ class Lane:
         self.replies = bytearray(REPLY_BYTES)
         self.reply_at = 0
         self.scratch = bytearray(_SCRATCH_BYTES)
-        self.json_shape = SendShape()
-        self.binary_shape = SendShape()
+        self._forget_shapes()
         if not cython.compiled:
             self.send = Send()
         self.at = self.verdict = self.frames = self.answers = self.encoding = 0
@@ -132,7 +131,14 @@ class Lane:
         self.json_ends = _ends_of(json_pieces)
         self.binary_pieces = b"".join(binary_pieces)
         self.binary_ends = _ends_of(binary_pieces)
+        self._forget_shapes()  # what they found plain may not be so any more
         self.is_configured = True
+
+    def _forget_shapes(self) -> None:
+        """Know no header and no properties."""
+        self.json_shape = SendShape()
+        self.binary_shape = SendShape()
+        self.item_shape = PropertyShape()
 
     def is_offered(self, data: Bytes, at: int, end: int) -> bool:
         """Tell whether a send may start at ``at``, by the first bytes alone."""
@@ -226,6 +232,7 @@ class Lane:
                     is_plain = read_json(p, header_at, header_end, scratch, _SCRATCH_BYTES, send)
                 if not is_plain:
                     return _ODD
+                send.is_known = 0
                 shape.learn(p, header_at, header_end, send)
             verdict = self._take_send(p, header_end, end, send, encoding)
             if verdict != _MORE:
@@ -251,7 +258,14 @@ class Lane:
             text = cython.address(self.scratch[0]) if cython.compiled else self.scratch
         if send.is_batch:
             return self._take_batch(p, body_at, end, text, topic, slot, send, encoding)
-        if not self._is_plain(text, send.text_at, send.text_end, topic, send):
+        if not send.is_known:
+            if not self._is_plain(text, send.text_at, send.text_end, send):
+                return _ODD
+            shape = self.binary_shape if encoding else self.json_shape
+            shape.properties.learn(
+                p, send.raw_at, send.raw_end, text, send.text_at, send.text_end, send
+            )
+        if send.is_sharded and not topics.takes_sharded(topic):
             return _ODD
         row = writer.row_at
         key = writer.key_at
@@ -298,6 +312,8 @@ class Lane:
         queue_offset = self.topics.offsets[slot]
         count = 0
         unique_at = unique_end = 0
+        shape = self.item_shape
+        scratch = cython.address(self.scratch[0]) if cython.compiled else self.scratch
         verdict = _MORE
         while at < end and verdict == _MORE:
             text_at = _entry_text(p, at, end)
@@ -305,7 +321,12 @@ class Lane:
                 verdict = _ODD
                 break
             text_end = at + _int(p, at)
-            if not self._is_plain(p, text_at, text_end, topic, send):
+            if not shape.read(p, text_at, text_end, scratch, send):
+                if not self._is_plain(p, text_at, text_end, send):
+                    verdict = _ODD
+                    break
+                shape.learn(p, text_at, text_end, p, text_at, text_end, send)
+            if send.is_sharded and not self.topics.takes_sharded(topic):
                 verdict = _ODD
                 break
             if not count:
@@ -338,12 +359,10 @@ class Lane:
         self.topics.offsets[slot] = queue_offset + count
         return _MORE
 
-    def _is_plain(self, text: Bytes, at: int, end: int, topic: int, send: Send) -> bool:
-        """Read properties; tell whether they are plain for the topic."""
+    def _is_plain(self, text: Bytes, at: int, end: int, send: Send) -> bool:
+        """Read properties; tell whether they are plain."""
         special = cython.address(self.special[0]) if cython.compiled else self.special
-        if not read_properties(text, at, end, special, self.special_bytes, send):
-            return False
-        return not send.is_sharded or self.topics.takes_sharded(topic)
+        return bool(read_properties(text, at, end, special, self.special_bytes, send))
 
     def _answer(
         self, text: Bytes, row: int, count: int, queue_offset: int, send: Send, encoding: int

@@ -3,7 +3,7 @@ cimport cython
 from libc.string cimport memchr, memcmp
 
 from rocketpost.kernel.send_types cimport Long, Send, Source
-from rocketpost.kernel.send_text cimport is_text
+from rocketpost.kernel.send_text cimport is_quotable, is_text
 
 cdef int _NAME_END, _VALUE_END, _NAMES_MAX
 cdef Long _MASK, _SIGN
@@ -30,9 +30,6 @@ cdef Long key_hash(unsigned int h) noexcept
 @cython.locals(place=Py_ssize_t, each=Py_ssize_t)
 cdef bint _is_special(Source text, Py_ssize_t at, Py_ssize_t size, Source special,
                       Py_ssize_t special_bytes) noexcept
-
-@cython.locals(other=cython.uchar, i=Py_ssize_t)
-cdef bint _is_quotable(Source text, Py_ssize_t at, Py_ssize_t end) noexcept
 
 @cython.locals(found=Source, place=Py_ssize_t)
 cdef Py_ssize_t _find(Source text, Py_ssize_t at, Py_ssize_t end, int mark) noexcept

@@ -21,7 +21,7 @@ try:
 except ImportError:
     from rocketpost.kernel import uncompiled as cython
 if not cython.compiled:
-    from rocketpost.kernel.send_text import is_text
+    from rocketpost.kernel.send_text import is_quotable, is_text
     from rocketpost.kernel.uncompiled import Send, memchr, memcmp
 
 Bytes = Any
@@ -96,7 +96,7 @@ def read_properties(
         ):
             return False
         at = value_end + 1
-    return send.unique_end > 0 and _is_quotable(text, send.unique_at, send.unique_end)
+    return send.unique_end > 0 and is_quotable(text, send.unique_at, send.unique_end)
 
 
 def is_nothing_shared(text: Bytes, at: int, end: int) -> bool:
@@ -128,6 +128,10 @@ def is_nothing_shared(text: Bytes, at: int, end: int) -> bool:
 def hash_text(state: int, text: Bytes, at: int, end: int) -> int:
     """Return the hash state after well-formed UTF-8 is appended to the hashed string."""
     h = state & _MASK
+    while end - at >= 4 and (text[at] | text[at + 1] | text[at + 2] | text[at + 3]) < 0x80:
+        unit = 29791 * text[at] + 961 * text[at + 1] + 31 * text[at + 2] + text[at + 3]
+        h = (923521 * h + unit) & _MASK  # four units at a time: powers of 31
+        at += 4
     while at < end:
         byte = text[at]
         if byte < 0x80:
@@ -171,14 +175,6 @@ def _is_special(text: Bytes, at: int, size: int, special: Bytes, special_bytes: 
             return True
         place += each + 1
     return False
-
-
-def _is_quotable(text: Bytes, at: int, end: int) -> bool:
-    """Tell whether bytes are ASCII that stands for itself in a JSON string."""
-    other = 0
-    for i in range(at, end):
-        other |= (text[i] < 32) | (text[i] > 126) | (text[i] == 34) | (text[i] == 92)
-    return not other
 
 
 def _find(text: Bytes, at: int, end: int, mark: int) -> int:

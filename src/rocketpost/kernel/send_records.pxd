@@ -1,5 +1,6 @@
 # C types for the compiled build of send_records.py.
 cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING
 from libc.string cimport memcpy
 
 from rocketpost.kernel.crc cimport crc_of
@@ -15,7 +16,8 @@ cdef Long _CLIENT_FLAGS, _BORN_V6, _STORE_V6, _MAGIC, _CRC_MASK
 cdef class RecordWriter:
     cdef unsigned char[::1] records
     cdef Long[::1] rows, keys
-    cdef const unsigned char[::1] added, store_host, born_host
+    cdef const unsigned char[::1] added, store_host
+    cdef unsigned char born_host[20]
     cdef Py_ssize_t record_room, row_room, key_room
     cdef Py_ssize_t added_bytes, properties_max, store_host_bytes, born_host_bytes
     cdef Py_ssize_t record_at, row_at, key_at

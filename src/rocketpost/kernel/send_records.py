@@ -22,7 +22,7 @@ if not cython.compiled:
     from rocketpost.kernel.crc import crc_of
     from rocketpost.kernel.send_properties import hash_text, key_hash, signed_hash
     from rocketpost.kernel.send_topics import TopicTable
-    from rocketpost.kernel.uncompiled import Send, memcpy
+    from rocketpost.kernel.uncompiled import PyBytes_AS_STRING, Send, memcpy
 
 Bytes = Any
 """Bytes that are read by index; a pointer in the compiled build."""
@@ -64,6 +64,8 @@ class RecordWriter:
         self.key_room = len(keys) // 2
         self.configure(b"", 0, bytes(_IPV4_BYTES))
         self.record_at = self.row_at = self.key_at = 0
+        if not cython.compiled:
+            self.born_host: Bytes = bytes(_IPV4_BYTES)
 
     def configure(self, added: bytes, properties_max: int, store_host: bytes) -> None:
         """Set what all records share.
@@ -95,7 +97,10 @@ class RecordWriter:
         assert 0 <= record_at <= self.record_room
         assert 0 <= row_at <= self.row_room
         assert 0 <= key_at <= self.key_room
-        self.born_host = born_host
+        if cython.compiled:
+            memcpy(self.born_host, PyBytes_AS_STRING(born_host), len(born_host))
+        else:
+            self.born_host = born_host
         self.born_host_bytes = len(born_host)
         self.position = position
         self.room_end = room_end
@@ -158,7 +163,7 @@ class RecordWriter:
         if cython.compiled:
             out = cython.address(self.records[0])
             names = cython.address(topics.names[0])
-            born_host = cython.address(self.born_host[0])
+            born_host = self.born_host
             store_host = cython.address(self.store_host[0])
             added = cython.address(self.added[0])
             rows = cython.address(self.rows[0])

@@ -1,16 +1,23 @@
 # cython: initializedcheck=False
-"""Text in headers and properties: UTF-8, numbers, JSON strings; and headers that repeat.
+"""Text in headers and properties: UTF-8, numbers, JSON strings; and what repeats in them.
+
+Headers and properties that repeat are compared with what was read before, not read again.
 
 The sends of a producer have the same header over and over, but for four values: the opaque number,
-the queue id, the time of birth and the properties. A shape is a header that was read in full
-(``send_headers``), with the places of these values. A header is read by it if it is as long and has
-the same bytes outside of those places. What is in them is checked: a number must be one, of the
-same form, and the properties must be text that ends where the others ended.
+the queue id, the time of birth and the properties. A :class:`SendShape` is a header that was read
+in full (``send_headers``), with the places of these values. A header is read by it if it is as long
+and has the same bytes outside of those places. What is in them is checked: a number must be one, of
+the same form, and the properties must be text that ends where the others ended.
 
-**Invariant:** what is read by a shape is what ``send_headers`` would read. That reads a header from
-left to right, and the bytes that lead it are the same; a value ends at the same place, because it
-holds no byte that could end it earlier, and the byte after it is the same. Whatever has no known
-shape is read there.
+The properties repeat as well, but for the unique key. A :class:`PropertyShape` is a property string
+that was read in full and found plain (``send_properties``), with the place of its unique key.
+Properties are read by it if they are as long, have the same bytes outside of that place, and a
+unique key of plain characters there. This holds for the messages of a batch, too.
+
+**Invariant:** what is read by a shape is what ``send_headers`` and ``send_properties`` would read.
+They read from left to right, and the bytes that lead them are the same; a value ends at the same
+place, because it holds no byte that could end it earlier, and the byte after it is the same.
+Whatever has no known shape is read there.
 """
 
 from __future__ import annotations
@@ -36,9 +43,10 @@ _DIGITS_MAX = 18
 _INT_MAX = 2**31 - 1
 _LONG_MAX = 2**63 - 1
 _HEADER_BYTES_MAX = 2048
+_PROPERTIES_BYTES_MAX = 2048
 _VALUES = 4
 _MISSES_MAX = 8
-"""Headers of other shapes in a row after which the shape is replaced."""
+"""Headers or properties of other shapes in a row after which a shape is replaced."""
 
 
 def is_text(p: Bytes, at: int, end: int, lowest: int) -> bool:
@@ -74,6 +82,14 @@ def is_text(p: Bytes, at: int, end: int, lowest: int) -> bool:
                 return False
         at += more
     return True
+
+
+def is_quotable(text: Bytes, at: int, end: int) -> bool:
+    """Tell whether bytes are ASCII that stands for itself in a JSON string."""
+    other = 0
+    for i in range(at, end):
+        other |= (text[i] < 32) | (text[i] > 126) | (text[i] == 34) | (text[i] == 92)
+    return not other
 
 
 def unescape(p: Bytes, at: int, end: int, scratch: Room, room: int, send: Send) -> int:
@@ -173,6 +189,124 @@ def read_number(p: Bytes, at: int, end: int, most: int, send: Send) -> bool:
     return True
 
 
+class PropertyShape:
+    """Plain properties that were read last, or a few before. Belongs to the event loop.
+
+    Attributes:
+        raw: The properties as they were sent, perhaps with the escapes of a JSON string.
+        raw_bytes: Their size; 0 if there are none yet.
+        key_at: The start of the unique key in them.
+        text: The same without escapes.
+        text_bytes: The size of that; 0 if the properties were not part of a JSON string.
+        misses: The number of properties that were not read since the last that were.
+    """
+
+    def __init__(self) -> None:
+        self.raw = bytearray(_PROPERTIES_BYTES_MAX)
+        self.text = bytearray(_PROPERTIES_BYTES_MAX)
+        self.raw_bytes = self.text_bytes = self.key_at = self.misses = 0
+        self.unique_at = self.unique_end = self.tags_at = self.tags_end = 0
+        self.keys_at = self.keys_end = self.is_sharded = 0
+
+    def read(self, p: Bytes, at: int, end: int, scratch: Room, send: Send) -> bool:
+        """Read properties by the shape; False if they have another.
+
+        Args:
+            p: The buffer with the properties as they were sent.
+            at: Their start.
+            end: Their end.
+            scratch: Receives properties of a JSON string; has room for those of any shape.
+            send: Receives the places; those of a JSON string are in ``scratch``.
+        """
+        if end - at != self.raw_bytes or not self.raw_bytes:
+            return False
+        key_at = self.key_at
+        key_bytes = self.unique_end - self.unique_at
+        rest_at = key_at + key_bytes
+        if cython.compiled:
+            raw = cython.address(self.raw[0])
+            if memcmp(p + at + rest_at, raw + rest_at, self.raw_bytes - rest_at):
+                return False
+            if memcmp(p + at, raw, key_at):
+                return False
+        else:
+            if p[at + rest_at : end] != self.raw[rest_at : self.raw_bytes]:
+                return False
+            if p[at : at + key_at] != self.raw[:key_at]:
+                return False
+        if not is_quotable(p, at + key_at, at + rest_at):
+            return False
+        base = at
+        if self.text_bytes:
+            base = 0
+            if cython.compiled:
+                memcpy(scratch, cython.address(self.text[0]), self.text_bytes)
+                memcpy(scratch + self.unique_at, p + at + key_at, key_bytes)
+            else:
+                scratch[: self.text_bytes] = self.text[: self.text_bytes]
+                scratch[self.unique_at : self.unique_end] = p[at + key_at : at + rest_at]
+            send.is_unescaped = 1
+            send.text_at = 0
+            send.text_end = self.text_bytes
+        send.unique_at = base + self.unique_at
+        send.unique_end = base + self.unique_end
+        send.tags_at = base + self.tags_at
+        send.tags_end = base + self.tags_end
+        send.keys_at = base + self.keys_at
+        send.keys_end = base + self.keys_end
+        send.is_sharded = self.is_sharded
+        self.misses = 0
+        return True
+
+    def learn(
+        self, p: Bytes, raw_at: int, raw_end: int, text: Bytes, at: int, end: int, send: Send
+    ) -> None:
+        """Take the shape of plain properties, unless others are more frequent.
+
+        Args:
+            p: The buffer with the properties as they were sent.
+            raw_at: Their start.
+            raw_end: Their end.
+            text: The buffer with the properties without escapes; ``p`` if they had none.
+            at: The start of those.
+            end: The end of those.
+            send: The places that were read.
+        """
+        self.misses += 1
+        if self.raw_bytes and self.misses < _MISSES_MAX:
+            return
+        if raw_end - raw_at > _PROPERTIES_BYTES_MAX or end - at > _PROPERTIES_BYTES_MAX:
+            return
+        key_bytes = send.unique_end - send.unique_at
+        key_at = _raw_place(p, raw_at, raw_end, send.unique_at - at)
+        if text is p:
+            key_at = send.unique_at
+        if key_at < 0 or raw_end - key_at < key_bytes:
+            return
+        if cython.compiled:
+            if memcmp(p + key_at, text + send.unique_at, key_bytes):
+                return
+            memcpy(cython.address(self.raw[0]), p + raw_at, raw_end - raw_at)
+            memcpy(cython.address(self.text[0]), text + at, end - at)
+        else:
+            if p[key_at : key_at + key_bytes] != text[send.unique_at : send.unique_end]:
+                return
+            self.raw[: raw_end - raw_at] = p[raw_at:raw_end]
+            self.text[: end - at] = text[at:end]
+        self.misses = 0
+        self.raw_bytes = raw_end - raw_at
+        self.text_bytes = 0 if text is p else end - at
+        self.key_at = key_at - raw_at
+        self.unique_at = send.unique_at - at
+        self.unique_end = send.unique_end - at
+        # Without tags or keys, both ends are the same.
+        self.tags_at = send.tags_at - at if send.tags_end else 0
+        self.tags_end = send.tags_end - at if send.tags_end else 0
+        self.keys_at = send.keys_at - at if send.keys_end else 0
+        self.keys_end = send.keys_end - at if send.keys_end else 0
+        self.is_sharded = send.is_sharded
+
+
 class SendShape:
     """The header of a send that was read last, or a few before. Belongs to the event loop.
 
@@ -181,12 +315,14 @@ class SendShape:
         size: Its size; 0 if there is none yet.
         places: Start and end of each of the four values in it, in their order.
         misses: The number of headers that were not read since the last that was.
+        properties: The shape of their properties.
     """
 
     def __init__(self) -> None:
         self.header = bytearray(_HEADER_BYTES_MAX)
         self.places = array("q", bytes(16 * _VALUES))
         self.size = self.misses = 0
+        self.properties = PropertyShape()
         self.opaque_at = self.opaque_end = self.queue_at = self.queue_end = 0
         self.born_at = self.born_end = self.raw_at = self.raw_end = 0
         self.topic_at = self.topic_end = 0
@@ -204,7 +340,7 @@ class SendShape:
             is_binary: 1 for the binary encoding, else 0. A shape serves one encoding.
             scratch: Receives the properties without escapes.
             room: The size of ``scratch``.
-            send: Receives the contents.
+            send: Receives the contents, with the places of properties if their shape is known.
         """
         if end - at != self.size or not self.size or not self._is_same(p, at):
             return False
@@ -216,19 +352,24 @@ class SendShape:
         send.born_ms = send.number
         raw_at = at + self.raw_at
         raw_end = at + self.raw_end
+        send.raw_at = raw_at
+        send.raw_end = raw_end
         if is_binary:
             send.opaque = _int(p, at + self.opaque_at)
             send.is_unescaped = 0
             send.text_at = raw_at
             send.text_end = raw_end
+            send.is_known = self.properties.read(p, raw_at, raw_end, scratch, send)
         else:
             if not read_number(p, at + self.opaque_at, at + self.opaque_end, _INT_MAX, send):
                 return False
             send.opaque = send.number
-            if not is_text(p, raw_at, raw_end, 32):
-                return False
-            if unescape(p, raw_at, raw_end + 1, scratch, room, send) != raw_end:
-                return False
+            send.is_known = self.properties.read(p, raw_at, raw_end, scratch, send)
+            if not send.is_known:
+                if not is_text(p, raw_at, raw_end, 32):
+                    return False
+                if unescape(p, raw_at, raw_end + 1, scratch, room, send) != raw_end:
+                    return False
         send.topic_at = at + self.topic_at
         send.topic_end = at + self.topic_end
         send.flag = self.flag
@@ -298,6 +439,21 @@ class SendShape:
             if i < _VALUES:
                 begin = self.places[2 * i + 1]
         return True
+
+
+def _raw_place(p: Bytes, at: int, end: int, count: int) -> int:
+    """Return the place in a JSON string after ``count`` bytes of its text; -1 if it is not sure."""
+    while count > 0 and at < end:
+        if p[at] != _BACKSLASH:
+            at += 1
+        elif end - at < 6 or p[at + 1] != 117:  # u
+            at += 2
+        elif p[at + 2] == 48 and p[at + 3] == 48 and p[at + 4] < 56:  # below 0080: one byte
+            at += 6
+        else:
+            return -1
+        count -= 1
+    return at if count == 0 else -1
 
 
 def _int(p: Bytes, at: int) -> int:

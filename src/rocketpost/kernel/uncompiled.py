@@ -42,6 +42,7 @@ class Send:
         self.has_letters = 0
         self.has_long_names = 0
         self.is_batch = 0
+        self.is_known = 0
         self.is_sharded = 0
         self.is_unescaped = 0
         self.keys_at = 0

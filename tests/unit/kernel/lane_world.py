@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from array import array
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
@@ -276,16 +277,7 @@ class World:
         self.lane = kernel.Lane(self.records, self.rows, self.keys)
         table = self.lane.topics
         table.clear(self.offsets)
-        self.lane.configure(
-            special=pack_names(SPECIAL_NAMES),
-            added=b"MSG_REGION\x01DefaultRegion\x02TRACE_ON\x01true\x02CLUSTER\x01DefaultCluster\x02",
-            body_max=BODY_MAX,
-            properties_max=32767,
-            store_host=store_host,
-            prefix=store_host.hex().upper().encode(),
-            json_pieces=json_pieces(REGION, trace_on=True),
-            binary_pieces=binary_pieces(REGION, trace_on=True),
-        )
+        self.configure()
         for at, (name, config) in enumerate(self.topics.table.items()):
             flags = MULTI_TAGS if config.topic_filter_type == "MULTI_TAG" else 0
             number = table.add(
@@ -295,6 +287,19 @@ class World:
                 table.set_slot(number, queue_id, at * QUEUES + queue_id)
         self.record_at = self.row_at = self.key_at = 0
         self.replies = b""
+
+    def configure(self, special: Iterable[str] = SPECIAL_NAMES) -> None:
+        """Set what all messages share; ``special`` names properties that are not plain."""
+        self.lane.configure(
+            special=pack_names(special),
+            added=b"MSG_REGION\x01DefaultRegion\x02TRACE_ON\x01true\x02CLUSTER\x01DefaultCluster\x02",
+            body_max=BODY_MAX,
+            properties_max=32767,
+            store_host=self.store_host,
+            prefix=self.store_host.hex().upper().encode(),
+            json_pieces=json_pieces(REGION, trace_on=True),
+            binary_pieces=binary_pieces(REGION, trace_on=True),
+        )
 
     def take(self, data: bytes, at: int = 0, born_host: bytes = V4) -> int:
         """Take frames; returns the index of the first that was not taken."""

@@ -1,7 +1,8 @@
-"""Headers that are read by their shape: the lane must take, and make, the same as without it."""
+"""Headers and properties that are read by their shape: the same is taken and made without it."""
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator
 from types import ModuleType
@@ -12,7 +13,7 @@ import pytest
 from rocketpost.errors import RocketpostError
 
 from .conftest import builds
-from .lane_world import World, binary_header, fields_of, frame, json_header
+from .lane_world import World, batch_body, binary_header, fields_of, frame, json_header
 from .test_send_lane import PLAIN
 
 LANES = builds("send_lane")
@@ -100,15 +101,95 @@ def test_a_changed_header_is_taken_as_if_no_shape_were_known(
     assert 10 < taken < 240
 
 
+def items(*texts: str) -> bytes:
+    """Return a batch of messages with these properties."""
+    header = json_header(fields_of("", batch="true"), code=320)
+    return frame(header, batch_body(*[(b"body", text) for text in texts]))
+
+
+def check_changed_items(lane: ModuleType, count: int) -> int:
+    """Send batches whose second message has changed properties; return how many were taken."""
+    rng = random.Random(3)
+    taken = 0
+    for number in range(count):
+        first = KEY.format(0) + "TAGS\x01TagA\x02"
+        changed = bytearray(KEY.format(number) + "TAGS\x01TagA\x02", "latin-1")
+        for _ in range(rng.choice([1, 1, 2])):
+            at = rng.randrange(len(changed))
+            changed[at] = rng.choice([*b'\x00\x01\x02\x1f"\\Aa ', changed[at] ^ 1])
+        second = changed.decode("latin-1")
+        data = items(first, second, first)
+        is_taken = World(lane).check(data) == len(data)
+        assert is_taken == (World(lane).take(items(second)) > 0), second
+        taken += is_taken
+    return taken
+
+
+def test_the_messages_of_a_batch_are_read_by_the_first(lane: ModuleType) -> None:
+    texts = [KEY.format(number) + "TAGS\x01TagA\x02KEYS\x01k1 k2\x02" for number in range(40)]
+    data = items(*texts)
+    assert World(lane).check(data + data) == 2 * len(data)
+
+
+def test_a_changed_message_of_a_batch_is_taken_as_if_no_shape_were_known(lane: ModuleType) -> None:
+    taken = check_changed_items(lane, 250)
+    assert 10 < taken < 240
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a\x01\xe9\x02UNIQ_KEY\x01{:08X}\x02",
+        "a\x01订\x02UNIQ_KEY\x01{:08X}\x02TAGS\x01订\x02",
+        'a\x01"\\\n\x02UNIQ_KEY\x01{:08X}\x02',
+        "UNIQ_KEY\x01{:08X}",
+        "KEYS\x01{0:08X}\x02UNIQ_KEY\x01{0:08X}\x02",
+        "__SHARDINGKEY\x01s\x02UNIQ_KEY\x01{:08X}\x02",
+    ],
+)
+@pytest.mark.parametrize("is_ascii", [True, False])
+def test_the_unique_key_may_be_anywhere(lane: ModuleType, text: str, is_ascii: bool) -> None:
+    frames = []
+    for number in range(20):
+        header = json.loads(json_header(fields_of(text.format(number))))
+        frames.append(frame(json.dumps(header, ensure_ascii=is_ascii).encode()))
+    stream = b"".join(frames)
+    assert World(lane).check(stream) == (len(stream) if World(lane).take(frames[0]) else 0)
+
+
+def test_settings_forget_what_was_plain(lane: ModuleType) -> None:
+    world = World(lane)
+    data = numbered(1, 0, "a\x01b\x02")
+    assert world.take(data) == len(data)
+    world.configure(special=["a"])
+    assert world.take(data) == 0
+
+
 @pytest.fixture
 def forgetful() -> Iterator[ModuleType]:
-    """The lane with a planted mistake: nothing is compared but the size."""
-    shapes = LANES["plain"].SendShape
-    with patch.object(shapes, "_is_same", lambda self, p, at: True):
+    """The lane with a planted mistake: of headers, nothing is compared but the size."""
+    with patch.object(LANES["plain"].SendShape, "_is_same", lambda self, p, at: True):
+        yield LANES["plain"]
+
+
+@pytest.fixture
+def credulous() -> Iterator[ModuleType]:
+    """The lane with another planted mistake: any bytes are a unique key."""
+    names = LANES["plain"].PropertyShape.read.__globals__
+    with patch.dict(names, is_quotable=lambda p, at, end: True):
         yield LANES["plain"]
 
 
 @pytest.mark.parametrize("encoding", [0, 1])
-def test_a_planted_mistake_is_found(forgetful: ModuleType, encoding: int) -> None:
+@pytest.mark.parametrize("mistake", ["forgetful", "credulous"])
+def test_planted_mistakes_are_found(
+    request: pytest.FixtureRequest, mistake: str, encoding: int
+) -> None:
+    wrong: ModuleType = request.getfixturevalue(mistake)
     with pytest.raises((AssertionError, RocketpostError)):
-        check_mutations(forgetful, encoding, 250)
+        check_mutations(wrong, encoding, 250)
+
+
+def test_a_planted_mistake_in_batches_is_found(credulous: ModuleType) -> None:
+    with pytest.raises((AssertionError, RocketpostError)):
+        check_changed_items(credulous, 250)

@@ -134,15 +134,18 @@ class ReadCheck:
             end: The queue offset after the last.
             position: The position of the first record.
         """
-        if self.is_fresh(position):
+        now_ms = self._clock.now_ms()
+        if self._is_fresh(position, now_ms):
             return True
         checked_from, checked_end, checked_ms = queue.checked
-        is_recent = 0 <= self._clock.now_ms() - checked_ms < self.interval_ms
+        is_recent = 0 <= now_ms - checked_ms < self.interval_ms
         return is_recent and checked_from <= begin and end <= checked_end
 
     def is_fresh(self, position: int) -> bool:
         """Tell whether the record at ``position`` was written recently."""
-        now_ms = self._clock.now_ms()
+        return self._is_fresh(position, self._clock.now_ms())
+
+    def _is_fresh(self, position: int, now_ms: int) -> bool:
         if not 0 <= now_ms - self._marked_ms < self.interval_ms:
             self._move_mark(now_ms)
         return position >= self._fresh_from

@@ -59,6 +59,7 @@ _NUL: Final = b"\0"
 _HASH: Final = b"#"
 """Part of a checksum's name, and of hardly any other property."""
 _SEPARATOR: Final = b"\x02"
+_NOWHERE: Final = -1
 _PARTS: Final = 5
 """Number of buffers that a record is packed into."""
 _UNSIGNED: Final = encode_checksum(0)
@@ -87,8 +88,9 @@ class CommitLog:
         self.room_end = 0
         """A record must end at or before this position."""
         self._buffers: list[Buffer] = []
-        self._packed: Buffer = b""
+        self._packed_index = _NOWHERE  # of the packed records among the buffers
         self._packed_begin = 0
+        self._packed_end = 0
         self._sealed: list[tuple[Segment, int, list[Buffer]]] = []
         self.end = 0
         self.written = 0
@@ -185,11 +187,20 @@ class CommitLog:
         assert self.end + end - begin <= self.room_end
         self.end += end - begin
         buffers = self._buffers
-        if buffers and buffers[-1] is self._packed:
-            self._packed = buffers[-1] = records[self._packed_begin : end]
-        else:
-            self._packed, self._packed_begin = records[begin:end], begin
-            buffers.append(self._packed)
+        if self._packed_index == len(buffers) - 1 != _NOWHERE:
+            self._packed_end = end
+            return
+        self._cut_packed()
+        self._packed_index, self._packed_begin, self._packed_end = len(buffers), begin, end
+        buffers.append(records)  # it is cut to the range when no more can follow
+
+    def _cut_packed(self) -> None:
+        """Replace the whole buffer of packed records by the range that was appended."""
+        at = self._packed_index
+        if at != _NOWHERE:
+            packed = self._buffers[at]
+            self._buffers[at] = packed[self._packed_begin : self._packed_end]
+            self._packed_index = _NOWHERE
 
     def _sign_last(self) -> None:
         """Put the checksum into the record that was packed last."""
@@ -231,6 +242,7 @@ class CommitLog:
         """
         if self.end == self.written:
             return
+        self._cut_packed()
         try:
             at = self.written
             for segment, end, buffers in self._sealed:
@@ -324,6 +336,7 @@ class CommitLog:
             new = self._allocator.take(start)
             self._segments.add(new)
         if old is not None:
+            self._cut_packed()
             self._buffers.append(BLANK.pack(old.end - self.end, MAGIC_BLANK))
             self._sealed.append((old, self.end + BLANK_BYTES, self._buffers))
             self._buffers = []
@@ -354,6 +367,7 @@ class CommitLog:
         could bring them back. So they are erased; if that fails, the log accepts no more writes.
         """
         self._buffers = []
+        self._packed_index = _NOWHERE
         self._sealed.clear()
         self.end = self.written
         touched = self._segments.between_from_thread(self.written, self.written + 1)

@@ -7,6 +7,7 @@ success would prove nothing: the flusher stops for good and says why.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -48,7 +49,8 @@ class Flusher:
         self.on_durable = on_durable
         """Called in the flusher's thread with the durable position; may be replaced at any time."""
         self._on_broken = on_broken
-        self._wake = threading.Event()
+        self._wake = threading.Lock()  # locked until somebody asks for a sync
+        self._wake.acquire()
         self._syncing = threading.Lock()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="store-flusher", daemon=True)
@@ -65,7 +67,9 @@ class Flusher:
 
     def request(self) -> None:
         """Ask the thread to make written bytes durable soon. Any thread."""
-        self._wake.set()
+        if self._wake.locked():
+            with contextlib.suppress(RuntimeError):  # another thread has just asked
+                self._wake.release()
 
     def flush_blocking(self) -> None:
         """Make written bytes durable before returning. Any thread.
@@ -94,7 +98,7 @@ class Flusher:
     def close_blocking(self) -> None:
         """Stop the thread, without a last flush."""
         self._stopping = True
-        self._wake.set()
+        self.request()
         if self._thread.is_alive():
             self._thread.join()
 
@@ -103,8 +107,7 @@ class Flusher:
             wait = self.interval_ms / 1000
             if self._retry_at:
                 wait = min(wait, max(0.0, self._retry_at - time.monotonic()))
-            self._wake.wait(wait)
-            self._wake.clear()
+            self._wake.acquire(timeout=wait)
             with self._syncing:
                 self._flush()
 

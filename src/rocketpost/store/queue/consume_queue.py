@@ -1,8 +1,10 @@
 """A consume queue: the positions of its messages in the commit log, by queue offset.
 
-The newest entries, up to ``TAIL_BYTES_MAX``, are kept in memory and written to the file together.
-If they are lost, they are rebuilt from the commit log. Offsets are never reused: a queue that was
-deleted and created again continues where it stopped.
+The newest entries are kept in memory and written to the file together. If they are lost, they are
+rebuilt from the commit log. A queue to which entries come one by one keeps ``TAIL_BYTES_USUAL``.
+The more come at once, the more it keeps, up to ``TAIL_BYTES_MAX``, so that writes stay rare.
+
+Offsets are never reused: a queue that was deleted and created again continues where it stopped.
 """
 
 from __future__ import annotations
@@ -20,7 +22,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-TAIL_BYTES_MAX: Final = 102 * ENTRY_BYTES
+TAIL_BYTES_USUAL: Final = 102 * ENTRY_BYTES
+TAIL_BYTES_MAX: Final = 819 * ENTRY_BYTES
+"""Size from which on every tail is written: just below 16 KiB."""
+_TAIL_GROWTH: Final = 16
+"""Number of additions like the last one for which a longer tail has room."""
 GAP_COUNT_MAX: Final = 4096
 """Largest number of fillers written at once."""
 _pack = ENTRY.pack
@@ -111,7 +117,7 @@ class ConsumeQueue:
         self.next_offset = QueueOffset(offset)
         self.tail = Tail(offset)
         """The newest entries; not to be kept, since another one may replace it."""
-        self.spill_at = TAIL_BYTES_MAX
+        self.spill_at = TAIL_BYTES_USUAL
         """Size of the tail from which on it is written to the file."""
 
     def detach(self) -> None:
@@ -354,8 +360,9 @@ class ConsumeQueue:
             self._files.write(self._directory, tail.start, tail.data)
         except OSError as error:
             # The entries stay readable in memory; the checkpoint thread reports failed writes.
-            self.spill_at = len(tail.data) + TAIL_BYTES_MAX
+            self.spill_at = len(tail.data) + TAIL_BYTES_USUAL
             logger.error("queue file not written directory=%s reason=%s", self._directory, error)
             return
         self.tail = Tail(self.end)
-        self.spill_at = TAIL_BYTES_MAX
+        surplus = len(tail.data) - self.spill_at  # nothing if entries come one by one
+        self.spill_at = min(TAIL_BYTES_USUAL + _TAIL_GROWTH * surplus, TAIL_BYTES_MAX)

@@ -26,9 +26,9 @@ ENTRY_BYTES: Final = ENTRY.size
 FILLER_SIZE: Final = 0x7FFF_FFFF
 FILLER: Final = ENTRY.pack(0, FILLER_SIZE, 0)
 DESCRIPTOR_COUNT_MAX: Final = 256
-AHEAD_COUNT: Final = 256
+AHEAD_COUNT: Final = 512
 """Number of entries that are read at once for a reader of a few; it will ask for the next ones."""
-_AHEAD_QUEUES_MAX: Final = 1024
+_AHEAD_QUEUES_MAX: Final = 512
 _FILLERS_AT_ONCE: Final = 4096
 _PATHS_KEPT: Final = 1024
 

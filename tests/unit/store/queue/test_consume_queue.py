@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rocketpost.store.files import RealFiles
-from rocketpost.store.queue.consume_queue import TAIL_BYTES_MAX, ConsumeQueue
+from rocketpost.store.queue.consume_queue import TAIL_BYTES_MAX, TAIL_BYTES_USUAL, ConsumeQueue
 from rocketpost.store.queue.files import ENTRY, ENTRY_BYTES, FILLER, QueueFiles
 
 PER_FILE = 50
@@ -85,8 +85,29 @@ def test_saving_writes_what_is_new_only_and_is_seen_by_no_reader(queues: Queues)
     assert len(queue.save_blocking()) == 2
     assert codes(queue.read(0, 99)) == list(range(70))
     put(queue, 100)
-    assert queue.unsaved_bytes < TAIL_BYTES_MAX
+    assert queue.unsaved_bytes < TAIL_BYTES_USUAL
     assert codes(queue.read(0, 999)) == list(range(170))
+
+
+def test_a_queue_that_grows_by_many_entries_at_once_is_written_less_often(queues: Queues) -> None:
+    queue = queues.make()
+
+    def add(count: int) -> None:
+        entries = [ENTRY.pack(offset * 100, 100, offset) for offset in range(count)]
+        queue.tail.data += b"".join(entries)
+        queue.end += count  # type: ignore[assignment]
+        if len(queue.tail.data) >= queue.spill_at:
+            queue.spill()
+
+    sizes = set()
+    for _ in range(50):
+        add(190)
+        sizes.add(queue.spill_at)
+        assert len(queue.tail.data) < TAIL_BYTES_MAX
+    assert max(sizes) == TAIL_BYTES_MAX
+    for _ in range(2 * TAIL_BYTES_MAX // ENTRY_BYTES):
+        add(1)
+    assert queue.spill_at == TAIL_BYTES_USUAL
 
 
 def test_a_deleted_queue_is_not_written(queues: Queues) -> None:
