@@ -165,6 +165,29 @@ def doctor(data: Path, as_json: bool) -> None:
     sys.exit(exit_code(findings))
 
 
+class _GroupCommands(click.Group):
+    """The commands of a group of brokers; the client is imported only when one is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands."""
+        return [each.name or "" for each in _load_group_commands()]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command."""
+        return next((each for each in _load_group_commands() if each.name == cmd_name), None)
+
+
+def _load_group_commands() -> list[click.Command]:
+    from rocketpost.admin.broker_group import COMMANDS
+
+    return COMMANDS
+
+
+@rocketpost.group(cls=_GroupCommands)
+def group() -> None:
+    """Show and change a group of brokers that elects its leader."""
+
+
 @rocketpost.group(cls=_Pipelines)
 def pipeline() -> None:
     """Process many messages with Spark."""

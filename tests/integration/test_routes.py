@@ -34,6 +34,12 @@ NOT_SERVED: Final = {
     Code.PUSH_REPLY_MESSAGE_TO_CLIENT,
     # Requests between a master and its slaves.
     Code.NOTIFY_MIN_BROKER_ID_CHANGE,
+    # Requests that only members of a group serve.
+    Code.GET_GROUP_STATUS,
+    Code.CHANGE_GROUP,
+    Code.CONTROLLER_ELECT_MASTER,
+    Code.CONTROLLER_GET_METADATA_INFO,
+    Code.CONTROLLER_GET_SYNC_STATE_DATA,
 }
 
 NAMES: Final = {

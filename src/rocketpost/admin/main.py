@@ -48,8 +48,7 @@ ABSENT: Final[Mapping[str, str]] = {
         "updateStaticTopic remappingStaticTopic",
         "dumpCompactionLog clusterRT",
         # Controllers, broker containers.
-        "getSyncStateSet getControllerMetaData",
-        "getControllerConfig updateControllerConfig electMaster cleanBrokerMetadata",
+        "getControllerConfig updateControllerConfig cleanBrokerMetadata",
         "addBroker removeBroker",
         # Cold data, exports, RocksDB.
         "getColdDataFlowCtrInfo updateColdDataFlowCtrGroupConfig",

@@ -117,6 +117,9 @@ class RequestCode(IntEnum):
     EXCHANGE_BROKER_HA_INFO = 906
     GET_BROKER_HA_STATUS = 907
     RESET_MASTER_FLUSH_OFFSET = 908
+    CONTROLLER_ELECT_MASTER = 1002
+    CONTROLLER_GET_METADATA_INFO = 1005
+    CONTROLLER_GET_SYNC_STATE_DATA = 1006
     GET_BROKER_EPOCH_CACHE = 1007
     PUT_NAMED_FILTER = 29001
     """Our own, like the next three; RocketMQ has no such requests."""
@@ -130,6 +133,9 @@ class RequestCode(IntEnum):
     GET_PRODUCER_STATES = 7101
     FOLLOW_TABLES = 7102
     """Our own."""
+    GET_GROUP_STATUS = 7103
+    """Our own, like the next."""
+    CHANGE_GROUP = 7104
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051
     PEEK_MESSAGE = 200052
@@ -171,6 +177,9 @@ ANSWER_ONLY: Final = frozenset(
         RequestCode.GET_BROKER_CONSUME_STATS,
         RequestCode.GET_BROKER_HA_STATUS,
         RequestCode.GET_BROKER_EPOCH_CACHE,
+        RequestCode.CONTROLLER_GET_METADATA_INFO,
+        RequestCode.CONTROLLER_GET_SYNC_STATE_DATA,
+        RequestCode.GET_GROUP_STATUS,
         RequestCode.VIEW_BROKER_STATS_DATA,
         RequestCode.CHECK_CLIENT_CONFIG,
         RequestCode.GET_CONSUMER_LIST_BY_GROUP,

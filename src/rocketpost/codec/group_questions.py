@@ -1,14 +1,14 @@
 """Questions that members of a group ask each other beside the messages of Raft, and their answers.
 
-A member that joins asks for the leader's tables, and every member asks for digests of the log, and
-for bytes of it, to find and repair damage. Both travel in frames of ``codec.raft_frames``:
+A member whose log is replaced asks where the leader's log begins. Every member asks for digests of
+the log, and for bytes of it, to find and repair damage. Frames are those of ``codec.raft_frames``:
 
     9   Question   number int64, subject uint8, begin int64, end int64
-    10  Piece      number int64, total int64, CRC-32 of the body uint32, refusal (length uint8, text
-                   in UTF-8); then the body
+    10  Piece      number int64, CRC-32 of the body uint32, refusal (length uint8, text in UTF-8);
+                   then the body
 
     subject   begin, end                        body
-    1         part of the leader's tables       that part; ``total`` is the size of all parts
+    1         part of a text                    that part: the beginning of the leader's log
     2         positions of the log              digest of these bytes
     3         positions of the log              these bytes
 
@@ -27,13 +27,13 @@ PIECE_BYTES_MAX: Final = 512 * 1024
 REFUSAL_BYTES_MAX: Final = 255
 
 _QUESTION: Final = Struct(">qBqq")
-_PIECE: Final = Struct(">qqIB")
+_PIECE: Final = Struct(">qIB")
 
 
 class Subject(IntEnum):
     """Things that a member can ask for."""
 
-    TABLES = 1
+    BEGINNING = 1
     DIGEST = 2
     LOG = 3
 
@@ -55,7 +55,6 @@ class Piece:
 
     Attributes:
         number: That of the question.
-        total: Size of the whole subject, if it has one.
         size: Bytes that follow.
         crc: CRC-32 of these.
         refusal: Reason why there is no answer; empty if there is one.
@@ -63,7 +62,6 @@ class Piece:
     """
 
     number: int
-    total: int
     size: int
     crc: int
     refusal: str = ""
@@ -78,7 +76,7 @@ def pack_question(question: Question) -> bytes:
 def pack_piece(piece: Piece) -> bytes:
     """Return the fields of an answer; a long refusal is shortened."""
     text = piece.refusal.encode()[:REFUSAL_BYTES_MAX]
-    return _PIECE.pack(piece.number, piece.total, piece.crc, len(text)) + text
+    return _PIECE.pack(piece.number, piece.crc, len(text)) + text
 
 
 def unpack_question(fields: bytes) -> Question:
@@ -103,8 +101,8 @@ def unpack_piece(fields: bytes, size: int) -> Piece:
     """
     if len(fields) < _PIECE.size:
         raise ValueError(f"an answer has {len(fields)} bytes")
-    number, total, crc, length = _PIECE.unpack_from(fields)
+    number, crc, length = _PIECE.unpack_from(fields)
     text = fields[_PIECE.size :]
-    if length != len(text) or min(number, total) < 0 or size > PIECE_BYTES_MAX:
+    if length != len(text) or number < 0 or size > PIECE_BYTES_MAX:
         raise ValueError("an answer is cut short or too long")
-    return Piece(number, total, size, crc, text.decode(errors="replace"))
+    return Piece(number, size, crc, text.decode(errors="replace"))

@@ -16,7 +16,12 @@ from rocketpost.diagnosis.message_facts import (
     find_broker,
     list_brokers,
 )
-from rocketpost.diagnosis.replicas import ReplicaCopy, find_copies
+from rocketpost.diagnosis.replicas import (
+    GroupCopies,
+    ReplicaCopy,
+    find_copies,
+    find_group_copies,
+)
 from rocketpost.model import properties as names
 from rocketpost.model.names import SCHEDULE_TOPIC, TIMER_TOPIC
 
@@ -28,6 +33,8 @@ class Explanation(msgspec.Struct, kw_only=True):
     stored_at: StoredAt
     replicas: list[ReplicaCopy]
     """Master and slaves of its broker, by their ids."""
+    group: GroupCopies | None = None
+    """Members of the broker's group that have it; None if the broker is in no group."""
     delayed_until_ms: int | None
     fates: list[Fate]
 
@@ -48,6 +55,7 @@ async def explain_message(admin: AdminClient, message: ReceivedMessage) -> Expla
         message=message,
         stored_at=await collector.locate(),
         replicas=await find_copies(admin, home, message),
+        group=await find_group_copies(admin, home, message),
         delayed_until_ms=delayed_until_ms,
         fates=fates,
     )

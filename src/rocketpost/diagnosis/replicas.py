@@ -24,6 +24,43 @@ class ReplicaCopy(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Reason why it does not have the message, or why that is unknown."""
 
 
+class GroupCopies(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A group of brokers that elects its leader, and the members that have a message."""
+
+    group: str
+    term: int
+    leader: str
+    committed: bool
+    """Whether the group has agreed on the message: then no failure of a minority loses it."""
+    members: list[str]
+    """Members that have it safely, as far as the one that was asked knows."""
+    others: list[str]
+    """Members that do not have it yet, or of which that is not known."""
+
+
+async def find_group_copies(
+    admin: AdminClient, broker: BrokerData, message: ReceivedMessage
+) -> GroupCopies | None:
+    """Ask the leader of a group which members have a message; None if the broker is in no group."""
+    address = broker.master or next(iter(broker.broker_addrs.values()), None)
+    if address is None:
+        return None
+    try:
+        status = await admin.brokers.group_status(address)
+    except RocketpostError:
+        return None  # the replicas themselves are listed anyway
+    end = message.position + message.record.size
+    has = [each.name for each in status.members if each.is_known and each.has >= end]
+    return GroupCopies(
+        group=status.group,
+        term=status.term,
+        leader=status.leader,
+        committed=status.committed >= end,
+        members=has,
+        others=[each.name for each in status.members if each.name not in has],
+    )
+
+
 async def find_copies(
     admin: AdminClient, broker: BrokerData, message: ReceivedMessage
 ) -> list[ReplicaCopy]:

@@ -12,21 +12,19 @@ import os
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Final
 
-from rocketpost.errors import ConfigError, StoreError
+from rocketpost.errors import StoreError
 from rocketpost.kernel import FORM
 from rocketpost.server.acting_term import ActingTerm
 from rocketpost.server.clock import BrokerClock
 from rocketpost.server.context import BrokerContext
 from rocketpost.server.follower_term import FollowerTerm
 from rocketpost.server.group.broker import GroupBroker
+from rocketpost.server.group.life.new_log import forget_derived_blocking
 from rocketpost.server.group.member import GroupMember
 from rocketpost.server.metrics.monitor import Monitor
 from rocketpost.server.name_servers.address_server import AddressServer
-from rocketpost.server.name_servers.registration import (
-    parse_name_servers,
-)
+from rocketpost.server.name_servers.registration import parse_name_servers
 from rocketpost.server.routes.dispatch import Dispatcher
 from rocketpost.server.routes.follower_refusals import refusing_routes
 from rocketpost.server.settings.broker import (
@@ -36,10 +34,7 @@ from rocketpost.server.settings.broker import (
     with_new_spellings,
 )
 from rocketpost.server.settings.group import GroupConfig
-from rocketpost.server.settings.live_config import (
-    LiveConfig,
-    Override,
-)
+from rocketpost.server.settings.live_config import LiveConfig, Override
 from rocketpost.server.startup import (
     apply_settings,
     load_settings,
@@ -48,6 +43,7 @@ from rocketpost.server.startup import (
 )
 from rocketpost.server.tables.broker_tables import Identity
 from rocketpost.server.term import LeaderTerm, Term
+from rocketpost.server.vip import listen_vip
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.files import RealFiles
 from rocketpost.store.layout import Layout
@@ -60,9 +56,6 @@ from rocketpost.transport.connection import Connection
 from rocketpost.transport.listener import Listener, room_of_process
 
 logger = logging.getLogger(__name__)
-
-VIP_STEP: Final = 2
-"""Distance of the port for old Java clients below the broker's port."""
 
 
 class BrokerServer:
@@ -119,6 +112,7 @@ class BrokerServer:
         self._changing = asyncio.Lock()
         self._failure: asyncio.Future[str] | None = None
         self._work: asyncio.Task[None] | None = None
+        self._saving: asyncio.Task[None] | None = None
         self._announcing: asyncio.Task[None] | None = None
         self.monitor = Monitor(
             self._broker, term=lambda: self._term, name_servers=lambda: self._name_servers
@@ -171,11 +165,7 @@ class BrokerServer:
         """
         level = logging.WARNING if FORM.is_unusable else logging.INFO
         logger.log(level, "broker starts: kernel=%s reason=%s", FORM.word, FORM.reason)
-        live, overrides_file = await load_settings(
-            self._values, root=self._store_config.root, clock=self._clock
-        )
-        self._broker = live.section(BrokerConfig)
-        self._store_config = live.section(StoreConfig)
+        live, overrides_file = await self._load_settings()
         self._ip = await asyncio.to_thread(resolve_ip_blocking, self._broker.public_ip)
         address_server = self._address_server()
         self._name_servers = parse_name_servers(self.name_servers)
@@ -190,12 +180,18 @@ class BrokerServer:
             await self.monitor.stop()
             raise
         await self._listener.accept()
-        await self._listen_vip()
+        await listen_vip(self._vip, self._broker.bind_address, self._listener.port)
         self._failure = asyncio.get_running_loop().create_future()
         self._work = asyncio.create_task(self._run(address_server), name="broker")
         self._work.add_done_callback(self._on_task_end)
         self._begin_term(self._term)
         await self._term.register()
+        self._begin_work()
+
+    def _begin_work(self) -> None:
+        """Save tables, and take part in the group, until the store is closed."""
+        self._saving = asyncio.create_task(self._context.persistence.run(), name="persistence")
+        self._saving.add_done_callback(self._on_task_end)
         if self._group is not None:
             self._group.start().add_done_callback(self._on_task_end)
 
@@ -235,23 +231,52 @@ class BrokerServer:
             await self._group.hand_over()
         async with self._changing:
             self._work = None
-            context = self._context
             try:
                 await self._end_term("the broker is shutting down")
             finally:
-                if self._group is not None:
-                    await self._group.stop()
                 await self._listener.stop()
                 await self._vip.stop()
                 await self.monitor.stop()
                 work.cancel()
                 await asyncio.wait((work,))
-                try:
-                    await context.persistence.close()
-                finally:
-                    await asyncio.to_thread(context.store.close_blocking)
+                await self._close_store()
         if not failure.done():
             failure.set_result("it was stopped")
+
+    async def _close_store(self) -> None:
+        """Leave the group, save the tables, and close the store, unless that is done."""
+        saving, self._saving = self._saving, None
+        if saving is None:
+            return
+        try:
+            if self._group is not None:
+                await self._group.stop()
+            saving.cancel()
+            await asyncio.wait((saving,))
+            await self._context.persistence.close()
+        finally:
+            await asyncio.to_thread(self._context.store.close_blocking)
+
+    async def _begin_again(self, change_blocking: Callable[[], None]) -> None:
+        """Close the store, have its files changed, and open it again; requests are refused then.
+
+        Raises:
+            StoreError: That failed, and the broker cannot go on; its next start finishes it.
+        """
+        async with self._changing:
+            if self._work is None:
+                return  # it is stopping
+            try:
+                await self._end_term("the broker gets a new log; try again")
+                await self._close_store()
+                await asyncio.to_thread(change_blocking)
+                await self._open(*await self._load_settings())
+            except BaseException as error:
+                self._fail(f"the log of the group could not be taken over: {error}")
+                raise
+            self._begin_term(self._term)
+            self._announce_later(self._term, Term())
+            self._begin_work()
 
     async def wait_failed(self) -> str:
         """Wait until the broker cannot go on, and return the reason."""
@@ -358,6 +383,11 @@ class BrokerServer:
 
     # Start.
 
+    async def _load_settings(self) -> tuple[LiveConfig, TableFile[dict[str, Override]]]:
+        live, file = await load_settings(self._values, root=self.directory, clock=self._clock)
+        self._broker, self._store_config = live.section(BrokerConfig), live.section(StoreConfig)
+        return live, file
+
     async def _open(self, live: LiveConfig, overrides_file: TableFile[dict[str, Override]]) -> None:
         layout = Layout(self._store_config.root, self._store_config.commit_log_path)
         is_foreign = await asyncio.to_thread(is_foreign_blocking, layout, RealFiles())
@@ -401,7 +431,12 @@ class BrokerServer:
         """Open the store, as that of a group's member if this broker is one."""
         config = self._store_config
         if self._group_config is not None:
-            member = await asyncio.to_thread(MemberStore.open_blocking, config, clock=self._clock)
+            member = await asyncio.to_thread(
+                MemberStore.open_blocking,
+                config,
+                clock=self._clock,
+                on_reset=partial(forget_derived_blocking, config, RealFiles()),
+            )
             return member.store, member
         store = await asyncio.to_thread(
             MessageStore.open_blocking,
@@ -418,16 +453,8 @@ class BrokerServer:
             member,
             context=self._context,
             change_term=partial(self._change_term, stays_known=True),
+            begin_again=self._begin_again,
         )
-
-    async def _listen_vip(self) -> None:
-        port = self._listener.port - VIP_STEP
-        if port <= 0:
-            return
-        try:
-            await self._vip.start(self._broker.bind_address, port)
-        except ConfigError as error:
-            logger.warning("no port for old clients: port=%s reason=%s", port, error)
 
     # While it runs.
 
@@ -435,9 +462,9 @@ class BrokerServer:
         async with asyncio.TaskGroup() as group:
             if address_server is not None:
                 group.create_task(self._follow(address_server), name="address server")
-            group.create_task(self._context.persistence.run(), name="persistence")
             if self.monitor.is_on:
                 group.create_task(self.monitor.run(), name="monitor")
+            await asyncio.Event().wait()
 
     def _address_server(self) -> AddressServer | None:
         """Return the address server to poll for name servers, or None if they are configured."""
@@ -445,15 +472,11 @@ class BrokerServer:
         return AddressServer(self._broker) if wanted else None
 
     async def _follow(self, address_server: AddressServer) -> None:
-        """Poll the address server, and register with new name servers when its list changes."""
+        """Register with new name servers when the list of the address server changes."""
         while True:
-            await asyncio.sleep(self._broker.address_server_poll_ms / 1000)
-            listed = await address_server.fetch()
-            if listed is None or set(listed) == set(self._name_servers):
-                continue
-            logger.info("name servers changed: addresses=%s", ";".join(listed))
-            self._name_servers = listed
-            await self._term.features.name_servers_changed(listed)
+            pause = self._broker.address_server_poll_ms / 1000
+            self._name_servers = await address_server.wait_change(self._name_servers, pause=pause)
+            await self._term.features.name_servers_changed(self._name_servers)
 
     def _on_connection_lost(self, connection: Connection) -> None:
         self._term.connection_lost(connection)

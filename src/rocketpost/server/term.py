@@ -36,7 +36,8 @@ from rocketpost.server.features.standstill import StandstillFeature
 from rocketpost.server.features.statistics import StatisticsFeature
 from rocketpost.server.features.timer import TimerFeature
 from rocketpost.server.features.transaction import TransactionFeature
-from rocketpost.server.group.status import GroupSeat, GroupStatusFeature
+from rocketpost.server.group.requests import GroupRequests
+from rocketpost.server.group.status import GroupSeat
 from rocketpost.server.group.table_log import GroupDeletion, TableLog
 from rocketpost.server.handlers.pull_lane import take_by_turns
 from rocketpost.server.name_servers.announcing import Announcing
@@ -300,7 +301,7 @@ class LeaderTerm(OfficeTerm):
                 wait_registered=self.registration.wait_registered,
                 replication=self.slaves.status if seat is None else seat.status,
             ),
-            self.slaves if seat is None else GroupStatusFeature(seat),
+            self.slaves if seat is None else GroupRequests(seat, context.identity.name),
             StandstillFeature.of(context),
             FilterFeature(context),
             DedupFeature(leader, is_foreign=is_foreign),

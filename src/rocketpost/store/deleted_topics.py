@@ -10,6 +10,9 @@ A master of RocketMQ begins again at offset 0 when a topic is deleted and create
 does the same with each queue: ``"restarts": {queue id: P}`` says that records of the queue before P
 are dead, and that their offsets are assigned again.
 
+A member of a group whose log begins late has ``"starts": {topic: {queue id: offset}}``: the offsets
+that its queues had at the beginning of the log. A queue without messages since continues there.
+
 ``droppedTopics.json.bak`` is a copy: without the file, offsets could be assigned twice.
 
 A deletion first moves the queues aside in one rename, then writes this file, then unlinks. After a
@@ -49,14 +52,16 @@ class DeletedTopic(msgspec.Struct, omit_defaults=True):
         return max(self.position, *self.restarts.values(), 0)
 
 
-class _File(msgspec.Struct):
+class _File(msgspec.Struct, omit_defaults=True):
     serial: int = 0
     topics: dict[str, DeletedTopic] = {}
+    starts: dict[str, dict[int, int]] = {}
     crc: int | None = None
     """CRC-32 of the rest, to detect a changed digit. None in a file of an earlier version."""
 
     def checksum(self) -> int:
-        return crc32(msgspec.json.encode((self.serial, self.topics)))
+        rest = (self.serial, self.topics, *([self.starts] if self.starts else []))
+        return crc32(msgspec.json.encode(rest))
 
 
 def _decode(data: bytes) -> _File:
@@ -73,6 +78,7 @@ class DeletedTopics:
         self._files = files
         self._path = path
         self._by_topic: dict[str, DeletedTopic] = {}
+        self._starts: dict[str, dict[int, int]] = {}
         self.serial = 0
         """Number of the latest deletion."""
         self.is_changed = False
@@ -107,13 +113,14 @@ class DeletedTopics:
             ) from problem
         newest = max(found, key=lambda each: each.serial)
         self.serial, self._by_topic = newest.serial, newest.topics
+        self._starts = newest.starts
         self.is_copied = len(found) == 2 and found[0] == found[1]
 
     def encode(self) -> bytes:
         """Return the up-to-date contents of the file. Any thread: it takes a snapshot."""
         # A single encode call, since the loop thread may add a deletion between two calls.
         stored = msgspec.json.decode(
-            msgspec.json.encode(_File(self.serial, self._by_topic)), type=_File
+            msgspec.json.encode(_File(self.serial, self._by_topic, self._starts)), type=_File
         )
         stored.crc = stored.checksum()
         return msgspec.json.format(msgspec.json.encode(stored), indent=1)
@@ -156,6 +163,12 @@ class DeletedTopics:
         for queue_id, offset in next_offsets.items():
             self.raise_next(topic, queue_id, offset)
 
+    def begin_with(self, starts: dict[str, dict[int, int]]) -> None:
+        """Begin with no deletions, and let queues continue at these offsets, by topic and id."""
+        self._by_topic, self._starts = {}, starts
+        self.serial += 1
+        self.is_changed = True
+
     def raise_next(self, topic: str, queue_id: int, offset: int) -> None:
         """Note that offsets below ``offset`` of a deleted queue were assigned."""
         deletion = self._by_topic[topic]
@@ -197,8 +210,12 @@ class DeletedTopics:
 
     def next_offset(self, topic: str, queue_id: int) -> int:
         """Return the first offset of a queue that is created now."""
+        start = self._starts.get(topic, {}).get(queue_id, 0) if self._starts else 0
         deletion = self._by_topic.get(topic)
-        return deletion.next.get(queue_id, 0) if deletion is not None else 0
+        if deletion is None:
+            return start
+        offset = deletion.next.get(queue_id, 0)
+        return offset if queue_id in deletion.restarts else max(start, offset)
 
     def settle(self, first: int, end: int) -> None:
         """Adjust the deletions to a recovered log [``first``, ``end``).

@@ -48,6 +48,12 @@ NOT_RUN = {
         "the servers would stay, at ports that other tests may use; "
         "tests/integration/test_sample_files.py starts them with the same files"
     ),
+    ("group-operations.md", "rocketpost group "): (
+        "needs a group of three; tests/integration/test_admin_groups.py runs these commands"
+    ),
+    ("group-operations.md", "mqadmin haStatus "): (
+        "needs a group of three; tests/integration/test_admin_groups.py runs these commands"
+    ),
     ("acting-master.md", "mqadmin clusterList  -n ns:9876 "): (
         "needs a group with a lost master; tests/integration/test_acting_processes.py has one"
     ),

@@ -6,24 +6,39 @@ import random
 from collections.abc import Callable
 
 from rocketpost.errors import StoreBroken, StoreError
+from rocketpost.raft.members import ChangeKind, MemberChange
+from rocketpost.server.group.life import log_scrub
 
 from ..store.world import PowerCut, World, small
 from .servers import Parcel, Sent, Server
 
 TICKS_TO_HEAL = 400
 MESSAGES_PER_TICK = 300
+BLOCK_BYTES = 1024
+"""Bytes that members compare at once here; a part of a segment."""
 
 
 class Group:
     """Members, the network between them, and what producers know; every choice is the seed's."""
 
-    def __init__(self, rng: random.Random, *, count: int = 3, is_harmed: bool = False) -> None:
+    def __init__(
+        self,
+        rng: random.Random,
+        *,
+        count: int = 3,
+        is_harmed: bool = False,
+        is_changing: bool = False,
+    ) -> None:
         self.rng = rng
         self.is_harmed = is_harmed
+        self.is_changing = is_changing
         self.network: list[Parcel] = []
         names = [f"n{number}" for number in range(count)]
         config = small()
-        self.servers = [Server(name, names, config, self.network) for name in names]
+        spares = [f"n{count + number}" for number in range(2 if is_changing else 0)]
+        self.servers = [
+            Server(name, names, config, self.network, self.find) for name in names + spares
+        ]
         self.world = World(sizes=(0, 60, 700))
         self.lonely: set[str] = set()
         self.leaders: dict[int, str] = {}
@@ -34,6 +49,9 @@ class Group:
         for server in self.servers:
             server.batch_bytes = rng.choice([1, 1500, 8192])
             server.start()
+
+    def find(self, name: str) -> Server:
+        return next(each for each in self.servers if each.name == name)
 
     # -- what happens
 
@@ -54,7 +72,9 @@ class Group:
             (1, self.cut_power),
             (2, self.plan_power_cut),
             (1, self.plan_fault),
-            *([(1, self.harm)] if self.is_harmed else []),
+            (4, self.replace_log),
+            *([(1, self.harm), (2, self.flip_bit), (20, self.scrub)] if self.is_harmed else []),
+            *([(6, self.change_members), (6, self.expire)] if self.is_changing else []),
         ]
         weights = [weight for weight, _ in happenings]
         for _ in range(steps):
@@ -84,7 +104,7 @@ class Group:
     def start(self, server: Server) -> None:
         was_replaced = server.is_replaced
         server.start()
-        if server.is_harmed and not server.is_replaced:
+        if server.is_harmed and not server.running.state.suspect:
             server.is_harmed = False  # it has repaired itself, or nothing of value was damaged
         elif server.is_replaced and not was_replaced:
             self.count("replaced")
@@ -101,7 +121,7 @@ class Group:
         if self.rng.random() > 0.03:
             del self.network[at]
         if self.rng.random() > 0.03 and not {parcel.sender, parcel.receiver} & self.lonely:
-            receiver = next(each for each in self.servers if each.name == parcel.receiver)
+            receiver = self.find(parcel.receiver)
             if receiver.is_up:
                 self.attempt(receiver, lambda server: server.receive(parcel))
 
@@ -110,6 +130,86 @@ class Group:
         if leaders:
             chosen = self.rng.choice(leaders)
             self.attempt(chosen, lambda leader: leader.send(self.world, self.rng))
+
+    def replace_log(self, server: Server) -> None:
+        if server.wants_log_of is not None:
+            server.begin_again(server.wants_log_of)
+
+    def change_members(self, server: Server) -> None:
+        """Ask a leader for a change; three voters stay, so that one may be lost."""
+        leaders = [each for each in self.servers if each.is_leading]
+        if not leaders:
+            return
+        chosen = self.rng.choice(leaders)
+        change = MemberChange(
+            self.rng.choice(list(ChangeKind)), self.rng.choice([each.name for each in self.servers])
+        )
+        voters = chosen.node.members.voters
+        if change.kind is not ChangeKind.REMOVE or change.node not in voters or len(voters) > 3:
+            self.attempt(chosen, lambda leader: leader.propose(change))
+
+    @property
+    def newest_first(self) -> int:
+        """The highest position at which the log of a running member begins."""
+        return max(each.running.store.first_position for each in self.servers if each.is_up)
+
+    def expire(self, server: Server) -> None:
+        if not any(each.flips for each in self.servers):
+            server.expire()
+
+    def flip_bit(self, server: Server) -> None:
+        """Flip a bit in the body of an old message, unless another member is harmed."""
+        if any(each.is_harmed or each.flips for each in self.servers):
+            return
+        if not self.acknowledged or server.running.state.suspect:
+            return
+        # Without a majority that has the bytes, nobody could tell which are right.
+        voters = [each for each in self.servers if each.name in server.node.members.voters]
+        if not all(each.is_up and not each.running.state.suspect for each in voters):
+            return
+        least = min(int(each.running.store.durable_position) for each in voters)
+        kept = [
+            each
+            for each in self.acknowledged
+            if each.position >= self.newest_first and each.end <= least
+        ]
+        if not kept:
+            return
+        sent = self.rng.choice(kept)
+        log = server.log()
+        at = log.find(sent.body, sent.position, sent.end)
+        if not sent.body or at < 0 or sent.end > min(server.node.commit, len(log)):
+            return
+        segment = server.running.store.segments.find(at)
+        assert segment is not None
+        position = at + self.rng.randrange(len(sent.body))
+        server.disk.flip(segment.path, 8 * (position - segment.start) + self.rng.randrange(8))
+        server.flips[position] = log[position]
+        self.count("flips")
+
+    def scrub(self, server: Server) -> None:
+        """Compare a block with all others, as members do in the background."""
+        positions = [each for other in self.servers for each in other.flips]
+        if not positions or server.running.state.suspect:
+            return
+        begin = self.rng.choice(positions) // BLOCK_BYTES * BLOCK_BYTES
+        end = begin + BLOCK_BYTES
+        digests = {
+            each.name: each.running.old_log.digest_blocking(begin, end)
+            for each in self.servers
+            if each.is_up
+            and not each.running.state.suspect
+            and each.running.store.first_position <= begin
+            and end <= min(each.node.commit, each.running.store.durable_position)
+        }
+        own = digests.get(server.name)
+        right = log_scrub.choose_right(digests, server.node.members.voters)
+        if own is None or right is None or own == right:
+            return
+        source = next(self.find(name) for name, digest in digests.items() if digest == right)
+        data = source.running.old_log.read_blocking(begin, end)
+        server.running.old_log.repair_blocking(begin, data)
+        self.count("repairs")
 
     def hesitate(self, server: Server) -> None:
         server.is_eager = self.rng.random() < 0.5
@@ -154,7 +254,7 @@ class Group:
 
     def harm(self, server: Server) -> None:
         """Stop a member, and damage one of its files; never two members at a time."""
-        if any(each.is_harmed for each in self.servers):
+        if any(each.is_harmed or each.flips for each in self.servers):
             return
         server.stop(server.disk.after_kill())
         disk = server.disk
@@ -192,22 +292,36 @@ class Group:
             for server in self.servers:
                 server.tick()
                 server.flush()
+                self.replace_log(server)
+                self.scrub(server)
                 self.look(server)
             for _ in range(MESSAGES_PER_TICK):
                 if not self.network:
                     break
                 parcel = self.network.pop(0)
-                receiver = next(each for each in self.servers if each.name == parcel.receiver)
+                receiver = self.find(parcel.receiver)
                 receiver.receive(parcel)
                 self.look(receiver)
             if number > 100 and self.is_quiet():
                 break
         assert self.is_quiet(), "the group does not come to rest"
 
+    @property
+    def members(self) -> list[Server]:
+        """The servers that are members, as the leader of the newest term knows."""
+        leaders = [each for each in self.servers if each.is_leading]
+        if not leaders:
+            return self.servers
+        voters, learners = max(leaders, key=lambda each: each.node.term).node.members
+        return [each for each in self.servers if each.name in voters | learners]
+
     def is_quiet(self) -> bool:
-        commits = {server.node.commit for server in self.servers}
-        ends = {server.node.log.end for server in self.servers}
-        return commits == ends and len(ends) == 1 and ends != {0}
+        members = self.members
+        commits = {server.node.commit for server in members}
+        ends = {server.node.log.end for server in members}
+        is_whole = not any(server.flips and server.log() for server in members if server.flips)
+        is_sound = not any(server.node.is_suspect for server in members)
+        return commits == ends and len(ends) == 1 and ends != {0} and is_whole and is_sound
 
     # -- checks
 
@@ -238,18 +352,32 @@ class Group:
 
     def check_end(self) -> None:
         """Check that nothing acknowledged is lost, and that all members show the same."""
-        for server in self.servers:
+        for server in self.members:
             log, first = server.log(), server.node.log.first
+            assert not server.flips, "damage is left"
             assert log[first:] == self.history[first:]
             for sent in self.acknowledged:
                 is_there = sent.body in log[sent.position : sent.end] or sent.position < first
                 assert is_there, f"acknowledged and lost: {sent}"
+        queues = {
+            (queue.topic, queue.queue_id)
+            for server in self.members
+            for queue in server.running.store.queues
+            if queue.end  # one whose messages were cut off may stay, without any
+        }
         shown = [
-            sorted(
-                (queue.topic, queue.queue_id, queue.end)
-                for queue in server.running.store.queues
-                if queue.end  # one whose messages were cut off may stay, without any
-            )
-            for server in self.servers
+            {key: next_offset(server, *key) for key in sorted(queues)} for server in self.members
         ]
         assert all(each == shown[0] for each in shown)
+        for server in self.servers:
+            for what, number in server.counts.items():
+                self.counts[what] = self.counts.get(what, 0) + number
+
+
+def next_offset(server: Server, topic: str, queue_id: int) -> int:
+    """Return the offset that the next message of a queue gets."""
+    store = server.running.store
+    queue = store.queue(topic, queue_id)
+    if queue is not None:
+        return int(queue.end)
+    return store.deletions._parts.deleted_topics.next_offset(topic, queue_id)

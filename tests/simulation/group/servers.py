@@ -9,23 +9,29 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Callable
 from typing import NamedTuple
 
+from rocketpost.codec.group_questions import Piece, Question
 from rocketpost.codec.raft_frames import RaftDecoder, RaftEncoder
-from rocketpost.errors import StoreBroken, StoreError
+from rocketpost.errors import ReplicationError, StoreBroken, StoreError
 from rocketpost.kernel.record_scan import record_starts
 from rocketpost.model.ids import Position
 from rocketpost.model.members import Configuration
 from rocketpost.model.members import Member as GroupMember
 from rocketpost.raft import actions
 from rocketpost.raft.config import RaftConfig
-from rocketpost.raft.follower import Suspicion
-from rocketpost.raft.messages import Append, MemberRecord, Members, TermSpan
+from rocketpost.raft.members import MemberChange
+from rocketpost.raft.messages import Append, Members, SnapshotOffer, TermSpan
 from rocketpost.raft.node import RaftNode, Role
+from rocketpost.server.group.node_opening import SUSPICIONS
+from rocketpost.server.group.roster import record_of
 from rocketpost.store.config import StoreConfig
-from rocketpost.store.member.group_records import draft_term
+from rocketpost.store.member.group_records import draft_members, draft_term
 from rocketpost.store.member.member_store import MemberStore
+from rocketpost.store.member.reset import reset_log_blocking
+from rocketpost.store.retention import CleanPlan
 
 from ..store.disk import SimulatedDisk
 from ..store.world import HOST, Clock, World, formatted
@@ -62,8 +68,16 @@ class Sent(NamedTuple):
 class Server:
     """One member: its disk survives, its node and store do not."""
 
-    def __init__(self, name: str, names: list[str], config: StoreConfig, network: list[Parcel]):
+    def __init__(
+        self,
+        name: str,
+        founders: list[str],
+        config: StoreConfig,
+        network: list[Parcel],
+        find: Callable[[str], Server],
+    ) -> None:
         self.name = name
+        self._find = find
         self.config = config
         self.network = network
         self.disk: SimulatedDisk = formatted()
@@ -71,8 +85,11 @@ class Server:
         """Whether state and log are changed at once."""
         self.is_harmed = False
         """Whether the disk was damaged, and the member has not got its log back yet."""
-        self.is_replaced = False
-        """Whether an operator has given it an empty disk since."""
+        self.is_replaced = name not in founders
+        """Whether it has an empty disk, and may have had another one."""
+        self.flips: dict[int, int] = {}
+        """Bytes of the log that were changed on the disk, as they were before."""
+        self.counts: Counter[str] = Counter()
         self.batch_bytes = 3000
         self.sent: list[Sent] = []
         """Messages of this process that are not committed yet."""
@@ -82,12 +99,14 @@ class Server:
         """Commit positions that nobody has looked at yet."""
         self.elected: deque[int] = deque()
         self.member: MemberStore | None = None
-        self._names = names
+        self._founders = founders
         self._node: RaftNode | None = None
         self._encoder = RaftEncoder(GROUP)
         self._states: list[actions.SaveState] = []
         self._changes: list[Change] = []
         self._starts = 0
+        self.wants_log_of: str | None = None
+        """The leader whose log is to replace this member's."""
 
     @property
     def is_up(self) -> bool:
@@ -118,7 +137,13 @@ class Server:
             self.disk.read_bytes(segment.path)[: max(0, end - segment.start)]
             for segment in store.segments.all()
         ]
-        return bytes(store.first_position) + b"".join(parts)
+        log = bytearray(bytes(store.first_position) + b"".join(parts))
+        for position, byte in list(self.flips.items()):
+            if position >= len(log) or position < store.first_position or log[position] == byte:
+                del self.flips[position]  # it was repaired, or is gone
+            else:
+                log[position] = byte
+        return bytes(log)
 
     # -- life
 
@@ -126,9 +151,12 @@ class Server:
         """Open the store, and begin with what it says."""
         self.member = member = self._open()
         store, state = member.store, member.state
-        if member.is_new:
-            voters = tuple(GroupMember(name, f"{name}:1") for name in self._names)
+        if not member.state.configurations:
+            voters = tuple(GroupMember(name, f"{name}:1") for name in self._founders)
             member.save_members_blocking([Configuration(0, voters)])
+        if self.is_replaced and member.is_new:
+            member.doubt_blocking()
+        state = member.state
         store.flush_blocking()
         self._starts += 1
         self._node = RaftNode(
@@ -141,8 +169,8 @@ class Server:
             end=store.end_position,
             commit=max(state.commit, store.confirmed_position),
             spans=[TermSpan(*span) for span in member.spans],
-            members=[MemberRecord(0, Members(frozenset(self._names)))],
-            suspicion=Suspicion.STATE if self.is_replaced else Suspicion.NONE,
+            members=[record_of(each) for each in state.configurations],
+            suspicion=SUSPICIONS[state.suspect],
         )
 
     def _open(self) -> MemberStore:
@@ -153,14 +181,13 @@ class Server:
             if not self.is_harmed or self.is_replaced or self.disk.fault is not None:
                 raise
         else:
-            # Nothing expires here, so a log that begins later has lost its first segment.
-            is_short = member.store.first_position > 0
-            if not member.suspicions and not is_short:
-                return member
-            assert self.is_harmed, f"suspect without a reason: {member.suspicions}"
-            member.store.close_blocking()
+            self.is_harmed = self.is_harmed or bool(self.flips and member.suspicions)
+            is_known = self.is_harmed or self.is_replaced or not member.suspicions
+            assert is_known, f"suspect without a reason: {member.suspicions}"
+            return member
         self.is_replaced = True
         self.disk = formatted()
+        self.flips.clear()
         return MemberStore.open_blocking(self.config, clock=Clock(), files=self.disk)
 
     def stop(self, disk: SimulatedDisk) -> None:
@@ -168,6 +195,7 @@ class Server:
         member, self.member, self._node = self.member, None, None
         self.disk = disk
         self._states, self._changes, self.sent = [], [], []
+        self.wants_log_of = None
         self.commits.clear()
         self.elected.clear()
         self.acknowledged = []
@@ -187,8 +215,74 @@ class Server:
 
     def receive(self, parcel: Parcel) -> None:
         ((message, body),) = RaftDecoder(GROUP).feed(parcel.frame)
+        assert not isinstance(message, Question | Piece)
+        if self.running.needs_new_log and isinstance(message, Append | SnapshotOffer):
+            self.begin_again(parcel.sender)
+            return
         start = message.prev if isinstance(message, Append) else 0
         self.act(self.node.step(parcel.sender, message), body, start)
+
+    def begin_again(self, leader_name: str) -> None:
+        """Replace the log by an empty one where that of a leader begins, if there is need."""
+        leader = self._find(leader_name)
+        if not leader.is_leading:
+            return
+        log, store = leader.node.log, leader.running.store
+        is_needed = self.running.needs_new_log or log.first > self.node.log.end
+        record = log.members.at(log.first)
+        members = [GroupMember(each, f"{each}:1") for each in sorted(record.members.voters)]
+        members += [GroupMember(each, f"{each}:1", False) for each in record.members.learners]
+        starts: dict[str, dict[int, int]] = {}
+        for queue in store.queues if log.first else ():
+            starts.setdefault(queue.topic, {})[queue.queue_id] = int(queue.first_at(log.first))
+        self.stop(self.disk)
+        if is_needed:
+            self.counts["new logs late" if log.first else "new logs"] += 1
+            self.flips.clear()
+            reset_log_blocking(
+                self.config,
+                self.disk,
+                first=log.first,
+                spans=tuple(log.terms.before(log.first)[-1:]),
+                members=Configuration(record.position, tuple(members)),
+                starts=starts,
+                on_reset=lambda _: None,
+            )
+        self.start()
+
+    def propose(self, change: MemberChange) -> None:
+        """Change the members, if this one leads and may."""
+        with contextlib.suppress(ReplicationError):
+            self.act(self.node.propose_members(change))
+            self.counts["changes"] += 1
+
+    def expire(self) -> None:
+        """Delete the oldest segment, if everything in it is committed and on disk."""
+        store, node = self.running.store, self.node
+        segments = store.segments.all()
+        store.save_blocking()
+        self.save_members()
+        if self._changes or len(segments) < 3 or segments[1].start > node.commit:
+            return
+        plan = CleanPlan((Position(segments[0].start),), "a test", None)
+        store.cleaning.apply(plan)
+        while store.cleaning.trim_queues():
+            pass
+        store.cleaning.unlink_blocking()
+        if store.first_position > node.log.first:
+            self.counts["expired"] += 1
+            self.act(node.trimmed(store.first_position))
+            self.running.forget_terms_blocking()
+
+    def save_members(self) -> None:
+        self.running.save_members_blocking(
+            Configuration(
+                position,
+                tuple(GroupMember(each, f"{each}:1") for each in sorted(members.voters))
+                + tuple(GroupMember(each, f"{each}:1", False) for each in sorted(members.learners)),
+            )
+            for position, members in self.node.log.members.records
+        )
 
     def send(self, world: World, rng: random.Random) -> None:
         """Take messages of producers, as a leader whose term record is committed."""
@@ -235,6 +329,7 @@ class Server:
         if not self._changes:
             node = self.node
             self.running.save_progress_blocking(node.commit, node.log.persisted)
+            self.save_members()
 
     def save_checkpoint(self) -> None:
         if not self._changes:
@@ -272,10 +367,32 @@ class Server:
             case actions.BecomeFollower():
                 self.sent = []
             case actions.Cleared():
+                self.running.clear_suspicion_blocking()
                 self.is_harmed = self.is_replaced = False
+            case actions.WriteMembers(members):
+                return self._write_members(members)
+            case actions.Reset():
+                self.wants_log_of = self.node.leader
+            case actions.PauseWrites() | actions.ResumeWrites():
+                pass
             case _:
                 raise AssertionError(f"nobody asks for {action}")
         return []
+
+    def _write_members(self, members: Members) -> list[actions.Action]:
+        if not self.is_leading:
+            return []
+        store = self.running.store
+        described = [GroupMember(each, f"{each}:1") for each in sorted(members.voters)]
+        described += [GroupMember(each, f"{each}:1", False) for each in sorted(members.learners)]
+        try:
+            store.append(draft_members(tuple(described), host=HOST, now_ms=1))
+            store.commit()
+        except StoreBroken:
+            raise
+        except StoreError:
+            return self.node.members_refused()
+        return self.node.grew(store.written_position, members)
 
     def _post(self, peer: str, frame: bytes) -> None:
         self.network.append(Parcel(self.name, peer, frame))

@@ -9,8 +9,15 @@ import pytest
 from .group import Group
 
 
-def live(rng: random.Random, *, count: int = 3, steps: int = 1500, is_harmed: bool) -> Group:
-    group = Group(rng, count=count, is_harmed=is_harmed)
+def live(
+    rng: random.Random,
+    *,
+    count: int = 3,
+    steps: int = 1500,
+    is_harmed: bool,
+    is_changing: bool = False,
+) -> Group:
+    group = Group(rng, count=count, is_harmed=is_harmed, is_changing=is_changing)
     group.run(steps)
     group.heal()
     group.check_end()
@@ -27,6 +34,14 @@ def test_five_members(seed: int, rng: random.Random) -> None:
 
 def test_three_members_of_which_one_is_damaged(seed: int, rng: random.Random) -> None:
     live(rng, is_harmed=True)
+
+
+def test_members_that_come_and_go(seed: int, rng: random.Random) -> None:
+    live(rng, is_harmed=False, is_changing=True)
+
+
+def test_members_that_come_and_go_and_are_damaged(seed: int, rng: random.Random) -> None:
+    live(rng, is_harmed=True, is_changing=True)
 
 
 @pytest.mark.long

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,7 @@ from rocketpost.errors import ReplicationError
 from rocketpost.raft.actions import Accept
 from rocketpost.raft.core import Log
 from rocketpost.raft.follower import Suspicion
+from rocketpost.server.group.life import log_scrub
 from rocketpost.store.member.member_store import MemberStore
 
 from . import servers
@@ -47,11 +50,31 @@ def votes_without_looking_at_logs(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Log, "is_behind", lambda *_: True)
 
 
-def lets_a_replaced_member_vote(patch: pytest.MonkeyPatch) -> None:
-    class Careless:
-        NONE = STATE = Suspicion.NONE
+def lets_a_suspect_member_vote(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(servers, "SUSPICIONS", dict.fromkeys(range(4), Suspicion.NONE))
 
-    patch.setattr(servers, "Suspicion", Careless)
+
+def keeps_a_damaged_log(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        MemberStore, "needs_new_log", property(lambda _: False, lambda *_: None), raising=False
+    )
+
+
+def repairs_old_log_from_a_minority(patch: pytest.MonkeyPatch) -> None:
+    def choose_any(digests: dict[str, bytes], voters: object) -> bytes | None:
+        counts = Counter(digests.values())
+        return min(counts, key=lambda digest: counts[digest]) if counts else None
+
+    patch.setattr(log_scrub, "choose_right", choose_any)
+
+
+def forgets_the_offsets_of_idle_queues(patch: pytest.MonkeyPatch) -> None:
+    reset = servers.reset_log_blocking
+
+    def reset_wrongly(*args: Any, starts: object, **named: Any) -> None:
+        reset(*args, **named)
+
+    patch.setattr(servers, "reset_log_blocking", reset_wrongly)
 
 
 def does_not_cut(patch: pytest.MonkeyPatch) -> None:
@@ -66,6 +89,10 @@ def does_not_cut(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Server, "_change", skip_cuts)
 
 
+CHANGING = (forgets_the_offsets_of_idle_queues,)
+"""Bugs that show only in groups whose members change and whose old log expires."""
+
+
 @pytest.mark.parametrize(
     "plant",
     [
@@ -73,14 +100,17 @@ def does_not_cut(patch: pytest.MonkeyPatch) -> None:
         does_not_save_votes,
         takes_the_whole_log_for_committed_after_a_start,
         votes_without_looking_at_logs,
-        lets_a_replaced_member_vote,
+        lets_a_suspect_member_vote,
+        keeps_a_damaged_log,
+        repairs_old_log_from_a_minority,
+        forgets_the_offsets_of_idle_queues,
         does_not_cut,
     ],
 )
 def test_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
     for seed in range(SEEDS):
-        group = Group(random.Random(seed), is_harmed=True)
+        group = Group(random.Random(seed), is_harmed=True, is_changing=plant in CHANGING)
         try:
             group.run(1500)
             group.heal()

@@ -22,7 +22,7 @@ from rocketpost.diagnosis.losses import (
     find_lost_message,
     list_topics_of_group,
 )
-from rocketpost.diagnosis.replicas import ReplicaCopy
+from rocketpost.diagnosis.replicas import GroupCopies, ReplicaCopy
 from rocketpost.errors import RocketpostError
 from rocketpost.model import properties as names
 from rocketpost.model.hosts import host_text
@@ -149,6 +149,7 @@ def explanation_text(explanation: Explanation) -> str:
         ),
         ("Commit log", f"position {stored_at.position}, {stored_at.size} bytes"),
         ("File", stored_at.file or UNKNOWN),
+        *_group_lines(explanation.group),
         *_replica_lines(explanation.replicas),
         ("Indexed", indexed),
         ("Born", f"{time_text_ms(message.born_ms)} at {host_text(message.born_host)}"),
@@ -166,6 +167,17 @@ def explanation_text(explanation: Explanation) -> str:
     if not explanation.fates:
         shown.append(_LINE.format("Groups:", "none has offsets or members for this topic"))
     return "\n".join([*shown, *(fate_text(fate) for fate in explanation.fates)])
+
+
+def _group_lines(group: GroupCopies | None) -> list[tuple[str, str]]:
+    """Return a line about the group of brokers that has the message, if it is in one."""
+    if group is None:
+        return []
+    agreed = "committed" if group.committed else "not committed yet"
+    text = f"{agreed} by {group.group}, on {', '.join(group.members) or 'no member for certain'}"
+    if group.others:
+        text += f"; not on {', '.join(group.others)}, as far as {group.leader or 'it'} knows"
+    return [("Group of brokers", text)]
 
 
 def _replica_lines(replicas: Sequence[ReplicaCopy]) -> list[tuple[str, str]]:
@@ -228,6 +240,7 @@ def explanation_members(explanation: Explanation) -> dict[str, object]:
         "delayedUntil": explanation.delayed_until_ms,
         "place": msgspec.to_builtins(explanation.stored_at),
         "replicas": msgspec.to_builtins(explanation.replicas),
+        "brokerGroup": msgspec.to_builtins(explanation.group),
         "groups": msgspec.to_builtins(explanation.fates),
     }
 

@@ -22,6 +22,7 @@ from rocketpost.admin.command import (
 from rocketpost.admin.render import Column, Table, time_or
 from rocketpost.admin.report import Report
 from rocketpost.client.admin import AdminClient
+from rocketpost.codec.bodies.group_status import SyncState
 from rocketpost.codec.bodies.stats import EpochList, ReplicaInfo, ReplicationState, UpstreamInfo
 
 _REPLICAS: Final = Table(
@@ -170,7 +171,7 @@ async def get_broker_epoch(
     every: float | None,
     as_json: bool,
 ) -> None:
-    """Show the epochs of brokers under a controller; other brokers have none."""
+    """Show the epochs of brokers under a controller, or the terms of a group's brokers."""
     if (broker is None) == (cluster is None):
         raise click.UsageError("give exactly one of -b BROKER_NAME and -c CLUSTER")
 
@@ -214,4 +215,146 @@ def epochs_text(address: str, epochs: EpochList) -> str:
     )
 
 
-COMMANDS: Final = [ha_status, reset_master_flush_offset, get_broker_epoch]
+_controller_option = click.option(
+    "-a",
+    "--controllerAddress",
+    "controller",
+    metavar="HOST:PORT",
+    required=True,
+    help="A controller, or any broker of a group that elects its leader.",
+)
+
+
+async def _find_leader(admin: AdminClient, controller: str) -> str:
+    """Return the address of the leading controller, or of a group's leader."""
+    address = controller.split(";")[0].strip()
+    with errors_from(address):
+        found = await admin.brokers.controller_metadata(address)
+    if not found.controller_leader_address:
+        raise Failure(f"{address} knows no leader now; try again later")
+    return found.controller_leader_address
+
+
+@admin_command("getControllerMetaData")
+@_controller_option
+@json_option
+async def get_controller_metadata(admin: AdminClient, *, controller: str, as_json: bool) -> None:
+    """Show which controller, or which broker of a group, leads."""
+    address = controller.split(";")[0].strip()
+    with errors_from(address):
+        found = await admin.brokers.controller_metadata(address)
+    if as_json:
+        say_json(found)
+        return
+    say(f"#ControllerGroup\t{found.group}")
+    say(f"#ControllerLeaderId\t{found.controller_leader_id or 'none'}")
+    say(f"#ControllerLeaderAddress\t{found.controller_leader_address or 'none'}")
+    for peer in filter(None, found.peers.split(";")):
+        say(f"#Peer:\t{peer}")
+
+
+@admin_command("getSyncStateSet")
+@_controller_option
+@click.option("-b", "--brokerName", "broker", metavar="NAME", help="Name of the brokers.")
+@click.option("-c", "--clusterName", "cluster", metavar="NAME", help="All brokers of a cluster.")
+@interval_option
+@json_option
+async def get_sync_state_set(
+    admin: AdminClient,
+    *,
+    controller: str,
+    broker: str | None,
+    cluster: str | None,
+    every: float | None,
+    as_json: bool,
+) -> None:
+    """Show which brokers of a name have the master's log, and which do not."""
+    if (broker is None) == (cluster is None):
+        raise click.UsageError("give exactly one of -b BROKER_NAME and -c CLUSTER")
+
+    async def show() -> None:
+        names = [broker] if broker is not None else []
+        if cluster is not None:
+            names = [each.broker_name for _, each in await list_cluster_brokers(admin, cluster)]
+        leader = await _find_leader(admin, controller)
+        with errors_from(leader):
+            states = await admin.brokers.sync_states(leader, names)
+        if as_json:
+            say_json(states)
+            return
+        if not states:
+            raise Failure(f"{leader} knows no broker {', '.join(names)}")
+        for name, state in states.items():
+            say(sync_state_text(name, state))
+
+    await repeat(every, show)
+
+
+def sync_state_text(name: str, state: SyncState) -> str:
+    """Return the replicas of a broker as text."""
+    return "\n".join(
+        [
+            "",
+            f"#brokerName\t{name}",
+            f"#MasterBrokerId\t{state.master_broker_id}",
+            f"#MasterAddr\t{state.master_address}",
+            f"#MasterEpoch\t{state.master_epoch}",
+            f"#SyncStateSetEpoch\t{state.sync_state_set_epoch}",
+            f"#SyncStateSetNums\t{len(state.in_sync_replicas)}",
+            *(
+                f"{label}:\tReplicaIdentity{{brokerName='{each.broker_name}', "
+                f"brokerId={each.broker_id}, brokerAddress='{each.broker_address}', "
+                f"alive={'true' if each.alive else 'false'}}}"
+                for label, found in (
+                    ("InSyncReplica", state.in_sync_replicas),
+                    ("NotInSyncReplica", state.not_in_sync_replicas),
+                )
+                for each in found
+            ),
+        ]
+    )
+
+
+@admin_command("electMaster")
+@_controller_option
+@click.option(
+    "-b", "--brokerId", "broker_id", type=click.IntRange(0), required=True, help="Id of the broker."
+)
+@click.option(
+    "-bn", "--brokerName", "name", metavar="NAME", required=True, help="Name of the brokers."
+)
+@click.option("-c", "--clusterName", "cluster", metavar="NAME", required=True, help="Cluster.")
+@json_option
+async def elect_master(
+    admin: AdminClient,
+    *,
+    controller: str,
+    broker_id: int,
+    name: str,
+    cluster: str,
+    as_json: bool,
+) -> None:
+    """Let a broker lead; in a group, a member's id is its number and one."""
+    leader = await _find_leader(admin, controller)
+    with errors_from(leader):
+        found = await admin.brokers.elect_master(
+            leader, cluster=cluster, name=name, broker_id=broker_id
+        )
+    if as_json:
+        say_json(found)
+        return
+    say(f"#ClusterName\t{cluster}")
+    say(f"#BrokerName\t{name}")
+    say(f"#BrokerMasterAddr\t{found.master_address}")
+    say(f"#MasterEpoch\t{found.master_epoch}")
+    say(f"#SyncStateSetEpoch\t{found.sync_state_set_epoch}")
+
+
+COMMANDS: Final = [
+    ha_status,
+    reset_master_flush_offset,
+    get_broker_epoch,
+    get_controller_metadata,
+    get_sync_state_set,
+    elect_master,
+]

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+import msgspec
 
 from rocketpost.client.session import Session
 from rocketpost.codec.bodies.damage import DamageList
+from rocketpost.codec.bodies.group_status import (
+    GroupStatus,
+    SyncState,
+    decode_group_status,
+    decode_sync_states,
+)
 from rocketpost.codec.bodies.leniency import decode_body
 from rocketpost.codec.bodies.offset import BrokerConsumeState, decode_broker_consume_state
 from rocketpost.codec.bodies.producers import ProducerStates, decode_producer_states
@@ -23,11 +31,18 @@ from rocketpost.codec.headers.admin import (
     ResetMasterFlushed,
     StatsRequest,
 )
+from rocketpost.codec.headers.broker_group import (
+    ChangeGroup,
+    ControllerMetadata,
+    ElectMaster,
+    ElectMasterResponse,
+)
 from rocketpost.codec.headers.client import GetProducerStates
 from rocketpost.codec.headers.offset import BrokerConsumeStats
 from rocketpost.settings import format_properties, parse_properties
 
 _CLEAN_SECONDS = 60.0
+_CHANGE_SECONDS = 15.0
 
 
 class BrokerAdmin:
@@ -85,6 +100,57 @@ class BrokerAdmin:
         """
         response = await self._session.call(address, RequestCode.GET_BROKER_EPOCH_CACHE)
         return decode_body(response.body, EpochList)
+
+    async def group_status(self, address: str) -> GroupStatus:
+        """Return a member's view of its group.
+
+        Raises:
+            RequestCodeNotSupported: The broker is in no group.
+        """
+        response = await self._session.call(address, RequestCode.GET_GROUP_STATUS)
+        return decode_group_status(response.body)
+
+    async def change_group(
+        self, address: str, action: str, member: str = "", member_address: str = ""
+    ) -> GroupStatus:
+        """Hand over leadership, or change the members of a group by one; at its leader.
+
+        Args:
+            address: The leader's address for clients.
+            action: ``transfer``, ``add``, ``promote`` or ``remove``.
+            member: Id of the member.
+            member_address: For ``add``: host and port at which it listens to the others.
+        """
+        header = ChangeGroup(action=action, member=member, address=member_address)
+        response = await self._session.call(
+            address, RequestCode.CHANGE_GROUP, header, timeout=_CHANGE_SECONDS
+        )
+        return decode_group_status(response.body)
+
+    async def controller_metadata(self, address: str) -> ControllerMetadata:
+        """Return who leads the controllers, or the group of a broker."""
+        response = await self._session.call(address, RequestCode.CONTROLLER_GET_METADATA_INFO)
+        return response.read(ControllerMetadata)
+
+    async def sync_states(self, address: str, names: Sequence[str]) -> dict[str, SyncState]:
+        """Return which replicas of brokers are in sync, by the brokers' names."""
+        body = msgspec.json.encode(list(names))
+        response = await self._session.call(
+            address, RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, body=body
+        )
+        return decode_sync_states(response.body).replicas_info_table
+
+    async def elect_master(
+        self, address: str, *, cluster: str, name: str, broker_id: int
+    ) -> ElectMasterResponse:
+        """Let the broker of an id lead."""
+        header = ElectMaster(
+            cluster_name=cluster, broker_name=name, broker_id=broker_id, designate_elect=True
+        )
+        response = await self._session.call(
+            address, RequestCode.CONTROLLER_ELECT_MASTER, header, timeout=_CHANGE_SECONDS
+        )
+        return response.read(ElectMasterResponse)
 
     async def producer_states(
         self, address: str, *, producer_id: str | None = None, count_max: int = 100

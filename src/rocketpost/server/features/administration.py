@@ -82,6 +82,7 @@ class AdministrationFeature(Feature):
             end_position=lambda: context.store.end_position,
             checkpoint=context.store.checkpoint,
             status=self._replication,
+            identity=context.identity,
         )
         settings = SettingsHandlers(config=context.settings, save=context.persistence.save_urgent)
         cleaning = CleaningHandlers(

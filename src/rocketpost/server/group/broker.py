@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Self
+from functools import partial
+from typing import Final, Self
 
+from rocketpost.codec.group_questions import Subject
 from rocketpost.codec.raft_frames import RaftDecoder, RaftEncoder
-from rocketpost.errors import ReplicationError
+from rocketpost.errors import ReplicationError, RocketpostError
 from rocketpost.server.context import BrokerContext
 from rocketpost.server.group.broker_side import BrokerSide, MemberSettings
 from rocketpost.server.group.follower_term import GroupFollowerTerm
+from rocketpost.server.group.life.beginning import Beginning
+from rocketpost.server.group.life.new_log import begin_log_blocking
 from rocketpost.server.group.link_values import Framing
 from rocketpost.server.group.member import GroupMember
 from rocketpost.server.group.office import Leadership
@@ -22,6 +26,11 @@ from rocketpost.store.member.member_store import MemberStore
 
 logger = logging.getLogger(__name__)
 
+RETRY_SECONDS: Final = 0.5
+"""Pause between two questions to a leader."""
+
+BeginAgain = Callable[[Callable[[], None]], Awaitable[None]]
+"""Closes the store, has its files changed by its argument in a thread, and opens it again."""
 ChangeTerm = Callable[[Callable[[], Awaitable[Term]]], Awaitable[None]]
 """Ends the broker's term of office, and begins the one that its argument opens."""
 
@@ -33,17 +42,25 @@ class GroupBroker:
         config: The group, and this member's place in it.
         context: The state of the broker.
         change_term: Ends the current term of office and begins another.
+        begin_again: Closes the store, has its files changed, and opens it again.
     """
 
     member: GroupMember
     """This broker's part in the group."""
 
     def __init__(
-        self, config: GroupConfig, *, context: BrokerContext, change_term: ChangeTerm
+        self,
+        config: GroupConfig,
+        *,
+        context: BrokerContext,
+        change_term: ChangeTerm,
+        begin_again: BeginAgain,
     ) -> None:
         self._config = config
         self._context = context
         self._change_term = change_term
+        self._begin_again = begin_again
+        self._joining: asyncio.Task[None] | None = None
         self._work: asyncio.Task[None] | None = None
         self._follower: GroupFollowerTerm | None = None
         self._tables: TableReader
@@ -57,6 +74,7 @@ class GroupBroker:
         *,
         context: BrokerContext,
         change_term: ChangeTerm,
+        begin_again: BeginAgain,
     ) -> Self:
         """Listen for the other members; nothing is decided before :meth:`start`.
 
@@ -65,7 +83,7 @@ class GroupBroker:
         """
         if store.is_new:
             await asyncio.to_thread(store.doubt_blocking)  # until its group proves to be new
-        broker = cls(config, context=context, change_term=change_term)
+        broker = cls(config, context=context, change_term=change_term, begin_again=begin_again)
         settings = context.store_config
         broker.member = GroupMember(
             config,
@@ -81,6 +99,7 @@ class GroupBroker:
                     "brokerName": context.identity.name,
                     "brokerClusterName": context.identity.cluster,
                 },
+                store=lambda: context.store_config,
             ),
             clock=context.clock,
             framing=Framing(RaftEncoder(config.group).encode, lambda: RaftDecoder(config.group)),
@@ -110,6 +129,10 @@ class GroupBroker:
 
     async def stop(self) -> None:
         """Take part no more; the term of office is closed before."""
+        joining = self._joining
+        if joining is not None and joining is not asyncio.current_task():
+            joining.cancel()
+            await asyncio.wait((joining,))
         if self._work is not None:
             self._work.cancel()
             await asyncio.wait((self._work,))
@@ -121,7 +144,7 @@ class GroupBroker:
         Raises:
             StoreError: The files of a feature cannot be read.
         """
-        self._tables = TableReader(self._context)
+        self._tables = TableReader(self._context, is_readable=not self.member.needs_new_log)
         term = self._follower = await GroupFollowerTerm.open(
             self._context,
             broker_id=self._config.follower_id,
@@ -148,9 +171,47 @@ class GroupBroker:
         await self._change_term(self.open_follower)
 
     def _replace_log(self, leader: str) -> None:
-        logger.error("this member lacks bytes that the leader has deleted: leader=%s", leader)
+        """Have the log replaced by that of a leader, unless that is under way."""
+        if self._joining is None:
+            self._joining = asyncio.create_task(self._join(leader), name="new log")
+            self._joining.add_done_callback(_note_joined)
+
+    async def _join(self, leader: str) -> None:
+        """Find out where the leader's log begins, and begin again there.
+
+        Raises:
+            StoreError: The files cannot be changed; the broker has stopped.
+        """
+        while True:
+            try:
+                text = await self.member.questions.fetch(leader, Subject.BEGINNING)
+                beginning = Beginning.decode(text)
+                break
+            except RocketpostError as error:
+                logger.warning("no beginning of a log yet: leader=%s reason=%s", leader, error)
+                await asyncio.sleep(RETRY_SECONDS)
+                leader = self._leader or leader
+        log, config = self.member.node.log, self._context.store_config
+        if not self.member.needs_new_log and beginning.first <= log.end:
+            logger.info("the log is not replaced: leader=%s begins=%s", leader, beginning.first)
+            await self._begin_again(_change_nothing)
+            return
+        logger.warning(
+            "this member gets a new log from its leader: leader=%s begins=%s own=%s-%s",
+            leader, beginning.first, log.first, log.end,
+        )  # fmt: skip
+        await self._begin_again(partial(begin_log_blocking, config, beginning))
 
     def _note_leader(self, leader: str | None) -> None:
         self._leader = leader
         if self._follower is not None:
             self._follower.set_leader_known(leader is not None)
+
+
+def _change_nothing() -> None:
+    """Leave the files as they are: a new start of the member is enough."""
+
+
+def _note_joined(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        logger.error("no new log: reason=%s", error)

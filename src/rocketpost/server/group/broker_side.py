@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from rocketpost.server.group.office import Leadership
-from rocketpost.store.config import FlushMode
+from rocketpost.store.config import FlushMode, StoreConfig
 
 
 class BrokerSide(NamedTuple):
@@ -33,3 +33,5 @@ class MemberSettings(NamedTuple):
     """Address at which clients reach this broker."""
     equal: dict[str, str]
     """Settings that must be equal on all members."""
+    store: Callable[[], StoreConfig]
+    """Returns the settings of the store."""

@@ -13,7 +13,8 @@ from rocketpost.server.features.filter import FilterFeature
 from rocketpost.server.features.pull import PullFeature
 from rocketpost.server.features.retention_holds import RetentionHoldsFeature
 from rocketpost.server.features.statistics import StatisticsFeature
-from rocketpost.server.group.status import GroupStatusFeature, StatusSource
+from rocketpost.server.group.requests import GroupRequests
+from rocketpost.server.group.status import StatusSource
 from rocketpost.server.group.table_reader import TableReader
 from rocketpost.server.replication.master_presence import MasterPresence
 from rocketpost.server.routes.follower_refusals import OF_GROUP, follower_routes
@@ -67,7 +68,7 @@ class GroupFollowerTerm(OfficeTerm):
                 wait_registered=self.registration.wait_registered,
                 replication=source.status,
             ),
-            GroupStatusFeature(source),
+            GroupRequests(source, context.identity.name),
             FilterFeature(context),
             AssignmentFeature(context),
             cleaning,

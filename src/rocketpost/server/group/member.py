@@ -22,25 +22,29 @@ from collections.abc import Awaitable, Sequence
 
 from rocketpost.codec.bodies.group_status import GroupStatus
 from rocketpost.codec.group_hello import History
-from rocketpost.codec.group_questions import Piece, Question
+from rocketpost.codec.group_questions import Piece, Question, Subject
 from rocketpost.codec.raft_frames import Framed
-from rocketpost.errors import ReplicationError, RocketpostError, StoreError
+from rocketpost.errors import ReplicationError, StoreError
 from rocketpost.model.clock import Clock
 from rocketpost.raft import actions
 from rocketpost.raft.config import TICK_MS, RaftConfig
 from rocketpost.raft.election import Role
 from rocketpost.raft.members import MemberChange
-from rocketpost.raft.messages import Members
+from rocketpost.raft.messages import Append, SnapshotOffer
 from rocketpost.server.group.broker_side import BrokerSide, MemberSettings
 from rocketpost.server.group.chunk import Chunk, with_bytes
-from rocketpost.server.group.founding import Founding, Verdict
-from rocketpost.server.group.handover import Handover
+from rocketpost.server.group.life.beginning import Beginning
+from rocketpost.server.group.life.founding import Founding, Verdict
+from rocketpost.server.group.life.handover import Handover
+from rocketpost.server.group.life.log_scrub import LogScrub
+from rocketpost.server.group.life.member_change import MemberChanges
+from rocketpost.server.group.life.questions import Questions
 from rocketpost.server.group.link_values import Framing, Seat
 from rocketpost.server.group.links import GroupLinks
 from rocketpost.server.group.member_log import MemberLog
 from rocketpost.server.group.node_opening import open_node
 from rocketpost.server.group.office import Leadership, Office
-from rocketpost.server.group.questions import Questions
+from rocketpost.server.group.own_records import OwnRecords
 from rocketpost.server.group.roster import Roster
 from rocketpost.server.group.state_saver import StateSaver
 from rocketpost.server.group.status import MemberFacts, group_status, replication_status
@@ -48,7 +52,6 @@ from rocketpost.server.replication.status import ReplicationStatus
 from rocketpost.server.settings.group import GroupConfig
 from rocketpost.server.writer.acknowledgement_rules import Committed
 from rocketpost.server.writer.log_writer import ArrivalListener
-from rocketpost.store.draft import Appended
 from rocketpost.store.member.member_store import MemberStore
 
 logger = logging.getLogger(__name__)
@@ -100,6 +103,13 @@ class GroupMember:
         self._office = Office(
             lead=broker.lead, follow=broker.follow, allow_changes=self._log.allow_changes
         )
+        self._records = OwnRecords(
+            self.node,
+            self._log,
+            office=self._office,
+            roster=self.roster,
+            carry_out=self._carry_out,
+        )
         self._saver = StateSaver(
             store,
             progress=lambda: (self.node.commit, self.node.log.persisted),
@@ -116,13 +126,27 @@ class GroupMember:
         )
         """The links to all other members."""
         self.links.set_members(self.roster.addresses)
-        self.questions = Questions(self.links.send, {})
+        self.questions = Questions(self.links.send)
         """Asks other members, and answers them."""
+        self.scrub = LogScrub(
+            self.node,
+            store.store,
+            store.old_log,
+            questions=self.questions,
+            is_up=self.links.is_up,
+            config=settings.store,
+        )
+        """Compares old log with other members."""
+        self.questions.sources = {
+            Subject.BEGINNING: self._answer_beginning,
+            Subject.DIGEST: self.scrub.answer_digest,
+            Subject.LOG: self.scrub.answer_log,
+        }
+        self._changes = MemberChanges(self.node, carry_out=self._carry_out)
         self._handover = Handover(self.node, is_up=self.links.is_up, carry_out=self._carry_out)
         self._actions: deque[actions.Action | Chunk] = deque()
         self._is_acting = False
-        self._owes_record = False
-        self._writing: Members | None = None
+        self._beginnings: dict[str, bytes] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     # Life.
@@ -149,6 +173,7 @@ class GroupMember:
             group.create_task(self._office.run(), name="office")
             group.create_task(self._keep_time(), name="ticks")
             group.create_task(self._found(), name="founding")
+            group.create_task(self.scrub.run(), name="comparison of old log")
 
     async def close(self) -> None:
         """Stop taking part; the term of office is closed by its owner."""
@@ -172,6 +197,11 @@ class GroupMember:
         return self._office.leadership is not None
 
     @property
+    def needs_new_log(self) -> bool:
+        """Whether the log is damaged, so that it must be replaced by that of a leader."""
+        return self._store.needs_new_log
+
+    @property
     def port(self) -> int:
         """The bound port."""
         return self.links.incoming.port
@@ -183,7 +213,7 @@ class GroupMember:
             group=self._config.group,
             problem=self._failure or obstacle,
             suspicions=self._store.suspicions,
-            scrub="",
+            scrub=self.scrub.describe(),
         )
         return group_status(self.node, self.roster, self.links, facts)
 
@@ -204,8 +234,8 @@ class GroupMember:
         self._write_appended()
         await self._handover.run(to)
 
-    def change_members(self, change: MemberChange, address: str = "") -> None:
-        """Have the members changed by one; the change is made when it is committed.
+    async def change_members(self, change: MemberChange, address: str = "") -> None:
+        """Change the members by one, and return when that is committed.
 
         Raises:
             ReplicationError: This is not possible now; the text says why.
@@ -215,18 +245,27 @@ class GroupMember:
         if address:
             self.roster.expect(change.node, address)
         self._write_appended()
-        self._carry_out(self.node.propose_members(change))
+        await self._changes.run(change)
+
+    async def _answer_beginning(self, peer: str, begin: int, end: int) -> bytes:
+        if self.node.role is not Role.LEADER:
+            raise ReplicationError(f"{self.node.node} does not lead")
+        if not begin or peer not in self._beginnings:
+            queues = self._store.store.queues
+            self._beginnings[peer] = Beginning.of(self.node.log, self.roster, queues).encode()
+        return self._beginnings[peer][begin:end]
 
     # Inputs.
 
     async def _keep_time(self) -> None:
         while True:
             await asyncio.sleep(TICK_MS / 1000)
-            self._repeat_term_record()
+            self._records.repeat_term()
             self._write_appended()
             first = self._log.first
             if self.node.log.first < first <= self.node.commit:
                 self._carry_out(self.node.trimmed(first))
+                self._log.forget_terms()
             self._carry_out(self.node.tick())
 
     def _receive(self, peer: str, message: Framed, body: bytes) -> None:
@@ -237,6 +276,10 @@ class GroupMember:
         """
         if isinstance(message, Question | Piece):
             self.questions.take(peer, message, body)
+            return
+        if self.needs_new_log and isinstance(message, Append | SnapshotOffer):
+            if message.term >= self.node.term:
+                self._broker.replace_log(peer)
             return
         if message.term > self.node.term:
             self._write_appended()
@@ -253,8 +296,7 @@ class GroupMember:
         """Take over that the log writer has written."""
         end = self._log.end
         if end > self.node.log.end:
-            members, self._writing = self._writing, None
-            self._carry_out(self.node.grew(end, members))
+            self._carry_out(self.node.grew(end, self._records.take_written()))
         self._log.note_growth()
 
     def _note_safe(self) -> None:
@@ -334,9 +376,10 @@ class GroupMember:
             case actions.BecomeFollower(term, leader):
                 self._follow(term, leader)
             case actions.WriteTermRecord(term):
-                self._write_term(term)
+                self._records.write_term(term)
             case actions.WriteMembers(members):
-                self._write_members(members)
+                if self._records.write_members(members):
+                    self._members_changed()
             case actions.Reset():
                 assert self.node.leader is not None
                 self._broker.replace_log(self.node.leader)
@@ -379,56 +422,6 @@ class GroupMember:
             return
         self._carry_out(node.shipped(ship, end))
 
-    def _leads(self, term: int) -> bool:
-        return self.node.role is Role.LEADER and self.node.term == term
-
-    def _write_term(self, term: int) -> None:
-        """Begin a term with its record, or write another one into a term that has begun."""
-        if self._log.last_term < term:
-            logger.info("elected: group=%s term=%s", self._config.group, term)
-            self._log.write_term(term, self._leads, self._note_term_record)
-        else:
-            self._owes_record = True
-            self._repeat_term_record()
-
-    def _repeat_term_record(self) -> None:
-        """Write another term record, once there is a writer, by the way of all messages."""
-        writer = self._office.writer
-        if not self._owes_record or writer is None or writer.is_paused:
-            return
-        self._owes_record = False
-        try:
-            writer.put([self._log.draft_of_term()]).add_done_callback(_note_stored)
-        except StoreError as error:
-            logger.warning("no term record: reason=%s", error)
-
-    def _note_term_record(self, end: int) -> None:
-        self._carry_out(self.node.grew(end))
-
-    def _write_members(self, members: Members) -> None:
-        """Write a record of members, alone, so that its end is known."""
-        writer = self._office.writer
-        try:
-            if writer is None:
-                raise ReplicationError("this member does not lead any more")
-            described = self.roster.describe(members)
-            writer.commit()
-            done = writer.put([self._log.draft_of_members(described)])
-            self._writing = members
-            writer.commit()
-        except RocketpostError as error:
-            self._writing = None
-            logger.warning("members are not changed: reason=%s", error)
-            self._carry_out(self.node.members_refused())
-            return
-        done.add_done_callback(_note_stored)
-        if self._writing is None:  # it was written, and the node knows
-            self.roster.note([self._log.configuration(described)])
-            self._members_changed()
-        else:
-            self._writing = None
-            self._carry_out(self.node.members_refused())
-
     def _pause_writes(self, reason: str) -> None:
         writer = self._office.writer
         if writer is not None and reason:
@@ -441,6 +434,7 @@ class GroupMember:
     def _commit(self, position: int) -> None:
         writer = self._office.writer
         self._log.commit(position)
+        self._changes.note_news()
         if writer is None:
             self._log.show()
         else:
@@ -470,6 +464,7 @@ class GroupMember:
         self._office.follow(reason)
         self.links.drop_log_bytes()
         self._handover.note_end()
+        self._changes.note_news()
         if leader is not None:
             logger.info("follows: leader=%s term=%s", leader, term)
         self._broker.on_leader(leader)
@@ -486,8 +481,3 @@ class GroupMember:
         task = self._loop.create_task(finish(), name="save of the group")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def _note_stored(done: asyncio.Future[list[Appended]]) -> None:
-    if not done.cancelled() and (error := done.exception()) is not None:
-        logger.warning("a record of the group may not be kept: reason=%s", error)

@@ -194,6 +194,10 @@ class MemberLog:
         """Cut the log at a position; ``done`` gets that position."""
         self._change(lambda: self._cut(position, done))
 
+    def forget_terms(self) -> None:
+        """Forget the terms of bytes that have been deleted."""
+        self._change(lambda: asyncio.to_thread(self._member.forget_terms_blocking))
+
     def commit(self, position: int) -> None:
         """Take over that the log is committed up to a position."""
         self._committed = max(self._committed, Position(position))

@@ -11,14 +11,16 @@ from rocketpost.raft.follower import Suspicion
 from rocketpost.raft.messages import MemberRecord, TermSpan
 from rocketpost.raft.node import RaftNode
 from rocketpost.server.settings.group import GroupConfig
-from rocketpost.store.member.hard_state import LOG_LOST, STATE_LOST
+from rocketpost.store.member.hard_state import LOG_LOST, LOG_UNUSABLE, STATE_LOST
 from rocketpost.store.member.member_store import MemberStore
 
-_SUSPICIONS: Final = {
+SUSPICIONS: Final = {
     0: Suspicion.NONE,
     LOG_LOST: Suspicion.LOG,
     STATE_LOST: Suspicion.STATE,
+    LOG_UNUSABLE: Suspicion.STATE,
 }
+"""The suspicion with which a member begins, by the loss that its store has saved."""
 
 
 def open_node(
@@ -37,5 +39,5 @@ def open_node(
         commit=max(state.commit, store.store.confirmed_position),
         spans=[TermSpan(*span) for span in store.spans],
         members=members,
-        suspicion=_SUSPICIONS[state.suspect],
+        suspicion=SUSPICIONS[state.suspect],
     )

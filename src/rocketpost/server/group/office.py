@@ -14,6 +14,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from rocketpost.codec.bodies.group_status import GroupStatus
+from rocketpost.raft.members import MemberChange
 from rocketpost.server.group.status import StatusSource
 from rocketpost.server.replication.status import ReplicationStatus
 from rocketpost.server.writer.log_writer import LogWriter
@@ -67,6 +68,16 @@ class Leadership:
     def member_status(self) -> Callable[[], GroupStatus]:
         """Returns this member's view of its group."""
         return self._source.member_status
+
+    @property
+    def hand_over(self) -> Callable[[str], Awaitable[None]]:
+        """Lets another member lead."""
+        return self._source.hand_over
+
+    @property
+    def change_members(self) -> Callable[[MemberChange, str], Awaitable[None]]:
+        """Changes the members by one."""
+        return self._source.change_members
 
     def take(self, writer: LogWriter) -> None:
         """Let a writer accept messages until the leadership ends; it may have ended already."""

@@ -72,6 +72,11 @@ class Roster:
         """Host and port of each member of the newest configuration, by id."""
         return {each.name: each.address for each in self._configurations[-1].members}
 
+    def at(self, position: int) -> Configuration:
+        """Return the configuration that is valid at a position, or the oldest that is known."""
+        known = [each for each in self._configurations if each.position <= position]
+        return known[-1] if known else self._configurations[0]
+
     def expect(self, node: str, address: str) -> None:
         """Note the address of a member that is about to be added."""
         self._added[node] = address

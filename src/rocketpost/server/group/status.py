@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple, Protocol
 
 from rocketpost.codec.bodies.group_status import GroupStatus, MemberState
 from rocketpost.raft.election import Role
+from rocketpost.raft.members import MemberChange
 from rocketpost.raft.node import RaftNode
-from rocketpost.server.feature import Feature
 from rocketpost.server.features.send import LeaderSeat
 from rocketpost.server.group.links import GroupLinks
 from rocketpost.server.group.roster import Roster
@@ -18,6 +18,7 @@ from rocketpost.server.replication.status import (
     ReplicationStatus,
     SlaveStatus,
 )
+from rocketpost.server.settings.group import follower_id_of
 
 _IN_SYNC_BYTES: Final = 256 * 1024 * 1024
 
@@ -78,6 +79,7 @@ def _member_state(node: RaftNode, name: str, address: str, links: GroupLinks) ->
 
 def replication_status(node: RaftNode, links: GroupLinks, problem: str) -> ReplicationStatus:
     """Return the state of replication, as ``haStatus`` shows it."""
+    epochs = [(term, start) for term, start in node.log.terms.spans]
     if node.role is Role.LEADER:
         return MasterStatus(
             [
@@ -90,13 +92,16 @@ def replication_status(node: RaftNode, links: GroupLinks, problem: str) -> Repli
                 )
                 for peer, progress in node.progress.items()
                 if (link := links.get(peer)) is not None
-            ]
+            ],
+            epochs,
         )
     leader = links.get(node.leader or "")
     return SlaveStatus(
         master_address=leader.address if leader is not None else None,
         is_connected=node.leader is not None,
         problem=problem,
+        epochs=epochs,
+        broker_id=follower_id_of(node.node),
     )
 
 
@@ -135,24 +140,17 @@ class StatusSource(Protocol):
     def member_status(self) -> Callable[[], GroupStatus]:
         """Returns this member's view of its group."""
 
+    @property
+    def hand_over(self) -> Callable[[str], Awaitable[None]]:
+        """Lets a member lead, the one with most of the log if none is named."""
+
+    @property
+    def change_members(self) -> Callable[[MemberChange, str], Awaitable[None]]:
+        """Changes the members by one; a new member has the given address."""
+
 
 class GroupSeat(LeaderSeat, StatusSource, Protocol):
     """The leadership of a group, and its state."""
 
     before_handover: Callable[[], None]
     """Writes the progress that the next leader should know, before a planned handover."""
-
-
-class GroupStatusFeature(Feature):
-    """Shows the state of the group. Owned by the loop.
-
-    Args:
-        source: Knows it.
-    """
-
-    def __init__(self, source: StatusSource) -> None:
-        self._source = source
-
-    def runtime_values(self) -> dict[str, str]:
-        """Return this member's view of its group."""
-        return runtime_values(self._source.member_status())

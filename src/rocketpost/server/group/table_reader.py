@@ -39,9 +39,15 @@ _RETRY_SECONDS: Final = 1.0
 
 
 class TableReader(Feature):
-    """Applies the tables of the group while this broker follows. Owned by the loop."""
+    """Applies the tables of the group while this broker follows. Owned by the loop.
 
-    def __init__(self, context: BrokerContext) -> None:
+    Args:
+        context: The state of the broker.
+        is_readable: Whether the log can be read; one that is damaged is replaced, with its tables.
+    """
+
+    def __init__(self, context: BrokerContext, *, is_readable: bool = True) -> None:
+        self._is_readable = is_readable
         self._context = context
         self._store = context.store
         self._replica = TablesReplica(context)
@@ -61,6 +67,8 @@ class TableReader(Feature):
             StoreError: A record is damaged, or queues cannot be deleted.
         """
         self._context.persistence.replicate = None  # what the last term owed is not owed any more
+        if not self._is_readable:
+            return
         self._news.set()
         copy = newest_copy(self._store)
         if copy is None:
@@ -92,6 +100,8 @@ class TableReader(Feature):
         Raises:
             StoreError: A record is damaged, or queues cannot be deleted; call it again.
         """
+        if not self._is_readable:
+            return
         for record in read_tables(self._store, self._next_offset):
             await self._apply(decode_tables(record.data))
             self._note(record)

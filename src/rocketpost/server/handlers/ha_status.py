@@ -9,7 +9,13 @@ from typing import Final, Protocol
 
 import msgspec
 
-from rocketpost.codec.bodies.stats import ReplicaInfo, ReplicationState, UpstreamInfo
+from rocketpost.codec.bodies.stats import (
+    Epoch,
+    EpochList,
+    ReplicaInfo,
+    ReplicationState,
+    UpstreamInfo,
+)
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.command import Command
 from rocketpost.codec.faults import InvalidParameter, ServerError
@@ -24,12 +30,15 @@ from rocketpost.server.replication.status import (
 )
 from rocketpost.server.routes.access import GET, UPDATE, of_cluster
 from rocketpost.server.routes.route import NO_HEADER, Reply, Route, plain, waiting
+from rocketpost.server.tables.broker_tables import Identity
 from rocketpost.transport.connection import Connection
 
 logger = logging.getLogger(__name__)
 
 _NO_EPOCHS: Final = "this request only for controllerMode "
 """RocketMQ's words, which its tools print."""
+_OPEN_END: Final = 2**63 - 1
+"""End of the last epoch, as RocketMQ's brokers tell it."""
 
 
 class Checkpoint(Protocol):
@@ -55,6 +64,7 @@ class HaStatusHandlers:
         end_position: Returns the end of the log.
         checkpoint: Keeps the master's flushed position.
         status: Returns the current state of replication.
+        identity: The broker's names.
     """
 
     def __init__(
@@ -63,7 +73,9 @@ class HaStatusHandlers:
         end_position: Callable[[], int],
         checkpoint: Checkpoint,
         status: Callable[[], ReplicationStatus],
+        identity: Identity,
     ) -> None:
+        self._identity = identity
         self._end_position = end_position
         self._checkpoint = checkpoint
         self._status = status
@@ -108,12 +120,29 @@ class HaStatusHandlers:
         return Reply()
 
     def show_epochs(self, connection: Connection, command: Command, header: None) -> Reply:
-        """Refuse: only brokers under a controller have epochs.
+        """Return the terms of the log of a group's member.
 
         Raises:
-            ServerError: Always.
+            ServerError: The broker is in no group.
         """
-        raise ServerError(_NO_EPOCHS)
+        status = self._status()
+        epochs = status.epochs
+        if not epochs:
+            raise ServerError(_NO_EPOCHS)
+        end = self._end_position()
+        stops = [*(start for _, start in epochs[1:]), _OPEN_END]
+        return json_reply(
+            EpochList(
+                broker_id=status.broker_id if isinstance(status, SlaveStatus) else 0,
+                broker_name=self._identity.name,
+                cluster_name=self._identity.cluster,
+                epoch_list=[
+                    Epoch(epoch=term, start_offset=start, end_offset=stop)
+                    for (term, start), stop in zip(epochs, stops, strict=True)
+                ],
+                max_offset=end,
+            )
+        )
 
     def _describe_master(self, status: MasterStatus) -> ReplicationState:
         end = self._end_position()

@@ -41,6 +41,15 @@ class AddressServer:
         self._last_failure = ""
         return listed
 
+    async def wait_change(self, known: list[str], *, pause: float) -> list[str]:
+        """Fetch the list after each pause, and return it when it differs from ``known``."""
+        while True:
+            await asyncio.sleep(pause)
+            listed = await self.fetch()
+            if listed is not None and set(listed) != set(known):
+                logger.info("name servers changed: addresses=%s", ";".join(listed))
+                return listed
+
     def _log_failure(self, reason: str) -> None:
         if reason != self._last_failure:  # logged once, not every few seconds
             logger.warning("address server failed: url=%s reason=%s", self._url, reason)

@@ -32,6 +32,8 @@ class MasterStatus(NamedTuple):
     """The state of a master, which may have no slaves."""
 
     replicas: Sequence[ReplicaStatus] = ()
+    epochs: Sequence[tuple[int, int]] = ()
+    """Each term of the log and its first position, if the broker is a member of a group."""
 
     @property
     def in_sync_count(self) -> int:
@@ -54,6 +56,10 @@ class SlaveStatus(NamedTuple):
     """Bytes received in the last second."""
     problem: str = ""
     """Reason why it cannot follow its master; empty if it can."""
+    epochs: Sequence[tuple[int, int]] = ()
+    """As on a master."""
+    broker_id: int = 0
+    """Id of the broker, if it is a member of a group."""
 
 
 ReplicationStatus = MasterStatus | SlaveStatus

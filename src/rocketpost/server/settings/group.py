@@ -90,7 +90,7 @@ class GroupConfig:
     @property
     def follower_id(self) -> int:
         """The broker id of this member while it follows: its number and one, as in RocketMQ."""
-        return _number(self.node) + 1
+        return follower_id_of(self.node)
 
 
 def group_settings(values: Mapping[str, str]) -> GroupConfig | None:
@@ -145,6 +145,11 @@ def _parse_peer(text: str) -> Peer:
     if len(text.encode()) > MEMBER_ADDRESS_BYTES_MAX:
         raise ConfigError(f"dLegerPeers has a member with a long address: {text}")
     return Peer(node, host, port)
+
+
+def follower_id_of(node: str) -> int:
+    """Return the broker id of a member while it follows."""
+    return _number(node) + 1
 
 
 def _number(node: str) -> int:

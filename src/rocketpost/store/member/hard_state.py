@@ -7,7 +7,8 @@ Each is 4096 bytes, big-endian:
     16    int64     current term
     24    int64     commit bound: every byte of the log before this is committed
     32    int64     watermark: every byte before this was durable here and acknowledged
-    40    int64     what may be lost: 0 nothing, 1 bytes of the log, 2 term and vote as well
+    40    int64     what may be lost: 0 nothing, 1 bytes at the end of the log, 2 term and vote as
+                    well, 3 bytes inside of the log as well, so that it must be replaced
     48    uint8     length of the name that got the vote of this term; 0 for none
     49    ...       that name
     ...   uint8     number of configurations, at most 2; each:
@@ -57,6 +58,8 @@ LOG_LOST: Final = 1
 """Bytes of the log that were promised may be lost."""
 STATE_LOST: Final = 2
 """Term and vote may be forgotten, and bytes of the log may be lost."""
+LOG_UNUSABLE: Final = 3
+"""Anything may be lost, also inside of the log: it must be replaced by that of the leader."""
 _MAGIC: Final = b"RPHARD01"
 _HEAD: Final = Struct(">8sqqqqq")
 _CRC: Final = Struct(">I")
@@ -77,7 +80,7 @@ class HardState(NamedTuple):
     configurations: tuple[Configuration, ...] = ()
     """Members by position, oldest first."""
     suspect: int = 0
-    """Nonzero if this member is suspect: :data:`LOG_LOST` or :data:`STATE_LOST`."""
+    """Nonzero if this member is suspect: one of the kinds of losses above."""
 
 
 class HardStateLost(StoreError):  # noqa: N818 - named after what happened
@@ -289,7 +292,7 @@ class HardStateFile:
 def _check(state: HardState) -> None:
     positions = [each.position for each in state.configurations]
     numbers = (state.commit, state.watermark, *positions)
-    if not 0 <= state.suspect <= STATE_LOST:
+    if not 0 <= state.suspect <= LOG_UNUSABLE:
         raise StoreError(f"{state.suspect} is no kind of loss")
     if not 0 <= state.term <= TERM_MAX:
         raise StoreError(f"term {state.term} is not between 0 and {TERM_MAX}")

@@ -35,16 +35,19 @@ from rocketpost.store.member.group_records import draft_term
 from rocketpost.store.member.hard_state import (
     CONFIGURATION_COUNT_MAX,
     LOG_LOST,
+    LOG_UNUSABLE,
     STATE_LOST,
     HardState,
     HardStateFile,
     HardStateLost,
 )
 from rocketpost.store.member.outside_group import why_not_member
+from rocketpost.store.member.repair import OldLog
 from rocketpost.store.member.reset import finish_reset_blocking
 from rocketpost.store.member.term_check import CheckedTerms, check_terms, rebuild_terms
 from rocketpost.store.member.term_file import LoadedTerms, Spans, TermFile
 from rocketpost.store.message_store import MessageStore
+from rocketpost.store.recovery.extent import ExtentFile
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +63,7 @@ class MemberStore:
 
     def __init__(self, files: FileSystem, layout: Layout, clock: Clock) -> None:
         self._clock = clock
+        self._files = files
         self._layout = layout
         self._lost = ""  # the reason why term and vote may be forgotten
         self._loaded_terms = LoadedTerms(None)
@@ -70,6 +74,9 @@ class MemberStore:
         self._is_loaded = False
         self.is_new = False
         """Whether the store belonged to no group before."""
+        self._claimed_first: int | None = None
+        self.needs_new_log = False
+        """Whether the log cannot be completed at its end: it must be replaced by the leader's."""
         self.suspicions: tuple[str, ...] = ()
         """Reasons why this start found the member suspect."""
 
@@ -157,6 +164,11 @@ class MemberStore:
         """The terms of the log, in ascending order."""
         return self._terms.spans
 
+    @property
+    def old_log(self) -> OldLog:
+        """The committed bytes of the log, for comparison and repair."""
+        return OldLog(self._files, self.store.segments, self.store.damage)
+
     def knows_terms(self, spans: Iterable[tuple[int, int]]) -> bool:
         """Tell whether bytes of these terms may be appended without :meth:`note_terms_blocking`."""
         known = self._terms.spans
@@ -218,7 +230,8 @@ class MemberStore:
             StoreBroken: It cannot be saved; promise nothing any more.
         """
         with self._changing:
-            self._hard_state.save_blocking(self.state._replace(suspect=STATE_LOST))
+            suspect = max(self.state.suspect, STATE_LOST)
+            self._hard_state.save_blocking(self.state._replace(suspect=suspect))
 
     def begin_term_blocking(self, term: int, leader: str, host: bytes) -> Appended:
         """Append the record that begins a term; the caller commits it.
@@ -302,6 +315,12 @@ class MemberStore:
 
         A checkpoint never covers more than what was visible.
         """
+        extent = ExtentFile(files, self._layout.extent)
+        try:
+            claimed = extent.load_blocking()
+        finally:
+            extent.close()
+        self._claimed_first = claimed.first if claimed is not None else None
         state = self._hard_state.read_blocking()
         progress = load_checkpoint_blocking(files, self._layout.checkpoint).progress
         commit = state.commit if state is not None else 0
@@ -341,7 +360,12 @@ class MemberStore:
                     len(checked.spans), self._loaded_terms.problem or "its file is missing",
                 )  # fmt: skip
         self.is_new = self.is_new and not checked.spans
-        self.suspicions = tuple(self._find_suspicions(checked))
+        damage = tuple(self._find_damage(checked))
+        self.needs_new_log = bool(damage) or self.state.suspect == LOG_UNUSABLE
+        self.suspicions = (*self._find_losses(checked), *damage)
+        state = self.state
+        if state.suspect and not self.suspicions and (state.term or checked.spans):
+            self.suspicions = ("an earlier start found damage, and its repair is not finished",)
         for reason in self.suspicions:
             logger.error("this member may not vote or lead until its log is repaired: %s", reason)
         # Before the table is repaired, which may remove the evidence.
@@ -349,7 +373,8 @@ class MemberStore:
         if not has_table or checked.spans != self._terms.spans:
             self._terms.replace_blocking(checked.spans)
 
-    def _find_suspicions(self, terms: CheckedTerms) -> Iterator[str]:
+    def _find_losses(self, terms: CheckedTerms) -> Iterator[str]:
+        """Yield promises that are not kept; the log may be right up to its end all the same."""
         store, state = self.store, self.state
         last_term = _last_term(terms.spans)
         if not self._lost and not self._hard_state.is_saved and not self.is_new:
@@ -361,6 +386,15 @@ class MemberStore:
         promised = max(state.watermark, state.commit)
         if store.end_position < promised:
             yield f"the log ends at {store.end_position}, but was durable up to {promised}"
+
+    def _find_damage(self, terms: CheckedTerms) -> Iterator[str]:
+        """Yield the reasons why the log before its end cannot be relied on."""
+        store, state, first = self.store, self.state, self.store.first_position
+        claimed = self._claimed_first
+        if claimed is not None and first > claimed:
+            yield f"the log begins at {first}, but began at {claimed}: its first segments are lost"
+        elif first > max(state.commit, store.confirmed_position):
+            yield f"the log begins at {first}, but is committed up to {state.commit} only"
         damaged = store.damage.all()  # of segments that did not expire
         if damaged:
             begin, stop, reason, *_ = damaged[0]
@@ -369,9 +403,6 @@ class MemberStore:
             yield terms.problem
         if self._problem:
             yield self._problem
-        is_unproven = state.term == 0 and not terms.spans
-        if state.suspect and not is_unproven and not damaged and store.end_position >= promised:
-            yield "an earlier start found damage, and its repair is not finished"
 
     def _save_verdict(self, checked: CheckedTerms) -> None:
         state = self.state
@@ -383,6 +414,8 @@ class MemberStore:
             state = state._replace(term=last_term, vote=None)
         if self.suspicions:
             loss = STATE_LOST if self._lost else LOG_LOST
+            if self.needs_new_log:
+                loss = LOG_UNUSABLE
             state = state._replace(suspect=max(state.suspect, loss))
         self._hard_state.save_blocking(state)
 

@@ -7,10 +7,12 @@ next start finishes what was interrupted. So a member has its old log or the new
     0    8 bytes   b"RPRESET1"
     8    uint32    CRC-32 of the text
     12   ...       JSON: {"first": position, "spans": [[term, start], ...],
-                   "position": position, "members": [[name, address, is voter], ...]}
+                   "position": position, "members": [[name, address, is voter], ...],
+                   "starts": {topic: {queue id: offset}, ...}}
 
-Everything that was derived from the log is removed with it: queues, index, checkpoint, damage.
-Files of the owner (timers, tables) are the owner's concern.
+Queues continue at the offsets that the leader's queues had at that position, also those without a
+message since. Everything that was derived from the log is removed with it: queues, index,
+checkpoint, damage. Files of the owner (timers, tables) are the owner's concern.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from rocketpost.errors import StoreError
 from rocketpost.model.ids import Position
 from rocketpost.model.members import Configuration, Member
 from rocketpost.store.config import StoreConfig
+from rocketpost.store.deleted_topics import DeletedTopics
 from rocketpost.store.files import (
     FileSystem,
     make_directory,
@@ -50,6 +53,7 @@ class _Plan(msgspec.Struct, frozen=True):
     spans: list[tuple[int, int]]
     position: int
     members: list[tuple[str, str, bool]]
+    starts: dict[str, dict[int, int]] = {}
 
 
 def reset_log_blocking(
@@ -59,6 +63,7 @@ def reset_log_blocking(
     first: int,
     spans: tuple[tuple[int, int], ...],
     members: Configuration,
+    starts: dict[str, dict[int, int]] | None = None,
     on_reset: Callable[[Position], None],
 ) -> None:
     """Replace the log of a closed store by an empty one, durably.
@@ -69,6 +74,7 @@ def reset_log_blocking(
         first: Beginning and end of the new log; the start of a segment.
         spans: Terms of bytes before it.
         members: The members of the group at that position.
+        starts: Offsets at which queues continue, by topic and id.
         on_reset: Called with ``first``, so that the owner durably removes what it derived from the
             old log. Called again after a crash.
 
@@ -89,7 +95,7 @@ def reset_log_blocking(
     if any(start >= first for _, start in spans):
         raise StoreError(f"a log cannot begin at {first}: {spans} has later terms")
     stated = [(each.name, each.address, each.is_voter) for each in members.members]
-    plan = _Plan(first, list(spans), members.position, stated)
+    plan = _Plan(first, list(spans), members.position, stated, starts or {})
     _Reset(config, files).run_blocking(plan, on_reset)
 
 
@@ -114,6 +120,24 @@ def finish_reset_blocking(
     logger.warning("finishing an interrupted replacement of the log first=%s", plan.first)
     reset.run_blocking(plan, on_reset)
     return ""
+
+
+def remove_tree_blocking(files: FileSystem, path: str) -> None:
+    """Remove a file, or a directory with everything in it, if it exists.
+
+    Raises:
+        OSError: Something cannot be removed.
+    """
+    found = files.stat(path)
+    if found is None:
+        return
+    if not found.is_directory:
+        files.unlink(path)
+        return
+    for name in files.listdir(path):
+        remove_tree_blocking(files, f"{path}/{name}")
+    files.fsync_dir(path)
+    files.rmdir(path)
 
 
 class _Reset:
@@ -145,6 +169,10 @@ class _Reset:
             self._save_state(plan)
             self._remove_log()
             self._make_log(plan.first)
+            if plan.starts:
+                deleted = DeletedTopics(self._files, self.layout.deleted_topics)
+                deleted.begin_with(plan.starts)
+                deleted.save_blocking()
             TermFile(self._files, self.layout.terms).replace_blocking(plan.spans)
             on_reset(Position(plan.first))
             self._files.unlink(self.layout.resetting)
@@ -182,6 +210,7 @@ class _Reset:
             state._replace(
                 commit=max(state.commit, plan.first),
                 watermark=0,
+                suspect=min(state.suspect, STATE_LOST),
                 configurations=(Configuration(plan.position, members),),
             )
         )
@@ -193,7 +222,7 @@ class _Reset:
             if parse_file_name(name) is not None:
                 files.unlink(f"{layout.commit_log}/{name}")
         for directory in (layout.consume_queues, layout.deleted_queues, layout.index):
-            self._remove_tree(directory)
+            remove_tree_blocking(files, directory)
         for path in (
             layout.deleted_topics,
             f"{layout.deleted_topics}.bak",
@@ -209,18 +238,6 @@ class _Reset:
         for directory in (layout.commit_log, layout.config, layout.root):
             if files.stat(directory) is not None:
                 files.fsync_dir(directory)
-
-    def _remove_tree(self, path: str) -> None:
-        found = self._files.stat(path)
-        if found is None:
-            return
-        if not found.is_directory:
-            self._files.unlink(path)
-            return
-        for name in self._files.listdir(path):
-            self._remove_tree(f"{path}/{name}")
-        self._files.fsync_dir(path)
-        self._files.rmdir(path)
 
     def _make_log(self, first: int) -> None:
         """Make the segment in which the log begins and ends."""

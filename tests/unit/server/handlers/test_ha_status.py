@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from rocketpost.codec.bodies.leniency import decode_body
-from rocketpost.codec.bodies.stats import ReplicationState
+from rocketpost.codec.bodies.stats import EpochList, ReplicationState
 from rocketpost.codec.codes import RequestCode as Code
 from rocketpost.codec.codes import ResponseCode
 from rocketpost.errors import StoreFull
@@ -112,3 +112,14 @@ async def test_epochs_are_refused_in_the_words_of_java(world: World) -> None:
     response = await world.call(Code.GET_BROKER_EPOCH_CACHE)
     assert response.code == ResponseCode.SYSTEM_ERROR
     assert response.remark == "this request only for controllerMode "
+
+
+async def test_a_member_of_a_group_tells_its_terms(world: World) -> None:
+    world.replication = SlaveStatus(epochs=[(3, 0), (5, 700)], broker_id=2)
+    response = await world.call(Code.GET_BROKER_EPOCH_CACHE)
+    found = decode_body(response.body, EpochList)
+    assert (found.broker_id, found.broker_name, found.cluster_name) == (2, "broker-a", "c")
+    assert [(each.epoch, each.start_offset, each.end_offset) for each in found.epoch_list] == [
+        (3, 0, 700),
+        (5, 700, 2**63 - 1),
+    ]

@@ -33,6 +33,7 @@ from rocketpost.server.handlers.topic import TopicHandlers
 from rocketpost.server.notices import Notices
 from rocketpost.server.replication.status import MasterStatus, ReplicationStatus
 from rocketpost.server.settings.live_config import LiveConfig
+from rocketpost.server.tables.broker_tables import Identity
 from rocketpost.settings import option
 from rocketpost.testing.clock import FakeClock
 
@@ -194,6 +195,7 @@ class World:
             end_position=lambda: self.store.end_position,
             checkpoint=self.checkpoint,
             status=lambda: self.replication,
+            identity=Identity(cluster="c", name="broker-a", ip="10.0.0.1", port=10911),
         )
 
     def _admin(self) -> AdminHandlers:

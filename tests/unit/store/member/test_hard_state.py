@@ -79,7 +79,7 @@ def test_the_largest_group_fits() -> None:
         HardState(commit=-1),
         HardState(watermark=2**63),
         HardState(vote=""),
-        HardState(suspect=3),
+        HardState(suspect=4),
         HardState(vote="n" * (MEMBER_NAME_BYTES_MAX + 1)),
         HardState(configurations=(Configuration(0, (Member("n", "a" * 128),)),)),
         HardState(configurations=(Configuration(0, (Member("n", ""),) * 10),)),

@@ -12,7 +12,7 @@ from rocketpost.codec.record import pack_host
 from rocketpost.errors import StoreError, StoreLocked
 from rocketpost.model.members import Configuration, Member
 from rocketpost.store.member.group_records import draft_term
-from rocketpost.store.member.hard_state import LOG_LOST, STATE_LOST
+from rocketpost.store.member.hard_state import LOG_UNUSABLE, STATE_LOST
 from rocketpost.store.member.member_store import MemberStore
 from rocketpost.store.member.term_file import encode_terms
 
@@ -402,7 +402,7 @@ def test_a_damaged_record_is_suspect(members: Members) -> None:
     members.lose("checkpoint")
     member = members()
     assert "ranges of the log are damaged" in member.suspicions[0]
-    assert member.state.suspect == LOG_LOST
+    assert member.state.suspect == LOG_UNUSABLE
     assert member.spans == ((1, 0), (2, middle))
 
 

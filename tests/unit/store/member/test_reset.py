@@ -9,7 +9,7 @@ import pytest
 from rocketpost.errors import StoreError, StoreLocked
 from rocketpost.model.ids import Position
 from rocketpost.model.members import Configuration, Member
-from rocketpost.store.member.hard_state import LOG_LOST, STATE_LOST
+from rocketpost.store.member.hard_state import STATE_LOST
 from rocketpost.store.member.reset import reset_log_blocking
 
 from ..conftest import Roomy, draft
@@ -86,7 +86,7 @@ def test_a_damaged_member_stays_suspect_until_it_is_cleared(members: Members) ->
     members.close(member)
     reset(members, first=6 * SEGMENT)
     member = members()
-    assert member.state.suspect == LOG_LOST
+    assert member.state.suspect == STATE_LOST
     assert member.suspicions == ("an earlier start found damage, and its repair is not finished",)
     assert not member.store.damage.all()
     member.clear_suspicion_blocking()
@@ -147,3 +147,32 @@ def test_a_damaged_decision_is_suspect(members: Members) -> None:
     member = members()
     assert "the log was being replaced" in member.suspicions[0]
     assert member.state.suspect
+
+
+def test_queues_without_messages_since_continue_where_the_leaders_do(members: Members) -> None:
+    members.close(members())
+    reset_log_blocking(
+        members._opener.config(),
+        Roomy(),
+        first=FIRST,
+        spans=SPANS,
+        members=GROUP,
+        starts={"TopicA": {0: 77}, "TopicB": {0: 5}},
+        on_reset=lambda _: None,
+    )
+    member = members()
+    assert member.store.append(draft(b"x", topic="TopicA")).queue_offset == 77
+    member.store.commit()
+    agree(member)
+    members.crash(member)
+    member = members()
+    store = member.store
+    assert store.append(draft(b"x", topic="TopicA")).queue_offset == 78
+    assert store.append(draft(b"x", topic="TopicB")).queue_offset == 5
+    assert store.append(draft(b"x", topic="TopicC")).queue_offset == 0
+    assert store.deletions.snapshot() == {}, "no other member deletes anything"
+    store.commit()
+    agree(member)
+    store.delete_queues("TopicB").finish_blocking()
+    assert store.append(draft(b"x", topic="TopicB")).queue_offset == 6
+    store.commit()

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from rocketpost.codec.group_hello import History
-from rocketpost.server.group.founding import Founding, Verdict
+from rocketpost.server.group.life.founding import Founding, Verdict
 
 BLANK = History()
 

@@ -1,4 +1,4 @@
-"""Questions between members, whole and in pieces."""
+"""Questions between members."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
-from rocketpost.codec.group_questions import PIECE_BYTES_MAX, Piece, Question, Subject
+from rocketpost.codec.group_questions import Piece, Question, Subject
 from rocketpost.errors import ReplicationError, StoreError
-from rocketpost.server.group import questions
-from rocketpost.server.group.questions import Answered, Questions
+from rocketpost.server.group.life import questions
+from rocketpost.server.group.life.questions import Questions
 
-TEXT = bytes(range(256)) * 5000
+TEXT = bytes(range(256))
 
 
 class Pair:
@@ -22,7 +22,7 @@ class Pair:
         self.is_up = True
         self.spoil = False
         self.a = Questions(self.to_b, {})
-        self.b = Questions(self.to_a, {Subject.TABLES: self.tables, Subject.LOG: self.log})
+        self.b = Questions(self.to_a, {Subject.BEGINNING: self.text, Subject.LOG: self.log})
         self.gate = asyncio.Event()
 
     def to_b(self, peer: str, message: Question | Piece, body: memoryview | None) -> bool:
@@ -38,18 +38,25 @@ class Pair:
         self.a.take("b", message, data[::-1] if self.spoil else data)
         return True
 
-    async def tables(self, peer: str, begin: int, end: int) -> Answered:
-        return Answered(TEXT[begin:end], len(TEXT))
+    async def text(self, peer: str, begin: int, end: int) -> bytes:
+        return TEXT[begin:end]
 
-    async def log(self, peer: str, begin: int, end: int) -> Answered:
+    async def log(self, peer: str, begin: int, end: int) -> bytes:
         await self.gate.wait()
         raise StoreError("the disk cannot be read")
 
 
-async def test_a_large_subject_is_fetched_in_pieces() -> None:
+async def test_a_question_is_answered() -> None:
     pair = Pair()
-    assert await pair.a.fetch("b", Subject.TABLES) == TEXT
-    assert [each.begin for each in pair.asked] == list(range(0, len(TEXT), PIECE_BYTES_MAX))
+    assert await pair.a.ask("b", Subject.BEGINNING, 5, 9) == TEXT[5:9]
+
+
+async def test_a_long_text_is_fetched_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    for size in (100, 128, 300):
+        monkeypatch.setattr(questions, "PIECE_BYTES_MAX", size)
+        pair = Pair()
+        assert await pair.a.fetch("b", Subject.BEGINNING) == TEXT
+        assert len(pair.asked) == len(TEXT) // size + 1
 
 
 async def test_a_refusal_says_why() -> None:
@@ -65,14 +72,14 @@ async def test_a_peer_that_cannot_be_reached() -> None:
     pair = Pair()
     pair.is_up = False
     with pytest.raises(ReplicationError, match="b cannot be reached"):
-        await pair.a.ask("b", Subject.TABLES, 0, 10)
+        await pair.a.ask("b", Subject.BEGINNING, 0, 10)
 
 
 async def test_a_damaged_answer_is_none() -> None:
     pair = Pair()
     pair.spoil = True
     with pytest.raises(ReplicationError, match="is damaged"):
-        await pair.a.ask("b", Subject.TABLES, 0, 10)
+        await pair.a.ask("b", Subject.BEGINNING, 0, 10)
 
 
 async def test_silence_ends(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from itertools import count
-from typing import Final, NamedTuple
+from typing import Final
 from zlib import crc32
 
 from rocketpost.codec.group_questions import PIECE_BYTES_MAX, Piece, Question, Subject
@@ -20,15 +20,7 @@ AT_ONCE_MAX: Final = 4
 """Most questions that are answered at the same time; others are refused."""
 
 
-class Answered(NamedTuple):
-    """The answer to a question."""
-
-    data: bytes
-    total: int = 0
-    """Size of the whole subject, if it has one."""
-
-
-Source = Callable[[str, int, int], Awaitable[Answered]]
+Source = Callable[[str, int, int], Awaitable[bytes]]
 """Returns the part ``[begin, end)`` of a subject for a peer, or raises a ``RocketpostError``."""
 Post = Callable[[str, Question | Piece, memoryview | None], bool]
 """Sends a message to a peer; tells whether it could be sent."""
@@ -42,21 +34,22 @@ class Questions:
         sources: The answers, by subject.
     """
 
-    def __init__(self, post: Post, sources: Mapping[Subject, Source]) -> None:
+    def __init__(self, post: Post, sources: Mapping[Subject, Source] | None = None) -> None:
         self._post = post
-        self._sources = sources
+        self.sources: Mapping[Subject, Source] = sources or {}
+        """The answers, by subject."""
         self._numbers = count(1)
-        self._open: dict[tuple[str, int], asyncio.Future[Answered]] = {}
+        self._open: dict[tuple[str, int], asyncio.Future[bytes]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def ask(self, peer: str, subject: Subject, begin: int, end: int) -> Answered:
+    async def ask(self, peer: str, subject: Subject, begin: int, end: int) -> bytes:
         """Ask a peer for a part of a subject.
 
         Raises:
             ReplicationError: It refuses, cannot be reached, or does not answer in time.
         """
         key = (peer, next(self._numbers))
-        answer: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._open[key] = answer
         try:
             if not self._post(peer, Question(key[1], subject, begin, end), None):
@@ -69,19 +62,15 @@ class Questions:
             del self._open[key]
 
     async def fetch(self, peer: str, subject: Subject) -> bytes:
-        """Ask a peer for a whole subject, piece by piece.
+        """Ask a peer for a whole subject, piece by piece; the last piece is a short one.
 
         Raises:
-            ReplicationError: As for :meth:`ask`, or the subject has changed in between.
+            ReplicationError: As for :meth:`ask`.
         """
-        data, total = await self.ask(peer, subject, 0, PIECE_BYTES_MAX)
-        pieces, size = [data], len(data)
-        while size < total:
-            data, again = await self.ask(peer, subject, size, size + PIECE_BYTES_MAX)
-            if again != total or not data:
-                raise ReplicationError(f"{peer} has changed its answer half way; ask again")
-            pieces.append(data)
-            size += len(data)
+        pieces: list[bytes] = []
+        while not pieces or len(pieces[-1]) == PIECE_BYTES_MAX:
+            begin = len(pieces) * PIECE_BYTES_MAX
+            pieces.append(await self.ask(peer, subject, begin, begin + PIECE_BYTES_MAX))
         return b"".join(pieces)
 
     def take(self, peer: str, message: Question | Piece, body: bytes) -> None:
@@ -112,21 +101,19 @@ class Questions:
         elif crc32(body) != piece.crc:
             answer.set_exception(ReplicationError(f"the answer of {peer} is damaged"))
         else:
-            answer.set_result(Answered(body, piece.total))
+            answer.set_result(body)
 
     async def _answer(self, peer: str, question: Question) -> None:
-        source = self._sources.get(question.subject)
+        source = self.sources.get(question.subject)
         try:
             if source is None:
                 raise ReplicationError(f"it knows nothing about {question.subject.name}")
-            found = await source(peer, question.begin, question.end)
+            data = await source(peer, question.begin, question.end)
         except (RocketpostError, OSError) as error:
             self._send(peer, question, b"", refusal=str(error) or type(error).__name__)
             return
-        self._send(peer, question, found.data, total=found.total)
+        self._send(peer, question, data)
 
-    def _send(
-        self, peer: str, question: Question, data: bytes, *, total: int = 0, refusal: str = ""
-    ) -> None:
-        piece = Piece(question.number, total, len(data), crc32(data), refusal)
+    def _send(self, peer: str, question: Question, data: bytes, *, refusal: str = "") -> None:
+        piece = Piece(question.number, len(data), crc32(data), refusal)
         self._post(peer, piece, memoryview(data) if data else None)

@@ -1,0 +1,244 @@
+"""The commands of ``rocketpost group``: the state of a group that elects its leader, and changes.
+
+A group is found by the name of its brokers at the name servers. Changes are sent to its leader.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+import click
+
+from rocketpost.admin.command import Failure, admin_command, json_option, say, say_json
+from rocketpost.admin.render import Column, Table
+from rocketpost.client.admin import AdminClient
+from rocketpost.codec.bodies.group_status import GroupStatus, MemberState
+from rocketpost.errors import Fault, RocketpostError
+
+_LOOK_SECONDS: Final = 0.2
+_MEMBERS: Final = Table(
+    "%-6s %-10s %-22s %-22s %14s %12s  %s",
+    [
+        Column("#Member", "member"),
+        Column("#Role", "role"),
+        Column("#Address", "address"),
+        Column("#Clients", "clientAddress"),
+        Column("#LogEnd", "logEnd"),
+        Column("#Missing", "missing"),
+        Column("#State", "state"),
+    ],
+)
+
+Command = Callable[..., Any]
+
+
+def _broker_option(function: Command) -> Command:
+    return click.option(
+        "-b",
+        "--brokerName",
+        "broker",
+        metavar="NAME",
+        help="Name of the group's brokers; needed if the cluster has several.",
+    )(function)
+
+
+def _wait_option(function: Command) -> Command:
+    return click.option(
+        "--wait",
+        "seconds",
+        type=click.FloatRange(0),
+        default=60.0,
+        show_default=True,
+        help="Seconds to wait until it is done.",
+    )(function)
+
+
+@admin_command("status")
+@_broker_option
+@json_option
+async def show_status(admin: AdminClient, *, broker: str | None, as_json: bool) -> None:
+    """Show the members of a group: who leads, what each has, and what is wrong."""
+    statuses = await _statuses(admin, broker)
+    if as_json:
+        say_json(statuses)
+        return
+    say(status_text(list(statuses.values())))
+
+
+@admin_command("transfer")
+@click.argument("member", default="")
+@_broker_option
+async def transfer(admin: AdminClient, *, member: str, broker: str | None) -> None:
+    """Let MEMBER lead, or the one with most of the log if none is named."""
+    address, before = await _leader(admin, broker)
+    await admin.brokers.change_group(address, "transfer", member)
+    async with asyncio.timeout(10):
+        while True:
+            try:
+                _, status = await _leader(admin, broker)
+                if status.term > before.term:
+                    break
+            except (Failure, RocketpostError):
+                pass  # the new leader is opening its term
+            await asyncio.sleep(_LOOK_SECONDS)
+    say(f"{status.leader} leads the group {status.group} in term {status.term}")
+
+
+@admin_command("add")
+@click.argument("member")
+@click.argument("address")
+@_broker_option
+@_wait_option
+@click.option("--learner", is_flag=True, help="Only give it the log; it does not vote.")
+async def add(
+    admin: AdminClient,
+    *,
+    member: str,
+    address: str,
+    broker: str | None,
+    seconds: float,
+    learner: bool,
+) -> None:
+    """Add MEMBER, whose ADDRESS for other members is HOST:PORT, to a group.
+
+    Start it before or after, with all members and itself in dLegerPeers. It gets the log first,
+    and votes when it has it.
+    """
+    leader, status = await _leader(admin, broker)
+    found = status.find(member)
+    if found is None:
+        await admin.brokers.change_group(leader, "add", member, address)
+        say(f"{member} is a learner of the group {status.group}: it gets the log")
+    elif found.address != address:
+        raise Failure(f"{member} is a member at {found.address}; remove it first")
+    if learner:
+        return
+    try:
+        async with asyncio.timeout(seconds):
+            await _promote(admin, broker, member)
+    except TimeoutError:
+        raise Failure(
+            f"{member} has not got the log in {seconds:g} s; it stays a learner. Repeat the "
+            "command to go on, and see `rocketpost group status`"
+        ) from None
+    say(f"{member} votes")
+
+
+async def _promote(admin: AdminClient, broker: str | None, member: str) -> None:
+    while True:
+        leader, status = await _leader(admin, broker)
+        found = status.find(member)
+        if found is not None and found.is_voter:
+            return
+        if found is not None and found.is_known and found.has and not found.is_suspect:
+            try:
+                await admin.brokers.change_group(leader, "promote", member)
+                return
+            except Fault as error:
+                if "wait for it" not in error.remark and "try again" not in error.remark:
+                    raise
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+@admin_command("remove")
+@click.argument("member")
+@_broker_option
+async def remove(admin: AdminClient, *, member: str, broker: str | None) -> None:
+    """Remove MEMBER from a group; stop it afterwards. A leader hands over first."""
+    leader, status = await _leader(admin, broker)
+    if status.find(member) is None:
+        raise Failure(f"{member} is no member of the group {status.group}")
+    await admin.brokers.change_group(leader, "remove", member)
+    voters = [each for each in status.members if each.is_voter and each.name != member]
+    say(f"{member} is removed from the group {status.group}; stop it now")
+    if len(voters) < 3:
+        say(f"note: {len(voters)} voters are left, so the group does not survive the loss of one")
+
+
+COMMANDS: Final = [show_status, transfer, add, remove]
+
+
+# Finding the group.
+
+
+async def _statuses(admin: AdminClient, broker: str | None) -> dict[str, GroupStatus]:
+    """Return the views of all members that name servers know, by address."""
+    info = await admin.cluster.info()
+    names = [broker] if broker is not None else sorted(info.broker_addr_table)
+    found: dict[str, GroupStatus] = {}
+    problems: list[str] = []
+    for name in names:
+        data = info.broker_addr_table.get(name)
+        if data is None:
+            raise Failure(f"no name server knows a broker {name}; `mqadmin clusterList`")
+        for address in data.broker_addrs.values():
+            try:
+                found[address] = await admin.brokers.group_status(address)
+            except RocketpostError as error:
+                problems.append(f"{address}: {error}")
+    if not found:
+        raise Failure(f"no broker is a member of a group; {'; '.join(problems) or 'none is known'}")
+    if len({each.group for each in found.values()}) > 1:
+        raise Failure("there are several groups; name one by -b BROKER_NAME")
+    return found
+
+
+async def _leader(admin: AdminClient, broker: str | None) -> tuple[str, GroupStatus]:
+    """Return the leader's address for clients, and its view."""
+    statuses = await _statuses(admin, broker)
+    leaders = [(address, each) for address, each in statuses.items() if each.role == "LEADER"]
+    if not leaders:
+        raise Failure("the group has no leader now; see `rocketpost group status`")
+    return max(leaders, key=lambda each: each[1].term)
+
+
+# Text.
+
+
+def status_text(statuses: list[GroupStatus]) -> str:
+    """Return the state of a group, from the views of its members."""
+    newest = max(statuses, key=lambda each: (each.role == "LEADER", each.term))
+    views = {each.member: each for each in statuses}
+    rows = [_row(each, newest, views.get(each.name)) for each in newest.members]
+    leader = newest.leader or "none"
+    lines = [
+        f"group {newest.group}, term {newest.term}, leader {leader}, "
+        f"committed up to {newest.committed} of {newest.end}",
+        _MEMBERS.text(rows),
+    ]
+    for view in statuses:
+        lines += [f"{view.member}: {reason}" for reason in _remarks(view)]
+    return "\n".join(lines)
+
+
+def _row(member: MemberState, newest: GroupStatus, view: GroupStatus | None) -> tuple[object, ...]:
+    role = "LEADER" if member.name == newest.leader else "FOLLOWER"
+    role = role if member.is_voter else "LEARNER"
+    end = member.has if member.is_known else view.end if view is not None else None
+    missing = "?" if end is None else max(0, newest.end - end)
+    return (
+        member.name,
+        role,
+        member.address,
+        member.client_address or "?",
+        "?" if end is None else end,
+        missing,
+        _state(member, view),
+    )
+
+
+def _state(member: MemberState, view: GroupStatus | None) -> str:
+    if member.is_suspect or (view is not None and view.is_suspect):
+        return "suspect: it gets lost log back, and does not vote yet"
+    if member.problem:
+        return f"not reached: {member.problem}"
+    return "ok" if view is None or not view.problem else view.problem
+
+
+def _remarks(view: GroupStatus) -> list[str]:
+    remarks = [f"found at its start: {each}" for each in view.suspicions if view.is_suspect]
+    if view.scrub:
+        remarks.append(f"comparison of old log: {view.scrub}")
+    return remarks

@@ -1,0 +1,1 @@
+"""Events in the life of a group: beginning, new members, handover, repair of damage."""

@@ -1,0 +1,278 @@
+"""Comparison of old log with the other members, in the background.
+
+A flipped bit in old log is not noticed at a start, and the checksum of a record does not cover all
+of it. So every member compares its committed log with that of others, block by block, by digests:
+a follower with its leader, a leader with one follower after the other. If two differ, all members
+are asked. **Only a majority of the voters decides**: a member whose block differs from what a
+majority has gets the bytes from one of them. Without a majority nothing is changed.
+
+Damage that a read, or the scrub of the own disk, has found is compared first. Rate and interval are
+those of the scrub: ``scrubCommitLogBytesPerSecond``, ``scrubCommitLogIntervalHours``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple
+
+from rocketpost.codec.group_questions import Subject
+from rocketpost.errors import ReplicationError, StoreError
+from rocketpost.raft.node import RaftNode
+from rocketpost.raft.quorum import majority
+from rocketpost.server.group.life.questions import Questions
+from rocketpost.store.config import StoreConfig
+from rocketpost.store.integrity.damage import Damage
+from rocketpost.store.member.repair import UNREADABLE, OldLog, digest_of
+from rocketpost.store.message_store import MessageStore
+
+logger = logging.getLogger(__name__)
+
+BLOCK_BYTES: Final = 256 * 1024
+"""Bytes that are compared at once."""
+_PAUSE_SECONDS: Final = 1.0
+_HOUR_SECONDS: Final = 3600.0
+
+
+class Block(NamedTuple):
+    """A range of the log within one segment."""
+
+    begin: int
+    end: int
+
+
+def choose_right(digests: Mapping[str, bytes], voters: Iterable[str]) -> bytes | None:
+    """Return the digest that a majority of the voters has; None if there is no such digest."""
+    voters = frozenset(voters)
+    counts = Counter(digest for name, digest in digests.items() if name in voters)
+    if not counts:
+        return None
+    digest, count = counts.most_common(1)[0]
+    return digest if count >= majority(voters) else None
+
+
+class LogScrub:
+    """Compares the log of this member with others. Owned by the loop.
+
+    Args:
+        node: The state machine.
+        store: The messages.
+        old_log: Reads and repairs the log.
+        questions: Asks other members.
+        is_up: Tells whether a member can be asked.
+        config: Returns the settings of the store.
+    """
+
+    def __init__(
+        self,
+        node: RaftNode,
+        store: MessageStore,
+        old_log: OldLog,
+        *,
+        questions: Questions,
+        is_up: Callable[[str], bool],
+        config: Callable[[], StoreConfig],
+    ) -> None:
+        self._node = node
+        self._store = store
+        self._old_log = old_log
+        self._questions = questions
+        self._is_up = is_up
+        self._config = config
+        self._position = 0
+        self._turn = 0
+        self._compared_bytes = 0
+        self.repaired_count = 0
+        """Number of blocks that were replaced by those of other members."""
+        self._undecided: set[int] = set()
+        self._left: set[Damage] = set()
+
+    # For other members.
+
+    async def answer_digest(self, peer: str, begin: int, end: int) -> bytes:
+        """Return the digest of committed bytes.
+
+        Raises:
+            ReplicationError: This member does not have all of them.
+        """
+        self._check(begin, end)
+        return await asyncio.to_thread(self._old_log.digest_blocking, begin, end)
+
+    async def answer_log(self, peer: str, begin: int, end: int) -> bytes:
+        """Return committed bytes.
+
+        Raises:
+            ReplicationError: This member does not have all of them.
+            OSError: The disk cannot read them.
+        """
+        self._check(begin, end)
+        return await asyncio.to_thread(self._old_log.read_blocking, begin, end)
+
+    def _check(self, begin: int, end: int) -> None:
+        first, commit = self._store.first_position, min(self._node.commit, self._written)
+        if not first <= begin < end <= commit or end - begin > BLOCK_BYTES:
+            raise ReplicationError(f"it has {first} to {commit}, not {begin} to {end}")
+        if self._node.is_suspect:
+            raise ReplicationError("its log is being repaired")
+
+    @property
+    def _written(self) -> int:
+        return int(self._store.durable_position)
+
+    # The work.
+
+    async def run(self) -> None:
+        """Compare until cancelled."""
+        loop = asyncio.get_running_loop()
+        begun_at = loop.time()
+        while True:
+            config = self._config()
+            size = 0
+            if config.scrub_enabled and self._may_compare:
+                try:
+                    size = await self._work_on()
+                except (ReplicationError, StoreError, OSError) as error:
+                    logger.debug("block not compared: reason=%s", error)
+            if size:
+                await asyncio.sleep(size / config.scrub_bytes_per_second)
+                continue
+            interval = config.scrub_interval_hours * _HOUR_SECONDS
+            if self._position >= self._limit and loop.time() - begun_at >= interval:
+                begun_at, self._position = loop.time(), 0
+                self._left.clear()
+            await asyncio.sleep(_PAUSE_SECONDS)
+
+    async def _work_on(self) -> int:
+        """Compare known damage, or else the next block; returns the number of bytes compared."""
+        known = self._store.damage.all()
+        damage = next((each for each in known if self._may_mend(each)), None)
+        if damage is not None:
+            await self._mend(damage)
+            return damage.end - damage.begin
+        self._position = max(self._position, int(self._store.first_position))
+        if self._position >= self._limit:
+            return 0
+        block = self._block_at(self._position, self._limit)
+        await self.compare(block)
+        if self._position == block.begin:
+            self._position = block.end
+        return block.end - block.begin
+
+    def _may_mend(self, damage: Damage) -> bool:
+        return damage not in self._left and damage.end <= min(self._node.commit, self._written)
+
+    async def _mend(self, damage: Damage) -> None:
+        """Compare a damaged range, and forget it once it is that of the majority."""
+        position, repaired = damage.begin, self.repaired_count
+        try:
+            while position < damage.end:
+                block = self._block_at(position, damage.end)
+                if not await self.compare(block):
+                    self._left.add(damage)
+                position = block.end
+        except (ReplicationError, StoreError, OSError):
+            self._left.add(damage)
+            raise
+        if damage not in self._left and self.repaired_count > repaired:
+            self._store.damage.forget(damage)
+            await asyncio.to_thread(self._store.damage.save_blocking)
+        else:
+            self._left.add(damage)  # it is the same on all members
+
+    def describe(self) -> str:
+        """Return the progress as text for people."""
+        found = f"{self._compared_bytes} bytes compared, {self.repaired_count} blocks repaired"
+        if self._undecided:
+            found += f", {len(self._undecided)} blocks differ without a majority"
+        return f"{found}, next position {self._position}"
+
+    async def compare(self, block: Block) -> bool:
+        """Compare a block with another member, and with all of them if the two differ.
+
+        Returns:
+            Whether this member now has the bytes of the majority.
+
+        Raises:
+            ReplicationError: No other member could be asked.
+            StoreError: The log does not have the block any more.
+            OSError: It could not be repaired.
+        """
+        own = await asyncio.to_thread(self._old_log.digest_blocking, *block)
+        peer = self._choose_peer()
+        theirs = await self._questions.ask(peer, Subject.DIGEST, *block)
+        self._compared_bytes += block.end - block.begin
+        if own == theirs != UNREADABLE:
+            return True
+        digests = await self._ask_all(block, {self._node.node: own, peer: theirs})
+        right = choose_right(digests, self._node.members.voters)
+        if right is None or right == UNREADABLE:
+            self._undecided.add(block.begin)
+            logger.error(
+                "old log differs between members, and no majority agrees: position=%s bytes=%s "
+                "digests=%s", block.begin, block.end - block.begin,
+                {name: digest.hex() for name, digest in sorted(digests.items())},
+            )  # fmt: skip
+            return False
+        self._undecided.discard(block.begin)
+        if own != right:
+            await self._repair(block, right, digests)
+            return True
+        logger.warning(
+            "old log of other members differs from the majority's: position=%s members=%s; they "
+            "repair it themselves", block.begin,
+            ", ".join(sorted(name for name, digest in digests.items() if digest != right)),
+        )  # fmt: skip
+        return True
+
+    async def _ask_all(self, block: Block, digests: dict[str, bytes]) -> dict[str, bytes]:
+        for name in sorted(self._node.members.voters - digests.keys()):
+            try:
+                digests[name] = await self._questions.ask(name, Subject.DIGEST, *block)
+            except ReplicationError as error:
+                logger.info("old log is not compared with %s: reason=%s", name, error)
+        return digests
+
+    async def _repair(self, block: Block, right: bytes, digests: Mapping[str, bytes]) -> None:
+        for name in sorted(name for name, digest in digests.items() if digest == right):
+            data = await self._questions.ask(name, Subject.LOG, *block)
+            if digest_of(data) == right:
+                break
+        else:
+            raise ReplicationError(f"no member has sent the right bytes of {block.begin}")
+        await asyncio.to_thread(self._old_log.repair_blocking, block.begin, data)
+        self.repaired_count += 1
+        logger.error(
+            "damaged log repaired from other members: position=%s bytes=%s from=%s",
+            block.begin, block.end - block.begin, name,
+        )  # fmt: skip
+
+    # The next block.
+
+    @property
+    def _may_compare(self) -> bool:
+        node = self._node
+        return not node.is_suspect and not node.has_failed and node.leader is not None
+
+    @property
+    def _limit(self) -> int:
+        limit = min(self._node.commit, self._written)
+        return limit - limit % BLOCK_BYTES
+
+    def _block_at(self, position: int, limit: int) -> Block:
+        """Return the block that begins at a position: it ends with its segment at the latest."""
+        segment_bytes = self._store.config.segment_bytes
+        segment_end = position - position % segment_bytes + segment_bytes
+        border = position - position % BLOCK_BYTES + BLOCK_BYTES
+        return Block(position, min(border, segment_end, limit))
+
+    def _choose_peer(self) -> str:
+        node = self._node
+        if node.leader is not None and node.leader != node.node and self._is_up(node.leader):
+            return node.leader
+        others = sorted(peer for peer in node.members.voters - {node.node} if self._is_up(peer))
+        if not others:
+            raise ReplicationError("no other member can be asked")
+        self._turn += 1
+        return others[self._turn % len(others)]
