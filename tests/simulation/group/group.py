@@ -133,7 +133,7 @@ class Group:
 
     def replace_log(self, server: Server) -> None:
         if server.wants_log_of is not None:
-            server.begin_again(server.wants_log_of)
+            server.begin_again(server.node.leader or server.wants_log_of)
 
     def change_members(self, server: Server) -> None:
         """Ask a leader for a change; three voters stay, so that one may be lost."""

@@ -25,6 +25,7 @@ from rocketpost.raft.config import RaftConfig
 from rocketpost.raft.members import MemberChange
 from rocketpost.raft.messages import Append, Members, SnapshotOffer, TermSpan
 from rocketpost.raft.node import RaftNode, Role
+from rocketpost.server.group.life.beginning import Beginning
 from rocketpost.server.group.node_opening import SUSPICIONS
 from rocketpost.server.group.roster import record_of
 from rocketpost.store.config import StoreConfig
@@ -228,7 +229,9 @@ class Server:
         if not leader.is_leading:
             return
         log, store = leader.node.log, leader.running.store
-        is_needed = self.running.needs_new_log or log.first > self.node.log.end
+        spans = [(term, start) for term, start in log.terms.before(log.first)[-1:]]
+        beginning = Beginning(log.first, spans, 0, [])
+        is_needed = self.running.needs_new_log or beginning.is_needed_by(self.node.log)
         record = log.members.at(log.first)
         members = [GroupMember(each, f"{each}:1") for each in sorted(record.members.voters)]
         members += [GroupMember(each, f"{each}:1", False) for each in record.members.learners]
@@ -243,7 +246,7 @@ class Server:
                 self.config,
                 self.disk,
                 first=log.first,
-                spans=tuple(log.terms.before(log.first)[-1:]),
+                spans=tuple(spans),
                 members=Configuration(record.position, tuple(members)),
                 starts=starts,
                 on_reset=lambda _: None,

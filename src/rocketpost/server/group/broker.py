@@ -192,7 +192,7 @@ class GroupBroker:
                 await asyncio.sleep(RETRY_SECONDS)
                 leader = self._leader or leader
         log, config = self.member.node.log, self._context.store_config
-        if not self.member.needs_new_log and beginning.first <= log.end:
+        if not self.member.needs_new_log and not beginning.is_needed_by(log):
             logger.info("the log is not replaced: leader=%s begins=%s", leader, beginning.first)
             await self._begin_again(_change_nothing)
             return

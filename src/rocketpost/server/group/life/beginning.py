@@ -51,6 +51,17 @@ class Beginning(msgspec.Struct, frozen=True):
             starts,
         )
 
+    def is_needed_by(self, log: Log) -> bool:
+        """Tell whether a log must be replaced by one that begins here.
+
+        It need not be if it agrees with the leader's at this position; then the leader completes
+        it, and replacing it would lose what this member has acknowledged.
+        """
+        if self.first > log.end:
+            return True
+        term = self.spans[-1][0] if self.spans else 0
+        return self.first > log.commit and log.terms.term_before(self.first) != term
+
     @property
     def configuration(self) -> Configuration:
         """The members at the first position."""
