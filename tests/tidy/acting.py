@@ -31,6 +31,7 @@ _ACTING: Final = "tests/unit/server/replication/test_acting.py::test_"
 _TERMS: Final = "tests/integration/test_terms.py::test_"
 _GROUP: Final = f"{_S}test_group.py::test_"
 _METRICS: Final = f"{_S}test_metrics.py::test_"
+_CERTIFICATES: Final = "tests/unit/server/secure/test_certificates.py::test_"
 _UNIT_NAMESRV: Final = "tests/unit/server/namesrv/test_handlers.py::test_"
 
 BROKER: Final = {
@@ -259,6 +260,7 @@ CLIENT: Final = {
     "route_seconds": f"{_CLIENT}route_seconds",
     "heartbeat_seconds": f"{_TIMES}heartbeat_seconds",
     "credentials": "tests/unit/client/test_credentials.py::test_every_request_is_signed",
+    "tls": "tests/integration/test_tls.py::test_every_kind_of_request_works_with_tls",
 }
 
 PRODUCER: Final = {
@@ -395,6 +397,32 @@ GROUP_ATTRIBUTES: Final = {
         "tests/integration/test_retention_hold.py::"
         "test_segments_stay_until_the_group_has_passed_them"
     ),
+}
+
+TLS: Final = {
+    "tls.server.mode": f"{_CERTIFICATES}the_mode_decides_who_is_served",
+    "tls.config.file": f"{_CERTIFICATES}settings_may_stand_in_a_file",
+    "tls.test.mode.enable": f"{_CERTIFICATES}a_test_certificate_is_made_when_asked_for",
+    "tls.server.keyPath": f"{_CERTIFICATES}missing_and_wrong_files_stop_the_start",
+    "tls.server.keyPassword": f"{_CERTIFICATES}a_key_may_have_a_password",
+    "tls.server.certPath": f"{_CERTIFICATES}missing_and_wrong_files_stop_the_start",
+    "tls.server.need.client.auth": f"{_CERTIFICATES}clients_prove_who_they_are",
+    "tls.server.authClient": (
+        "tests/unit/server/settings/test_tls.py::test_settings_that_would_not_protect_are_refused"
+    ),
+    "tls.server.trustCertPath": f"{_CERTIFICATES}clients_prove_who_they_are",
+    "tls.server.userRules": f"{_CERTIFICATES}clients_prove_who_they_are",
+    "tls.enable": f"{_CERTIFICATES}own_connections",
+    "tls.client.keyPath": f"{_CERTIFICATES}own_connections",
+    "tls.client.keyPassword": f"{_CERTIFICATES}own_connections",
+    "tls.client.certPath": f"{_CERTIFICATES}own_connections",
+    "tls.client.authServer": f"{_CERTIFICATES}own_connections",
+    "tls.client.checkHostName": f"{_CERTIFICATES}own_connections",
+    "tls.client.trustCertPath": f"{_CERTIFICATES}own_connections",
+    "tls.ciphers": f"{_CERTIFICATES}ciphers_and_protocols",
+    "tls.protocols": f"{_CERTIFICATES}ciphers_and_protocols",
+    "tls.reload.interval": f"{_CERTIFICATES}the_interval_of_looks_is_a_setting",
+    "proxyProtocolTrusted": f"{_CERTIFICATES}load_balancers_are_listed",
 }
 
 WITHOUT_EFFECT: Final = {

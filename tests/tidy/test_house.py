@@ -12,12 +12,13 @@ import pytest
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.server.settings.foreign_keys import IGNORED, REFUSED_WHEN
 from rocketpost.server.settings.namesrv import NamesrvConfig
+from rocketpost.server.settings.tls import TlsConfig
 from rocketpost.settings import keys_of
 from rocketpost.store.config import StoreConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
-SETTINGS = (BrokerConfig, StoreConfig, NamesrvConfig)
+SETTINGS = (BrokerConfig, StoreConfig, NamesrvConfig, TlsConfig)
 
 LINES_MAX = 500
 LONGER = {

@@ -20,6 +20,7 @@ from rocketpost.model.group import GroupConfig
 from rocketpost.model.topic import TopicConfig
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.server.settings.namesrv import NamesrvConfig
+from rocketpost.server.settings.tls import TlsConfig
 from rocketpost.settings import keys_of
 from rocketpost.store.config import StoreConfig
 
@@ -80,6 +81,7 @@ PROOFS = [
     *_of_file("broker", BrokerConfig, acting.BROKER),
     *_of_file("store", StoreConfig, acting.STORE),
     *_of_file("namesrv", NamesrvConfig, acting.NAMESRV),
+    *_of_file("tls", TlsConfig, acting.TLS),
     *(proof for cls, proofs in CLIENTS for proof in _of_members(cls.__name__, cls, proofs)),
     *_of_members("topic", TopicConfig, acting.TOPIC),
     *_of_attributes("topic attribute", TopicConfig, acting.TOPIC_ATTRIBUTES),
@@ -101,6 +103,7 @@ def test_every_setting_has_a_proof() -> None:
     assert set(acting.BROKER) | without["broker"] == set(keys_of(BrokerConfig))
     assert set(acting.STORE) == set(keys_of(StoreConfig))
     assert set(acting.NAMESRV) == set(keys_of(NamesrvConfig))
+    assert set(acting.TLS) == set(keys_of(TlsConfig))
     for cls, proofs in CLIENTS:
         assert set(proofs) == own_fields(cls), cls.__name__
     assert set(acting.TOPIC) | without["topic"] == set(TopicConfig.__struct_fields__)

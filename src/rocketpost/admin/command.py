@@ -23,6 +23,7 @@ from rocketpost.admin.credentials import tool_credentials_blocking
 from rocketpost.admin.render import Table, json_text, parse_time
 from rocketpost.client.admin import AdminClient
 from rocketpost.client.config import ClientConfig
+from rocketpost.client.tls import environment_tls_blocking
 from rocketpost.codec.faults import (
     ConsumerNotOnline,
     GroupNotExist,
@@ -119,6 +120,7 @@ def run_work(
                 name_servers=name_servers,
                 call_timeout=call_seconds,
                 credentials=tool_credentials_blocking(),
+                tls=environment_tls_blocking(),
             )
             asyncio.run(_with_client(work, options, config))
         except RocketpostError as error:

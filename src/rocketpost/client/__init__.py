@@ -67,6 +67,7 @@ if TYPE_CHECKING:
         RouteNotFound,
     )
     from rocketpost.model.route import MessageQueue
+    from rocketpost.transport.tls_contexts import ClientTls
 
 __all__ = [
     "AllocationStrategy",
@@ -77,6 +78,7 @@ __all__ = [
     "ByConfiguration",
     "ClientConfig",
     "ClientError",
+    "ClientTls",
     "Compression",
     "ConfigError",
     "ConnectionLost",
@@ -154,6 +156,7 @@ _HOMES: Final = {
             "StartFrom",
         ),
         "rocketpost.client.credentials": ("Credentials",),
+        "rocketpost.transport.tls_contexts": ("ClientTls",),
         "rocketpost.client.consumer.fetch": (
             "PullResult",
             "PullStatus",

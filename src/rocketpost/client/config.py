@@ -15,6 +15,7 @@ from rocketpost.client.credentials import Credentials
 from rocketpost.codec.codes import ResponseCode
 from rocketpost.errors import ConfigError
 from rocketpost.model.names import AUTO_CREATE_TOPIC, TRACE_TOPIC, group_problem, topic_problem
+from rocketpost.transport.tls_contexts import ClientTls
 
 RETRY_CODES: Final = frozenset(
     {
@@ -77,6 +78,7 @@ class ClientConfig:
         route_seconds: Interval of route refreshes (``pollNameServerInterval``).
         heartbeat_seconds: Interval of heartbeats (``heartbeatBrokerInterval``).
         credentials: Keys to sign requests with, for brokers with access control.
+        tls: TLS for all connections; plain ones if None.
     """
 
     name_servers: str | None = None
@@ -89,6 +91,7 @@ class ClientConfig:
     route_seconds: float = 30.0
     heartbeat_seconds: float = 30.0
     credentials: Credentials | None = None
+    tls: ClientTls | None = None
 
     def __post_init__(self) -> None:
         check_field_types(self)

@@ -18,6 +18,7 @@ import traceback
 from typing import Final
 
 from rocketpost.client.session import Session
+from rocketpost.client.tls import client_context
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.command import Command
 from rocketpost.errors import RocketpostError
@@ -83,7 +84,9 @@ class HeartbeatWatchdog:
             await self._rest()
             if time.monotonic() - self._moved >= self._stall_seconds:
                 self._complain()
-                connector = connector or Connector(on_request=_ignore, sign=sign)
+                connector = connector or Connector(
+                    on_request=_ignore, sign=sign, tls=client_context(self._session.config)
+                )
                 await self._stand_in(connector)
                 moved_again = 0.0
             elif connector is not None:

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from rocketpost.client.config import ClientConfig
 from rocketpost.client.name_servers import NameServers
+from rocketpost.client.tls import client_context
 from rocketpost.codec.command import Command
 from rocketpost.errors import ClientError
 from rocketpost.kernel import FORM
@@ -58,6 +59,7 @@ class Hub:
             on_lost=self._on_lost,
             sign=config.credentials.sign if config.credentials else None,
             read_answers=read_answers if FORM.is_compiled else None,
+            tls=client_context(config),
         )
         self.name_servers = NameServers(config, self.connector)
         self._members: list[HubMember] = []
@@ -114,7 +116,7 @@ def find_hub(config: ClientConfig, client_id: str, make_connector: Callable[...,
     """Return the hub of a client id; a new one for a client without an instance name.
 
     Raises:
-        ClientError: Clients with that name have other name servers or credentials.
+        ClientError: Clients with that name have other name servers, credentials or TLS.
     """
     if not config.instance_name:
         return Hub(config, make_connector)
@@ -125,13 +127,19 @@ def find_hub(config: ClientConfig, client_id: str, make_connector: Callable[...,
     elif _where(hub.config) != _where(config):
         raise ClientError(
             f"clients with the instance_name {config.instance_name!r} share their connections, so "
-            "they must have the same name servers and credentials; or give each its own name"
+            "they must have the same name servers, credentials and TLS; or give each its own name"
         )
     return hub
 
 
 def _where(config: ClientConfig) -> tuple[object, ...]:
-    return (config.name_servers, config.address_server, config.address_group, config.credentials)
+    return (
+        config.name_servers,
+        config.address_server,
+        config.address_group,
+        config.credentials,
+        config.tls,
+    )
 
 
 def _forget(hub: Hub) -> None:

@@ -27,6 +27,7 @@ from rocketpost.server.name_servers.address_server import AddressServer
 from rocketpost.server.name_servers.registration import parse_name_servers
 from rocketpost.server.routes.dispatch import Dispatcher
 from rocketpost.server.routes.follower_refusals import refusing_routes
+from rocketpost.server.secure.certificates import PortSecurity, open_security_blocking
 from rocketpost.server.settings.broker import (
     BrokerConfig,
     broker_settings,
@@ -105,6 +106,7 @@ class BrokerServer:
             )
             for _ in range(2)
         )
+        self._security = PortSecurity()
         self._name_servers: list[str] = []
         self._context: BrokerContext
         self._term = Term()
@@ -166,6 +168,9 @@ class BrokerServer:
         level = logging.WARNING if FORM.is_unusable else logging.INFO
         logger.log(level, "broker starts: kernel=%s reason=%s", FORM.word, FORM.reason)
         live, overrides_file = await self._load_settings()
+        self._security = await asyncio.to_thread(open_security_blocking, self._values)
+        for listener in (self._listener, self._vip):
+            listener.use_entrance(self._security.entrance)
         self._ip = await asyncio.to_thread(resolve_ip_blocking, self._broker.public_ip)
         address_server = self._address_server()
         self._name_servers = parse_name_servers(self.name_servers)
@@ -182,6 +187,7 @@ class BrokerServer:
         await self._listener.accept()
         await listen_vip(self._vip, self._broker.bind_address, self._listener.port)
         self._failure = asyncio.get_running_loop().create_future()
+        self._security.start()
         self._work = asyncio.create_task(self._run(address_server), name="broker")
         self._work.add_done_callback(self._on_task_end)
         self._begin_term(self._term)
@@ -237,6 +243,7 @@ class BrokerServer:
                 await self._listener.stop()
                 await self._vip.stop()
                 await self.monitor.stop()
+                await self._security.stop()
                 work.cancel()
                 await asyncio.wait((work,))
                 await self._close_store()
@@ -408,6 +415,7 @@ class BrokerServer:
                 name_servers=lambda: self._name_servers,
                 is_member=member is not None,
             )
+            context.peers.tls = self._security.client
             apply_settings(context)
             if member is not None:
                 self._group = await self._join_group(member)

@@ -31,6 +31,7 @@ from rocketpost.server.settings.broker import (
     without_blanks,
 )
 from rocketpost.server.settings.foreign_keys import NAMESRV_IGNORED, NAMESRV_REFUSED_WHEN, refuse
+from rocketpost.server.settings.tls import TlsConfig
 from rocketpost.settings import build, format_properties, keys_of, reject_unknown, to_properties
 from rocketpost.transport.host import local_ip
 
@@ -59,7 +60,7 @@ def mqnamesrv(file: Path | None, show: bool, ignored: str | None) -> None:
         values = read_properties(file) if file else {}
         refuse(values, NAMESRV_REFUSED_WHEN)
         inactive = (*NAMESRV_IGNORED, *NAMESRV_REFUSED_WHEN)
-        reject_unknown(values, keys_of(NamesrvConfig), inactive=inactive)
+        reject_unknown(values, keys_of(NamesrvConfig), keys_of(TlsConfig), inactive=inactive)
         config = build(NamesrvConfig, values)
     except ConfigError as error:
         _stop(error)
@@ -67,7 +68,7 @@ def mqnamesrv(file: Path | None, show: bool, ignored: str | None) -> None:
         click.echo(format_properties(to_properties(config)), nl=False)
         return
     _warn_ignored(values, NAMESRV_IGNORED)
-    sys.exit(run(lambda: NameServer(config), ready=namesrv_ready))
+    sys.exit(run(lambda: NameServer(config, tls=values), ready=namesrv_ready))
 
 
 @click.command(context_settings=_HELP)

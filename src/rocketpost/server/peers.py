@@ -1,6 +1,6 @@
 """Connections of a server to other servers: name servers, masters, members of its group.
 
-Whatever all of them need is said here once: the signature of requests.
+Whatever all of them need is said here once: the signature of requests, and TLS.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from rocketpost.server.routes.dispatch import Dispatcher
 from rocketpost.transport.connection import Connection, Sign
 from rocketpost.transport.connector import CONNECT_SECONDS, Connector
+from rocketpost.transport.tls_contexts import ClientContext
 
 
 class Peers:
@@ -21,6 +22,8 @@ class Peers:
 
     def __init__(self, sign: Sign | None = None) -> None:
         self._sign = sign
+        self.tls: ClientContext | None = None
+        """TLS of connectors that are made from now on; plain connections if None."""
 
     def connector(
         self,
@@ -39,4 +42,5 @@ class Peers:
             on_lost=on_lost,
             connect_seconds=connect_seconds,
             sign=self._sign,
+            tls=self.tls,
         )

@@ -73,7 +73,8 @@ class Node(abc.ABC):
                 listen_port=namesrv_port,
                 bind_address=host,
                 kv_config_path=str(self._data / "namesrv" / "kvConfig.json"),
-            )
+            ),
+            tls=self._settings,
         )
 
     @property

@@ -128,7 +128,8 @@ class Connection(Requesting):
         """Keep the transport and both addresses."""
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_BYTES_HIGH)
-        self.peer = parse_address(transport.get_extra_info("peername"))
+        self.peer = self.source or parse_address(transport.get_extra_info("peername"))
+        self.is_encrypted = transport.get_extra_info("sslcontext") is not None
         self.local = parse_address(transport.get_extra_info("sockname"))
         self.peer_host = pack_host(*self.peer) if self.peer[0] else bytes(8)
         sock = transport.get_extra_info("socket")

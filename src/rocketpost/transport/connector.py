@@ -12,6 +12,8 @@ from rocketpost.errors import ConnectionLost, NotConnected
 from rocketpost.transport.connection import Connection, Sign
 from rocketpost.transport.inheritance import release_in_child
 from rocketpost.transport.requesting import ReadAnswers
+from rocketpost.transport.tls_contexts import ClientContext
+from rocketpost.transport.tls_layer import CipherInbox, TlsLayer
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +30,7 @@ class Connector:
         connect_seconds: Time limit for opening a connection.
         sign: Signs our requests, if they need a signature.
         read_answers: Reads plain answers to requests that their sender encoded; see ``Connection``.
+        tls: TLS for all connections; plain ones if None.
     """
 
     def __init__(
@@ -39,6 +42,7 @@ class Connector:
         connect_seconds: float = CONNECT_SECONDS,
         sign: Sign | None = None,
         read_answers: ReadAnswers | None = None,
+        tls: ClientContext | None = None,
     ) -> None:
         self._on_request = on_request
         self._on_made = on_made
@@ -46,6 +50,8 @@ class Connector:
         self._connect_seconds = connect_seconds
         self._sign = sign
         self._read_answers = read_answers
+        self._tls = tls
+        self._cipher_inbox = CipherInbox() if tls is not None else None
         self.connections: dict[str, Connection] = {}
         """Connections by address; one may just be closing."""
         self._making: dict[str, asyncio.Task[Connection]] = {}
@@ -115,20 +121,15 @@ class Connector:
                 connection.abort()
 
     async def _make(self, address: str) -> Connection:
-        host, port = split_address(address)
-        loop = asyncio.get_running_loop()
+        connection = Connection(
+            on_request=self._on_request,
+            on_lost=lambda lost: self._on_lost_connection(address, lost),
+            sign=self._sign,
+            read_answers=self._read_answers,
+        )
         try:
             async with asyncio.timeout(self._connect_seconds):
-                transport, connection = await loop.create_connection(
-                    lambda: Connection(
-                        on_request=self._on_request,
-                        on_lost=lambda lost: self._on_lost_connection(address, lost),
-                        sign=self._sign,
-                        read_answers=self._read_answers,
-                    ),
-                    host,
-                    port,
-                )
+                transport = await self._open(connection, address)
         except TimeoutError:
             raise NotConnected(
                 f"cannot connect to {address} in {self._connect_seconds:g} s"
@@ -140,6 +141,32 @@ class Connector:
         if self._on_made is not None:
             self._on_made(address, connection)
         return connection
+
+    async def _open(self, connection: Connection, address: str) -> asyncio.Transport:
+        """Return the TCP transport of a connection that is open and, with TLS, secure."""
+        host, port = split_address(address)
+        loop = asyncio.get_running_loop()
+        if self._tls is None or self._cipher_inbox is None:
+            transport, _ = await loop.create_connection(lambda: connection, host, port)
+            return transport
+        secure: asyncio.Future[None] = loop.create_future()
+        layer = TlsLayer(
+            self._tls.current(),
+            connection,
+            inbox=self._cipher_inbox,
+            server_side=False,
+            server_name=self._tls.config.server_name(host),
+            seconds=self._connect_seconds,
+            on_secure=lambda _: _settle(secure, None),
+            on_failed=lambda _, reason: _settle(secure, OSError(reason)),
+        )
+        transport, _ = await loop.create_connection(lambda: layer, host, port)
+        try:
+            await secure
+        except BaseException:
+            transport.abort()
+            raise
+        return transport
 
     def _made(self, address: str, task: asyncio.Task[Connection]) -> None:
         self._making.pop(address, None)
@@ -153,6 +180,15 @@ class Connector:
         self._transports.pop(connection, None)
         if self._on_lost is not None:
             self._on_lost(address, connection)
+
+
+def _settle(future: asyncio.Future[None], error: OSError | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)
 
 
 def split_address(address: str) -> tuple[str, int]:

@@ -42,3 +42,9 @@ def parse_address(value: object) -> tuple[str, int]:
         # A dual-stack socket shows IPv4 peers as IPv6; ids and records need the plain form.
         return host.removeprefix("::ffff:") if "." in host else host, port
     return "", 0
+
+
+def address_text(address: tuple[str, int]) -> str:
+    """Return an address as ``host:port``, an IPv6 host in brackets."""
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

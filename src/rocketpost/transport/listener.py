@@ -13,6 +13,7 @@ from typing import Final
 from rocketpost.codec.command import Command
 from rocketpost.errors import ConfigError
 from rocketpost.transport.connection import Connection
+from rocketpost.transport.entrance import STRANGERS_MAX, Entrance, EntranceRules, Stranger
 from rocketpost.transport.express import Express
 from rocketpost.transport.host import memory_bytes
 from rocketpost.transport.room import Room
@@ -55,6 +56,7 @@ class Listener:
         self._on_lost = on_lost
         self._idle_seconds = idle_seconds
         self._room = room or room_of_process()
+        self._entrance: Entrance | None = None
         self._server: asyncio.Server | None = None
         self._scan: asyncio.TimerHandle | None = None
         self.connections: set[Connection] = set()
@@ -65,6 +67,18 @@ class Listener:
         assert self._server is not None
         port: int = self._server.sockets[0].getsockname()[1]
         return port
+
+    def use_entrance(self, rules: EntranceRules) -> None:
+        """Have TLS and PROXY headers served by rules; only called before the port is bound."""
+        assert self._server is None
+        strangers_max = min(STRANGERS_MAX, max(self._room.connections_max // 4, 1))
+        if rules.are_needed:
+            self._entrance = Entrance(rules, self._make, strangers_max=strangers_max)
+
+    @property
+    def stranger_count(self) -> int:
+        """Number of connections that have not finished their handshake."""
+        return self._entrance.count if self._entrance is not None else 0
 
     async def start(self, host: str, port: int) -> None:
         """Bind and accept.
@@ -84,7 +98,7 @@ class Listener:
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(
-                self._make,
+                self._admit if self._entrance is not None else self._make,
                 host or None,
                 port,
                 backlog=_BACKLOG,
@@ -108,6 +122,8 @@ class Listener:
             self._scan = None
         if self._server is not None:
             self._server.close()
+        if self._entrance is not None:
+            self._entrance.close()
         connections = list(self.connections)
         for connection in connections:
             connection.close()
@@ -121,6 +137,10 @@ class Listener:
         if self._server is not None:
             await self._server.wait_closed()
             self._server = None
+
+    def _admit(self) -> Stranger:
+        assert self._entrance is not None
+        return self._entrance.admit()
 
     def _make(self) -> Connection:
         if self._express is None or self._inbox is None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from rocketpost.codec.command import BINARY, JSON, ONEWAY, Command, encode_command
 from rocketpost.errors import ConnectionLost, NotConnected, RemoteProtocolError, RequestTimeout
+from rocketpost.transport.host import address_text
 
 logger = logging.getLogger(__name__)
 
@@ -46,14 +47,18 @@ class Requesting(asyncio.BaseProtocol):
         self._opaque = 0
         self._loop = asyncio.get_running_loop()
         self.peer: tuple[str, int] = ("", 0)
+        self.source: tuple[str, int] | None = None
+        """The peer's address as a trusted load balancer names it."""
+        self.certificate_user = ""
+        """The user that the peer has proved to be by its certificate; empty if it did not."""
+        self.is_encrypted = False
         self.encoding = JSON
         """The header encoding that the peer used last."""
 
     @property
     def peer_text(self) -> str:
         """The peer's address as ``host:port``."""
-        host, port = self.peer
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return address_text(self.peer)
 
     @property
     def unanswered_count(self) -> int:

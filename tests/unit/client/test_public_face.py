@@ -14,6 +14,7 @@ PINNED = [
     "ByConfiguration",
     "ClientConfig",
     "ClientError",
+    "ClientTls",
     "Compression",
     "ConfigError",
     "ConnectionLost",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Mapping
 
 from rocketpost.model.clock import Clock
 from rocketpost.namesrv.min_broker import MinBrokerChange
@@ -17,7 +18,9 @@ from rocketpost.namesrv.route_table import RouteLimits, RouteTable
 from rocketpost.server.namesrv.handlers import NamesrvHandlers
 from rocketpost.server.namesrv.kv_file import KvFile
 from rocketpost.server.namesrv.min_broker_notices import MinBrokerNotices
+from rocketpost.server.peers import Peers
 from rocketpost.server.routes.dispatch import Dispatcher
+from rocketpost.server.secure.certificates import PortSecurity, open_security_blocking
 from rocketpost.server.settings.namesrv import NamesrvConfig
 from rocketpost.transport.connection import Connection
 from rocketpost.transport.listener import Listener
@@ -41,10 +44,19 @@ class NameServer:
     Args:
         config: The settings; port 0 takes a free port.
         clock: Measures the silence of brokers.
+        tls: Properties of TLS and PROXY headers by RocketMQ's keys; others are ignored.
     """
 
-    def __init__(self, config: NamesrvConfig | None = None, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        config: NamesrvConfig | None = None,
+        *,
+        clock: Clock | None = None,
+        tls: Mapping[str, str] | None = None,
+    ) -> None:
         config = config or NamesrvConfig()
+        self._tls_values = tls or {}
+        self._security = PortSecurity()
         self._clock = clock or SteadyClock()
         limits = RouteLimits(
             brokers_max=config.brokers_max,
@@ -95,10 +107,15 @@ class NameServer:
             StoreError: The key-value file is damaged.
         """
         await asyncio.to_thread(self._kv.load_blocking)
+        self._security = await asyncio.to_thread(open_security_blocking, self._tls_values)
+        self._listener.use_entrance(self._security.entrance)
         self._handlers.note_start()
         self._stopping.clear()
-        self._notices = MinBrokerNotices()
+        peers = Peers()
+        peers.tls = self._security.client
+        self._notices = MinBrokerNotices(peers)
         await self._listener.start(self.config.bind_address, self.config.listen_port)
+        self._security.start()
         self._schedule_scan()
         logger.info("name server started: address=%s", self.address)
 
@@ -109,6 +126,7 @@ class NameServer:
             self._next_scan.cancel()
             self._next_scan = None
         await self._listener.stop()
+        await self._security.stop()
         if self._notices is not None:
             await self._notices.close()
         await self._kv.settle()

@@ -29,6 +29,7 @@ from rocketpost.server.settings.foreign_keys import (
     refuse,
 )
 from rocketpost.server.settings.replication import ReplicationConfig
+from rocketpost.server.settings.tls import TlsConfig
 from rocketpost.settings import (
     adjustments,
     apply_clamps,
@@ -237,6 +238,9 @@ class BrokerConfig(ReplicationConfig):
                 raise ConfigError(f"{key}={value} must be between 1 and {most}")
 
 
+_SECTIONS: Final = (BrokerConfig, StoreConfig, TlsConfig)
+
+
 def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
     """Read a properties file.
 
@@ -259,7 +263,7 @@ def broker_settings(values: Mapping[str, str]) -> tuple[BrokerConfig, StoreConfi
     values = with_new_spellings(values)
     refuse(values, REFUSED_WHEN)
     _check_paths(values)
-    acting = (keys_of(BrokerConfig), keys_of(StoreConfig))
+    acting = map(keys_of, _SECTIONS)
     reject_unknown(values, *acting, inactive=(*IGNORED, *REFUSED_WHEN, *FIXED_PATHS))
     paths = {key: os.path.expanduser(values[key].strip()) for key in _PATHS if key in values}
     values = {**values, **paths}
@@ -342,5 +346,5 @@ def without_blanks(values: Mapping[str, str]) -> dict[str, str]:
     return {
         key: value
         for key, value in values.items()
-        if value.strip() or not (key in keys_of(BrokerConfig) or key in keys_of(StoreConfig))
+        if value.strip() or not any(key in keys_of(each) for each in _SECTIONS)
     }

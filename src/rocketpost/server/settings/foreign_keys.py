@@ -323,7 +323,7 @@ _NO_ACCESS_CONTROL: Final = Refusal(_is_on, "access control is not in this versi
 _NO_LIGHT_QUEUES: Final = Refusal(_is_on, "light queues are not in this version")
 
 _REFUSED_NETTY: Final = {
-    "useTLS": Refusal(_is_on, "TLS is not in this version"),
+    "useTLS": Refusal(_is_on, "set tls.enable=true instead, which is RocketMQ's key for it"),
     "socksProxyConfig": Refusal(_is_other_than("{}"), "proxies are not in this version"),
 }
 

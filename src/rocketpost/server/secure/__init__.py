@@ -1,0 +1,1 @@
+"""TLS of a server: its certificates, in use and made here."""

@@ -1,0 +1,1 @@
+"""Certificates and connections in memory, for tests of TLS."""
