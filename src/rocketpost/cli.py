@@ -188,6 +188,43 @@ def group() -> None:
     """Show and change a group of brokers that elects its leader."""
 
 
+@rocketpost.group()
+def secure() -> None:
+    """Protect a cluster."""
+
+
+@secure.command("init")
+@click.option(
+    "--directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("secure"),
+    show_default=True,
+    help="Directory for certificates, keys and settings.",
+)
+@click.option(
+    "--host",
+    "hosts",
+    multiple=True,
+    help="Name or address of a server besides localhost; may be repeated.",
+)
+def secure_init(directory: Path, hosts: tuple[str, ...]) -> None:
+    """Make an authority, certificates, and the settings of a cluster with TLS."""
+    from rocketpost.errors import ConfigError
+    from rocketpost.server.secure.first_cluster import make_cluster_blocking
+
+    try:
+        paths = make_cluster_blocking(directory, hosts=hosts)
+    except ConfigError as error:
+        raise click.ClickException(str(error)) from None
+    for path in paths:
+        click.echo(path)
+    click.echo(f"Start the servers with: rocketpost up -c {directory / 'broker.conf'}")
+    click.echo(
+        f"Clients need: ROCKETMQ_TLS_ENABLE=true "
+        f"ROCKETMQ_TLS_CONFIG_FILE={directory.absolute() / 'tls.properties'}"
+    )
+
+
 @rocketpost.group(cls=_Pipelines)
 def pipeline() -> None:
     """Process many messages with Spark."""

@@ -27,7 +27,7 @@ from rocketpost.server.name_servers.address_server import AddressServer
 from rocketpost.server.name_servers.registration import parse_name_servers
 from rocketpost.server.routes.dispatch import Dispatcher
 from rocketpost.server.routes.follower_refusals import refusing_routes
-from rocketpost.server.secure.certificates import PortSecurity, open_security_blocking
+from rocketpost.server.secure.certificates import PortSecurity, secure_ports
 from rocketpost.server.settings.broker import (
     BrokerConfig,
     broker_settings,
@@ -53,7 +53,6 @@ from rocketpost.store.message_store import MessageStore
 from rocketpost.store.origin import is_foreign_blocking
 from rocketpost.store.retention import check_levels
 from rocketpost.store.tables import TableFile
-from rocketpost.transport.connection import Connection
 from rocketpost.transport.listener import Listener, room_of_process
 
 logger = logging.getLogger(__name__)
@@ -99,7 +98,7 @@ class BrokerServer:
         self._listener, self._vip = (
             Listener(
                 on_request=self._dispatcher.handle,
-                on_lost=self._on_connection_lost,
+                on_lost=lambda lost: self._term.connection_lost(lost),
                 idle_seconds=self._broker.idle_seconds,
                 room=room,
                 express=self._dispatcher.take,
@@ -145,8 +144,7 @@ class BrokerServer:
     @property
     def unregistered(self) -> list[str]:
         """The name servers that do not know this broker."""
-        registered = self._term.registered
-        return [address for address in self._name_servers if address not in registered]
+        return [each for each in self._name_servers if each not in self._term.registered]
 
     @property
     def held_count(self) -> int:
@@ -168,9 +166,7 @@ class BrokerServer:
         level = logging.WARNING if FORM.is_unusable else logging.INFO
         logger.log(level, "broker starts: kernel=%s reason=%s", FORM.word, FORM.reason)
         live, overrides_file = await self._load_settings()
-        self._security = await asyncio.to_thread(open_security_blocking, self._values)
-        for listener in (self._listener, self._vip):
-            listener.use_entrance(self._security.entrance)
+        self._security = await secure_ports(self._values, self._listener, self._vip)
         self._ip = await asyncio.to_thread(resolve_ip_blocking, self._broker.public_ip)
         address_server = self._address_server()
         self._name_servers = parse_name_servers(self.name_servers)
@@ -476,8 +472,8 @@ class BrokerServer:
 
     def _address_server(self) -> AddressServer | None:
         """Return the address server to poll for name servers, or None if they are configured."""
-        wanted = self._broker.ask_address_server and not self.name_servers
-        return AddressServer(self._broker) if wanted else None
+        is_wanted = self._broker.ask_address_server and not self.name_servers
+        return AddressServer(self._broker) if is_wanted else None
 
     async def _follow(self, address_server: AddressServer) -> None:
         """Register with new name servers when the list of the address server changes."""
@@ -486,9 +482,6 @@ class BrokerServer:
             self._name_servers = await address_server.wait_change(self._name_servers, pause=pause)
             await self._term.features.name_servers_changed(self._name_servers)
 
-    def _on_connection_lost(self, connection: Connection) -> None:
-        self._term.connection_lost(connection)
-
     def _on_broker_change(self, config: BrokerConfig) -> None:
         before, self._broker = self._broker, config
         self._configure()
@@ -496,8 +489,7 @@ class BrokerServer:
             self._context.tables.topics.touch()
 
     def _check_store(self, wanted: StoreConfig) -> None:
-        ratio = self._context.store.cleaning.disk_ratio
-        check_levels(wanted, self._store_config, ratio=ratio)
+        check_levels(wanted, self._store_config, ratio=self._context.store.cleaning.disk_ratio)
 
     def _on_store_change(self, config: StoreConfig) -> None:
         self._store_config = config

@@ -21,6 +21,7 @@ INDENT = " " * 4
 PROMPT = "$ "
 
 IN_DAMAGE_PAGE = "what a broker says; test_damage_page.py compares it"
+SETTINGS = "lines of a settings file; tests/unit/server/secure/ tries each key"
 NOT_COMMANDS = {
     ("README.md", "┌─────────────┐   who serves topic T?"): "a drawing",
     ("damage.md", "commit log is damaged position="): IN_DAMAGE_PAGE,
@@ -31,6 +32,10 @@ NOT_COMMANDS = {
     ("filters.md", "price > 100          >= < <= = <>"): "the syntax of filters",
     ("monitoring.md", "metricsExporterType=PROM"): "lines of a settings file",
     ("monitoring.md", "scrape_configs:"): "lines of Prometheus' settings",
+    ("tls.md", "tls.server.mode=enforcing"): SETTINGS,
+    ("tls.md", "tls.client.trustCertPath="): SETTINGS,
+    ("tls.md", "tls.server.need.client.auth=require"): SETTINGS,
+    ("tls.md", "proxyProtocolTrusted=10.1.0.0/16"): SETTINGS,
     ("mqadmin.md", "CONSUMED      the group has passed it"): "words in the output of explain",
 }
 """Blocks that hold no command, by page and how they begin."""

@@ -211,7 +211,7 @@ async def test_back_pressure_reaches_the_connection_above(folder: CertificateFol
     assert ends.server_upper.events == ["made", "pause", "resume"]
     assert ends.server_upper.transport is not None
     ends.server_upper.transport.pause_reading()
-    assert not ends.server.is_reading
+    assert not ends.server.wants_bytes
 
 
 def frames(sizes: list[int]) -> Iterator[bytes]:

@@ -20,7 +20,7 @@ from rocketpost.server.namesrv.kv_file import KvFile
 from rocketpost.server.namesrv.min_broker_notices import MinBrokerNotices
 from rocketpost.server.peers import Peers
 from rocketpost.server.routes.dispatch import Dispatcher
-from rocketpost.server.secure.certificates import PortSecurity, open_security_blocking
+from rocketpost.server.secure.certificates import PortSecurity, secure_ports
 from rocketpost.server.settings.namesrv import NamesrvConfig
 from rocketpost.transport.connection import Connection
 from rocketpost.transport.listener import Listener
@@ -107,8 +107,7 @@ class NameServer:
             StoreError: The key-value file is damaged.
         """
         await asyncio.to_thread(self._kv.load_blocking)
-        self._security = await asyncio.to_thread(open_security_blocking, self._tls_values)
-        self._listener.use_entrance(self._security.entrance)
+        self._security = await secure_ports(self._tls_values, self._listener)
         self._handlers.note_start()
         self._stopping.clear()
         peers = Peers()

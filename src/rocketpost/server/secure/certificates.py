@@ -18,6 +18,7 @@ from rocketpost.errors import ConfigError
 from rocketpost.server.secure.authority import Authority
 from rocketpost.server.settings.tls import TlsSettings, tls_settings_blocking
 from rocketpost.transport.entrance import EntranceRules
+from rocketpost.transport.listener import Listener
 from rocketpost.transport.tls_contexts import (
     ClientContext,
     KeyPair,
@@ -123,6 +124,18 @@ class PortSecurity:
             self._watch.cancel()
             await asyncio.wait((self._watch,))
             self._watch = None
+
+
+async def secure_ports(values: Mapping[str, str], *listeners: Listener) -> PortSecurity:
+    """Read all certificates of a server, and have its ports use them once they are bound.
+
+    Raises:
+        ConfigError: One is missing or cannot be used.
+    """
+    security = await asyncio.to_thread(open_security_blocking, values)
+    for listener in listeners:
+        listener.use_entrance(security.entrance)
+    return security
 
 
 def open_security_blocking(values: Mapping[str, str]) -> PortSecurity:

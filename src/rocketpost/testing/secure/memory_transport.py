@@ -17,7 +17,7 @@ class MemoryTransport(asyncio.Transport):
         self.written = bytearray()
         self.is_closed = False
         self.was_aborted = False
-        self.is_reading = True
+        self.wants_bytes = True
         self._peer = peer
 
     def connect(self) -> MemoryTransport:
@@ -85,11 +85,11 @@ class MemoryTransport(asyncio.Transport):
 
     def pause_reading(self) -> None:
         """Note that no bytes are wanted."""
-        self.is_reading = False
+        self.wants_bytes = False
 
     def resume_reading(self) -> None:
         """Note that bytes are wanted."""
-        self.is_reading = True
+        self.wants_bytes = True
 
     def is_closing(self) -> bool:
         """Tell whether this end has closed."""
