@@ -117,6 +117,35 @@ def up(
 
 
 @rocketpost.command()
+@click.argument("name")
+@click.option(
+    "-c",
+    "--config",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Settings file of the broker or name server.",
+)
+@click.option("--name-server", is_flag=True, help="The server is a name server.")
+@click.option("--password-stdin", is_flag=True, help="Read the password instead of making one.")
+def user(name: str, config: Path | None, name_server: bool, password_stdin: bool) -> None:
+    """Create the super user NAME, or give it a new password, while its server is stopped."""
+    from rocketpost.errors import RocketpostError
+    from rocketpost.server.access.offline import reset_super_user_blocking
+
+    given = sys.stdin.readline().rstrip("\n") if password_stdin else None
+    if password_stdin and not given:
+        raise click.ClickException("there is no password in the input")
+    try:
+        secret = reset_super_user_blocking(
+            name, config=config, is_name_server=name_server, secret=given
+        )
+    except RocketpostError as error:
+        raise click.ClickException(str(error)) from None
+    click.echo(f"super user {name} is ready", err=True)
+    if given is None:
+        click.echo(secret)
+
+
+@rocketpost.command()
 @click.option("--messages", default=30_000, show_default=True, type=click.IntRange(100, 10_000_000))
 @click.option(
     "--data",

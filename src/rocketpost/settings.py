@@ -149,9 +149,13 @@ def apply_changes(current: T, values: Mapping[str, str]) -> T:
 
 
 def to_properties(settings: object) -> dict[str, str]:
-    """Return every option of ``settings`` as text, by key."""
+    """Return every option of ``settings`` that is not secret as text, by key."""
     fields = keys_of(type(settings))
-    return {key: format_value(getattr(settings, field.name)) for key, field in fields.items()}
+    return {
+        key: format_value(getattr(settings, field.name))
+        for key, field in fields.items()
+        if not field.metadata["secret"]
+    }
 
 
 def format_value(value: object) -> str:

@@ -10,17 +10,21 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from rocketpost.access.words import EVERY, Action
 from rocketpost.codec.codes import RequestCode as Code
 from rocketpost.codec.command import Command
 from rocketpost.namesrv.route_table import RouteTable
+from rocketpost.server.access.control import AccessControl
+from rocketpost.server.access.handlers import AccessHandlers
 from rocketpost.server.clock import BrokerClock
 from rocketpost.server.namesrv.handlers import NamesrvHandlers
 from rocketpost.server.namesrv.kv_file import KvFile
-from rocketpost.server.routes.access import EVERY, OWN, Action, Need, Resource
+from rocketpost.server.routes.access import OWN, Need, Resource
 from rocketpost.server.routes.pools import Kind
 from rocketpost.server.routes.route import NO_HEADER, How, Route
 from rocketpost.server.settings.namesrv import NamesrvConfig
 
+from .route_requests import BODIES, NAMES
 from .state.harness import broker
 
 REVIEWED: Final = Path(__file__).with_name("routes.txt")
@@ -41,56 +45,6 @@ NOT_SERVED: Final = {
     Code.CONTROLLER_GET_METADATA_INFO,
     Code.CONTROLLER_GET_SYNC_STATE_DATA,
 }
-
-NAMES: Final = {
-    "topic": "T", "consumerGroup": "G", "group": "G", "groupName": "G", "producerGroup": "P",
-    "srcGroup": "S", "destGroup": "G", "compareGroup": "C", "filterGroups": "F1, F2",
-    "topicList": "T;U", "clusterName": "c", "cluster": "c", "brokerName": "b",
-    "brokerAddr": "127.0.0.1:1", "brokerId": "0", "clientID": "i", "clientId": "i",
-    "msgId": "7F00000100002A9F000000000000007B", "offset": "123", "commitLogOffset": "123",
-    "tranStateTableOffset": "0", "commitOrRollback": "8", "queueId": "0", "queueOffset": "0",
-    "commitOffset": "0", "timestamp": "0", "maxMsgNums": "1", "invisibleTime": "0",
-    "pollTime": "0", "extraInfo": "0 1 0 0 0 b 0 0", "key": "k", "recallHandle": "h",
-    "statsName": "s", "statsKey": "k", "name": "f", "namespace": "n", "value": "v",
-    "masterFlushOffset": "0", "a": "P", "b": "T",
-}  # fmt: skip
-"""Fields of all headers: every request finds those that it knows."""
-
-BODIES: Final[dict[Code, object]] = {
-    Code.HEART_BEAT: {
-        "clientID": "i",
-        "producerDataSet": [{"groupName": "P"}],
-        "consumerDataSet": [
-            {
-                "groupName": "G",
-                "subscriptionDataSet": [
-                    {"topic": "T", "subString": "*"},
-                    {"topic": "%RETRY%G", "subString": "*"},
-                ],
-            }
-        ],
-    },
-    Code.LOCK_BATCH_MQ: {
-        "clientId": "i",
-        "consumerGroup": "G",
-        "mqSet": [{"brokerName": "b", "queueId": queue, "topic": "T"} for queue in range(2)],
-    },
-    Code.CHECK_CLIENT_CONFIG: {
-        "clientId": "i",
-        "group": "G",
-        "subscriptionData": {"topic": "T", "subString": "*", "expressionType": "TAG"},
-    },
-    Code.QUERY_ASSIGNMENT: {"clientId": "i", "consumerGroup": "G", "topic": "T"},
-    Code.SET_MESSAGE_REQUEST_MODE: {"topic": "T", "consumerGroup": "G", "mode": "POP"},
-    Code.BATCH_ACK_MESSAGE: {
-        "brokerName": "b",
-        "acks": [{"c": "G", "t": "T", "so": 0, "rq": 0, "q": 0, "pt": 1, "it": 1, "b": ""}],
-    },
-    Code.UPDATE_AND_CREATE_TOPIC_LIST: {"topicConfigList": [{"topicName": "T"}]},
-    Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: {"groupName": "G"},
-    Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: {"groupConfigList": [{"groupName": "G"}]},
-}
-BODIES[Code.UNLOCK_BATCH_MQ] = BODIES[Code.LOCK_BATCH_MQ]
 
 
 @pytest.fixture(scope="module")
@@ -115,13 +69,20 @@ def of_name_server() -> list[Route]:
         on_registered=lambda _: None,
         on_config=lambda: None,
     )
-    return list(handlers.routes())
+    control = AccessControl.off()
+    access = AccessHandlers(table=control.table, gate=None, audit=control.audit, save=_saved)
+    return [*handlers.routes(), *access.routes()]
+
+
+async def _saved() -> None:
+    """There is no file."""
 
 
 @pytest.fixture(scope="module")
 def routes(of_broker: list[Route], of_name_server: list[Route]) -> list[Route]:
-    """The routes of both."""
-    return of_broker + of_name_server
+    """The routes of both, each code once: brokers and name servers have users and rules."""
+    codes = {route.code for route in of_broker}
+    return of_broker + [route for route in of_name_server if route.code not in codes]
 
 
 def _line(route: Route) -> str:
@@ -200,7 +161,7 @@ def test_every_rule_finds_what_a_request_names(routes: list[Route]) -> None:
     for route in routes:
         needs = _needs(route)
         text = str(route.access)
-        assert needs, route
+        assert needs or route.access.may_need_nothing, route
         for resource in Resource:
             is_named = resource.value in text
             found = {need.name for need in needs if need.resource is resource}

@@ -34,7 +34,21 @@ _METRICS: Final = f"{_S}test_metrics.py::test_"
 _CERTIFICATES: Final = "tests/unit/server/secure/test_certificates.py::test_"
 _UNIT_NAMESRV: Final = "tests/unit/server/namesrv/test_handlers.py::test_"
 
+_ACCESS: Final = f"{_S}test_access.py::test_"
+ACCESS: Final = {
+    "authenticationEnabled": f"{_ACCESS}authenticationEnabled",
+    "authorizationEnabled": f"{_ACCESS}authorizationEnabled",
+    "authenticationWhitelist": f"{_ACCESS}authenticationWhitelist",
+    "authorizationWhitelist": f"{_ACCESS}authorizationWhitelist",
+    "initAuthenticationUser": f"{_ACCESS}initAuthenticationUser",
+    "innerClientAuthenticationCredentials": f"{_ACCESS}innerClientAuthenticationCredentials",
+    "authSecretKeyFile": f"{_ACCESS}authSecretKeyFile",
+    "migrateAuthFromV1Enabled": f"{_ACCESS}migrateAuthFromV1Enabled_and_plainAclPath",
+    "plainAclPath": f"{_ACCESS}migrateAuthFromV1Enabled_and_plainAclPath",
+}
+
 BROKER: Final = {
+    **ACCESS,
     "brokerClusterName": f"{_NETWORK}names_and_addresses",
     "brokerName": f"{_NETWORK}names_and_addresses",
     "listenPort": f"{_NETWORK}names_and_addresses",
@@ -220,6 +234,9 @@ STORE: Final = {
 }
 
 NAMESRV: Final = {
+    **ACCESS,
+    "authConfigPath": f"{_ACCESS}authConfigPath_and_clusterName",
+    "clusterName": f"{_ACCESS}authConfigPath_and_clusterName",
     "listenPort": f"{_NAMESRV}listenPort_and_bindAddress",
     "bindAddress": f"{_NAMESRV}listenPort_and_bindAddress",
     "kvConfigPath": f"{_NAMESRV}kvConfigPath",

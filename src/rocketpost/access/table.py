@@ -105,6 +105,11 @@ class AccessTable:
         return f"<access table: {len(self._users)} users, counter {self.counter}>"
 
     @property
+    def is_sealed(self) -> bool:
+        """Whether the text of the table shows no secret."""
+        return self._cipher is not None
+
+    @property
     def users(self) -> list[User]:
         """All users, in the order of their names."""
         return [self._users[name] for name in sorted(self._users)]

@@ -9,8 +9,14 @@ Every handler that changes offsets, pops, or deletes checks here.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Final
+
 from rocketpost.codec.faults import InvalidParameter, NoPermission
-from rocketpost.model import names
+from rocketpost.codec.record import Record
+from rocketpost.model import names, properties
+
+_WAITING: Final = frozenset({names.SCHEDULE_TOPIC, names.TIMER_TOPIC, names.HALF_TOPIC})
 
 
 def check_offset(topic: str, group: str) -> None:
@@ -52,3 +58,16 @@ def check_send_back(topic: str) -> None:
     """
     if names.is_work_topic(topic):
         raise NoPermission(f"a message of {topic} cannot be sent back: no group consumes it")
+
+
+def message_topic(record_at: Callable[[int], Record | None], position: int) -> str | None:
+    """Return the topic whose users may touch a stored message; None if there is no message.
+
+    A message that waits for its time or for its transaction belongs to the topic that it is for.
+    """
+    record = record_at(position)
+    if record is None:
+        return None
+    if record.topic not in _WAITING:  # a property of any other message may name any topic
+        return record.topic
+    return record.properties.get(properties.REAL_TOPIC, record.topic)

@@ -1,21 +1,17 @@
 """Credentials of a client: the keys with which it signs requests for RocketMQ's access control.
 
-    AccessKey      the name of the user
-    SecurityToken  the token of a temporary key, if it has one
-    Signature      Base64(HMAC-SHA1(secret key, all values in the order of their names + body))
-
-The secret key itself is never sent. ``repr`` shows the access key only.
+``access.signature`` describes the signature. The secret key itself is never sent. ``repr`` shows
+the access key only.
 """
 
 from __future__ import annotations
 
-import hmac
 import os
-from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from rocketpost.access import signature
 from rocketpost.errors import ConfigError
 from rocketpost.transport.connection import Buffer
 
@@ -52,15 +48,10 @@ class Credentials:
             body: The body, in pieces.
         """
         signed = dict(fields or ())
-        signed.pop("Signature", None)
-        signed["AccessKey"] = self.access_key
+        signed[signature.ACCESS_KEY] = self.access_key
         if self.security_token:
-            signed["SecurityToken"] = self.security_token
-        content = "".join([signed[name] for name in sorted(signed)])
-        digest = hmac.new(self.secret_key.encode(), content.encode(), "sha1")
-        for piece in body:
-            digest.update(piece)
-        signed["Signature"] = b64encode(digest.digest()).decode()
+            signed[signature.SECURITY_TOKEN] = self.security_token
+        signed[signature.SIGNATURE] = signature.sign(self.secret_key.encode(), signed, body)
         return signed
 
 

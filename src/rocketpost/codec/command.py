@@ -37,6 +37,7 @@ _WIRE_NAMES: Final = {
     "text_fields": "#text",
     "body": "#body",
     "encoding": "#encoding",
+    "caller": "#caller",
 }
 _decoders: dict[type, msgspec.json.Decoder[object]] = {}
 
@@ -44,7 +45,7 @@ _decoders: dict[type, msgspec.json.Decoder[object]] = {}
 class Command(msgspec.Struct, gc=False, rename=_WIRE_NAMES):
     """One decoded command. Read its fields with :meth:`read` or :attr:`fields`.
 
-    A JSON header is decoded straight into a command; the last three members are not part of it.
+    A JSON header is decoded straight into a command; the last four members are not part of it.
     """
 
     code: Int32 = 0
@@ -57,6 +58,8 @@ class Command(msgspec.Struct, gc=False, rename=_WIRE_NAMES):
     text_fields: dict[str, str] | None = None
     body: bytes = b""
     encoding: int = JSON
+    caller: Any = None
+    """The user whom the server has authenticated, if it did."""
 
     def __repr__(self) -> str:
         kind = "response" if self.is_response else "oneway" if self.is_oneway else "request"
@@ -140,6 +143,7 @@ def decode_commands(frames: Iterable[Frame]) -> Iterator[Command]:
             command.body = body
             command.encoding = JSON
             command.text_fields = None
+            command.caller = None
         elif encoding == BINARY:
             command = _from_binary(header, body)
         else:

@@ -33,6 +33,7 @@ class _Outgoing(msgspec.Struct, gc=False, omit_defaults=True):
 
 
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode_texts = msgspec.json.Decoder(dict[str, str]).decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -87,6 +88,10 @@ def decode_fields(raw: msgspec.Raw | bytes) -> dict[str, str]:
     data = bytes(raw)
     if not data or data == b"null":
         return {}
+    try:
+        return _decode_texts(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass  # numbers, or worse
     try:
         values = _decode_fields(data)
         texts = {}

@@ -18,6 +18,7 @@ from rocketpost.kernel import FORM
 from rocketpost.server.acting_term import ActingTerm
 from rocketpost.server.clock import BrokerClock
 from rocketpost.server.context import BrokerContext
+from rocketpost.server.features.access import guard
 from rocketpost.server.follower_term import FollowerTerm
 from rocketpost.server.group.broker import GroupBroker
 from rocketpost.server.group.life.new_log import forget_derived_blocking
@@ -258,6 +259,7 @@ class BrokerServer:
             await asyncio.wait((saving,))
             await self._context.persistence.close()
         finally:
+            await self._context.access.close()
             await asyncio.to_thread(self._context.store.close_blocking)
 
     async def _begin_again(self, change_blocking: Callable[[], None]) -> None:
@@ -413,6 +415,7 @@ class BrokerServer:
             )
             context.peers.tls = self._security.client
             apply_settings(context)
+            guard(self._dispatcher, context, lambda: self._term.features)
             if member is not None:
                 self._group = await self._join_group(member)
                 self._term = await self._group.open_follower()

@@ -21,6 +21,7 @@ from rocketpost.broker.send import SendService
 from rocketpost.broker.stats import BrokerStats
 from rocketpost.broker.timer.admission import TimedMessages, TimerRules
 from rocketpost.codec.record import pack_host
+from rocketpost.server.access.control import AccessControl
 from rocketpost.server.clock import BrokerClock
 from rocketpost.server.peers import Peers
 from rocketpost.server.settings.broker import BrokerConfig
@@ -76,6 +77,7 @@ class BrokerContext:
         turns: The queue of work that is done in slices.
         name_servers: Returns the addresses of the name servers.
         peers: Makes the connections to other servers.
+        access: Users, rules, and the gate that requests pass.
     """
 
     identity: Identity
@@ -92,6 +94,7 @@ class BrokerContext:
     turns: Turns
     name_servers: Callable[[], Sequence[str]]
     peers: Peers
+    access: AccessControl
 
     @property
     def broker_config(self) -> BrokerConfig:

@@ -12,6 +12,7 @@ import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 
 from rocketpost.model.ids import Position
+from rocketpost.server.access.gate import Gate
 from rocketpost.server.metrics.exposition import Family
 from rocketpost.server.routes.route import Route
 from rocketpost.server.settings.broker import BrokerConfig
@@ -64,6 +65,9 @@ class Feature:
 
     async def name_servers_changed(self, addresses: Sequence[str]) -> None:
         """Use these name servers from now on."""
+
+    def access_changed(self, gate: Gate) -> None:
+        """End held requests whose users have lost their rights."""
 
     def oldest_needed_position(self) -> Position | None:
         """Return the position of the oldest message that is needed and cannot be moved."""
@@ -158,6 +162,11 @@ class FeatureSet:
         """Apply settings to every feature."""
         for feature in self._features:
             feature.configure(broker, store)
+
+    def access_changed(self, gate: Gate) -> None:
+        """Tell every feature that users or rules have changed."""
+        for feature in self._features:
+            feature.access_changed(gate)
 
     async def name_servers_changed(self, addresses: Sequence[str]) -> None:
         """Have every feature use these name servers."""

@@ -7,6 +7,7 @@ from typing import Self
 from rocketpost.broker.group.retention_holds import RetentionHolds
 from rocketpost.model.route import MASTER_ID
 from rocketpost.server.context import BrokerContext
+from rocketpost.server.features.access import AccessFeature
 from rocketpost.server.features.administration import AdministrationFeature
 from rocketpost.server.features.assignment import AssignmentFeature
 from rocketpost.server.features.cleaning import CleaningFeature
@@ -86,6 +87,7 @@ class FollowerTerm(OfficeTerm):
             ),
             self.stream,
             FilterFeature(context),
+            AccessFeature(context),
             AssignmentFeature(context),
             ProgressFeature(delays=context.tables.delays, timer=_timer_of_master(context)),
             self.tables,

@@ -29,6 +29,7 @@ from rocketpost.broker.filter.matching import WORK_MAX, Matcher
 from rocketpost.broker.pull.service import PullAnswer, PullHold
 from rocketpost.codec.faults import SystemBusy
 from rocketpost.model.ids import Position
+from rocketpost.server.access.gate import Gate
 from rocketpost.server.settings.limits import share
 from rocketpost.store.dispatch.arrival import Arrival
 from rocketpost.transport.turns import BUDGET_SECONDS, Turns
@@ -62,6 +63,10 @@ class Waiter(Protocol):
 
     def refuse(self, error: Exception, /) -> None:
         """Receive the reason why there is no answer."""
+        ...
+
+    def lost_right(self, gate: Gate, /) -> Exception | None:
+        """Return the reason if the client has lost the right to wait."""
         ...
 
 
@@ -242,6 +247,14 @@ class LongPolls:
         woken = [held for queue in self._by_queue.values() for held in queue.everybody()]
         self._by_queue.clear()
         self._line_up(woken)
+
+    def end_denied(self, gate: Gate) -> None:
+        """Refuse the pulls whose users have lost their rights."""
+        for held in [held for mine in self._by_owner.values() for held in mine]:
+            problem = held.waiter.lost_right(gate)
+            if problem is not None:
+                self.cancel(held)
+                held.waiter.refuse(problem)
 
     def close(self) -> None:
         """Run every held pull again now: the broker stops."""

@@ -178,7 +178,7 @@ def _list_settings(settings: tuple[object, ...], *, important: bool) -> dict[str
         listed |= {
             key: texts[key]
             for key, field in fields.items()
-            if not important or field.metadata["important"]
+            if key in texts and (not important or field.metadata["important"])
         }
     return listed
 

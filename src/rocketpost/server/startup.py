@@ -11,14 +11,17 @@ import logging
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from rocketpost.broker.filter.filters import Filters
 from rocketpost.broker.group.membership import Membership
 from rocketpost.broker.group.queue_locks import QueueLocks
+from rocketpost.broker.own_state import message_topic
 from rocketpost.broker.stats import BrokerStats
 from rocketpost.client.compression import decompress
 from rocketpost.errors import ConfigError
+from rocketpost.server.access.control import AUDIT_FILE, AccessControl, own_signature
 from rocketpost.server.clock import BrokerClock
 from rocketpost.server.context import BrokerContext
 from rocketpost.server.peers import Peers
@@ -132,7 +135,14 @@ async def open_context(
         stats=BrokerStats(clock=clock, day_of=_local_day),
         turns=turns,
         name_servers=name_servers,
-        peers=Peers(),
+        peers=Peers(own_signature(broker)),
+        access=AccessControl.of(
+            tables.access,
+            broker,
+            cluster=identity.cluster,
+            audit_path=f"{store.layout.root}/{AUDIT_FILE}",
+            topic_at=partial(message_topic, store.record_at),
+        ),
     )
 
 

@@ -18,6 +18,7 @@ from rocketpost.errors import StoreError
 from rocketpost.model.route import MASTER_ID
 from rocketpost.server.context import BrokerContext
 from rocketpost.server.feature import FeatureSet
+from rocketpost.server.features.access import AccessFeature
 from rocketpost.server.features.administration import AdministrationFeature
 from rocketpost.server.features.assignment import AssignmentFeature
 from rocketpost.server.features.cleaning import CleaningFeature
@@ -304,6 +305,7 @@ class LeaderTerm(OfficeTerm):
             self.slaves if seat is None else GroupRequests(seat, context.identity.name),
             StandstillFeature.of(context),
             FilterFeature(context),
+            AccessFeature(context),
             DedupFeature(leader, is_foreign=is_foreign),
             DelayFeature(leader),
             AssignmentFeature(context),

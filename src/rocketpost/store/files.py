@@ -61,6 +61,10 @@ class FileSystem(Protocol):
         """Open a file, for reading only unless ``write``; ``create`` implies ``write``."""
         ...
 
+    def create_private(self, path: str) -> int:
+        """Open a file for writing that only its owner may read; create it if necessary."""
+        ...
+
     def close(self, fd: int) -> None:
         """Close a descriptor."""
         ...
@@ -178,6 +182,12 @@ class RealFiles:
         """See :class:`FileSystem`."""
         flags = os.O_RDWR if write or create else os.O_RDONLY
         return _open(path, flags | (os.O_CREAT if create else 0))
+
+    def create_private(self, path: str) -> int:
+        """See :class:`FileSystem`."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)  # it may have been opened while others could read it
+        return _open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
 
     def close(self, fd: int) -> None:
         """See :class:`FileSystem`."""
@@ -346,13 +356,13 @@ class RealFiles:
         return fd
 
 
-def _open(path: str, flags: int) -> int:
+def _open(path: str, flags: int, mode: int = 0o644) -> int:
     try:
-        return os.open(path, flags | os.O_CLOEXEC, 0o644)
+        return os.open(path, flags | os.O_CLOEXEC, mode)
     except OSError as error:
         if not is_shortage(error):
             raise
-    return with_spares(lambda: os.open(path, flags | os.O_CLOEXEC, 0o644))
+    return with_spares(lambda: os.open(path, flags | os.O_CLOEXEC, mode))
 
 
 def write_all(files: FileSystem, fd: int, data: Buffer, offset: int) -> None:

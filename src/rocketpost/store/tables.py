@@ -37,6 +37,7 @@ class TableFile(Generic[T]):
             a table missing later is known to be lost.
         without: Description of a start without a lost table; None if a broker must not start
             without it.
+        is_private: Whether only the owner of the process may read the file.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class TableFile(Generic[T]):
         empty: Callable[[], T],
         is_guarded: bool = False,
         without: str | None = None,
+        is_private: bool = False,
     ) -> None:
         self._path = path
         self._files = files
@@ -55,6 +57,7 @@ class TableFile(Generic[T]):
         self._empty = empty
         self._marker = Marker(files, path) if is_guarded else None
         self._without = without
+        self._is_private = is_private
         self.repair = ""
         """Problem found when the table was loaded, and its repair."""
 
@@ -130,7 +133,8 @@ class TableFile(Generic[T]):
             self._marker.set_blocking()
 
     def _write(self, path: str, data: bytes) -> None:
-        fd = self._files.open(path, create=True)
+        files = self._files
+        fd = files.create_private(path) if self._is_private else files.open(path, create=True)
         try:
             self._files.ftruncate(fd, 0)
             write_all(self._files, fd, data, 0)

@@ -362,5 +362,6 @@ class Rig:
             "turns": None,
             "name_servers": list,
             "peers": None,
+            "access": None,
         }
         return BrokerContext(**given)

@@ -168,6 +168,10 @@ class SimulatedDisk:
 
     # -- files
 
+    def create_private(self, path: str) -> int:
+        """See the protocol."""
+        return self.open(path, create=True)
+
     def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
         """See the protocol."""
         self._call("open", path)

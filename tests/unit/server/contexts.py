@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any, NamedTuple
 
+from rocketpost.server.access.control import AccessControl
 from rocketpost.server.context import LeaderContext
 from rocketpost.server.feature import Feature
 from rocketpost.server.peers import Peers
@@ -57,6 +58,7 @@ def broker_context(*, put: Any = None, **given: Any) -> LeaderContext:
         "turns": Turns(),
         "name_servers": list,
         "peers": Peers(),
+        "access": AccessControl.off(),
         "writer": PutWriter(put),
         "sends": None,
         "dedup": None,

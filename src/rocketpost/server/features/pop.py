@@ -19,6 +19,7 @@ from rocketpost.broker.pop.targets import RetryRules, Targets
 from rocketpost.broker.pop.watermark import ReviveWatermark
 from rocketpost.model.names import revive_topic
 from rocketpost.model.topic import PERM_READ
+from rocketpost.server.access.gate import Gate
 from rocketpost.server.context import LeaderContext
 from rocketpost.server.feature import Feature
 from rocketpost.server.handlers.pop import PopHandlers
@@ -160,6 +161,10 @@ class PopFeature(Feature):
     def arrival_listeners(self) -> Sequence[ArrivalListener]:
         """Have arrivals wake held pops."""
         return (self.desk.note_arrivals,)
+
+    def access_changed(self, gate: Gate) -> None:
+        """End the held pops whose users have lost their rights."""
+        self.desk.end_denied(gate)
 
     def connection_lost(self, connection: Connection) -> None:
         """Forget the held pops of a client."""

@@ -10,6 +10,7 @@ from rocketpost.broker.pull.service import PullRules, PullService
 from rocketpost.broker.pull.subscriptions import PullSubscriptions
 from rocketpost.kernel import FORM
 from rocketpost.model.topic import PERM_READ
+from rocketpost.server.access.gate import Gate
 from rocketpost.server.cold_reads import ColdReads
 from rocketpost.server.context import BrokerContext
 from rocketpost.server.feature import Feature
@@ -111,6 +112,10 @@ class PullFeature(Feature):
         """Forget the held pulls of a client."""
         self.cold_reads.drop(connection)
         self.polls.drop(connection)
+
+    def access_changed(self, gate: Gate) -> None:
+        """End the held pulls whose users have lost their rights."""
+        self.polls.end_denied(gate)
 
     def offset_reset(self, topic: str, queue_id: int) -> None:
         """Answer the held pulls of a queue: its consumers continue from another offset."""

@@ -23,7 +23,7 @@ from rocketpost.server.context import LeaderContext
 from rocketpost.server.feature import Feature
 from rocketpost.server.group import table_changes as changes
 from rocketpost.server.replication import tables_feed as feed
-from rocketpost.server.replication.tables_feed import TableSource, table_sources
+from rocketpost.server.replication.tables_feed import TableSource, access_source, table_sources
 from rocketpost.server.replication.tables_serving import Timer
 from rocketpost.server.tables.persistence import Owner
 from rocketpost.server.writer.internal_sends import Stored
@@ -333,6 +333,8 @@ def _sources(context: LeaderContext, timer: Timer | None) -> list[TableSource]:
     locks, dedup, filters = context.locks, context.dedup, context.tables.filters
     return [
         *table_sources(context, timer),
+        # Everybody who may read the log would see secrets in clear text.
+        *([access_source(context)] if context.tables.access.is_sealed else ()),
         TableSource(
             changes.LOCKS,
             lambda: locks.revision,

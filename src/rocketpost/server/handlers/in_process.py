@@ -14,6 +14,7 @@ from rocketpost.broker.pop.requests import PopAnswer
 from rocketpost.broker.pull.service import PullAnswer, PullHold, PullService
 from rocketpost.codec.headers.message import PullMessage
 from rocketpost.codec.headers.pop import PopMessage
+from rocketpost.server.access.gate import Gate
 from rocketpost.server.cold_reads import ColdReads
 from rocketpost.server.long_polling import LongPolls
 from rocketpost.server.popping.desk import PopDesk
@@ -45,6 +46,9 @@ class FutureWaiter(Generic[A]):
         """Raise the error from the call."""
         if not self.answer.done():
             self.answer.set_exception(error)
+
+    def lost_right(self, gate: Gate) -> None:
+        """Return no reason: a call from this process needs no right."""
 
 
 class InProcessClient:

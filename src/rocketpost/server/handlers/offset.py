@@ -324,12 +324,20 @@ class QueueOffsetHandlers:
     def routes(self) -> Sequence[Route]:
         """Return the routes of requests about the offsets of queues."""
         return [
-            plain(RequestCode.GET_MAX_OFFSET, QueueRequest, of_topic(GET), self.end),
-            plain(RequestCode.GET_MIN_OFFSET, QueueRequest, of_topic(GET), self.first),
+            plain(RequestCode.GET_MAX_OFFSET, QueueRequest, of_topic(SUB, GET), self.end),
+            plain(RequestCode.GET_MIN_OFFSET, QueueRequest, of_topic(SUB, GET), self.first),
             plain(
-                RequestCode.GET_EARLIEST_MSG_STORETIME, QueueRequest, of_topic(GET), self.earliest
+                RequestCode.GET_EARLIEST_MSG_STORETIME,
+                QueueRequest,
+                of_topic(SUB, GET),
+                self.earliest,
             ),
-            plain(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, SearchOffset, of_topic(GET), self.search),
+            plain(
+                RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+                SearchOffset,
+                of_topic(SUB, GET),
+                self.search,
+            ),
         ]
 
     def end(self, connection: Connection, command: Command, header: QueueRequest) -> Reply:

@@ -15,6 +15,7 @@ from rocketpost.codec.headers.pop import (
     PopMessage,
     PopResponse,
 )
+from rocketpost.server.access.gate import Gate
 from rocketpost.server.handlers.pop_replies import PopReplies
 from rocketpost.server.popping.desk import PopDesk
 from rocketpost.server.routes.access import GET, SUB, of_consumer
@@ -101,6 +102,10 @@ class ConnectionWaiter:
     def refuse(self, error: Exception) -> None:
         """Send a refusal."""
         self._send(refusal(self.owner, self._command, error))
+
+    def lost_right(self, gate: Gate) -> Exception | None:
+        """Return the reason if the client has lost the right to pop."""
+        return gate.held_problem(self.owner, self._command)
 
     def _send(self, reply: Reply) -> None:
         send = answer_parked if self._is_parked else answer

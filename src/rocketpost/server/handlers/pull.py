@@ -10,6 +10,7 @@ from rocketpost.codec.codes import LANGUAGE, VERSION, RequestCode, ResponseCode
 from rocketpost.codec.command import JSON, Command
 from rocketpost.codec.frames import encode_frame
 from rocketpost.codec.headers.message import PullMessage
+from rocketpost.server.access.gate import Gate
 from rocketpost.server.cold_reads import ColdReads
 from rocketpost.server.long_polling import LongPolls
 from rocketpost.server.routes.access import SUB, of_group, of_topic
@@ -93,6 +94,10 @@ class ConnectionWaiter:
     def refuse(self, error: Exception) -> None:
         """Send a refusal."""
         answer_parked(self.owner, self._command, refusal(self.owner, self._command, error))
+
+    def lost_right(self, gate: Gate) -> Exception | None:
+        """Return the reason if the client has lost the right to pull."""
+        return gate.held_problem(self.owner, self._command)
 
 
 def _encode_found(command: Command, answer: PullAnswer) -> list[Buffer]:

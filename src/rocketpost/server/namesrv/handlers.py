@@ -38,6 +38,7 @@ from rocketpost.namesrv.report import (
     check_name,
 )
 from rocketpost.namesrv.route_table import FoundRoute, RouteTable, restrict_to_zone
+from rocketpost.server.access.gate import Caller
 from rocketpost.server.namesrv.kv_file import KvFile
 from rocketpost.server.routes.access import (
     GET,
@@ -224,7 +225,7 @@ class NamesrvHandlers:
             result = self._table.register(
                 report,
                 owner=connection,
-                source=connection.peer[0],
+                source=_source(connection, command),
                 now_ms=self._clock.now_ms(),
                 drop_missing_topics=self.config.drop_missing_topics,
             )
@@ -245,7 +246,7 @@ class NamesrvHandlers:
         identity = _identity(header)
         check_identity(identity)
         try:
-            self._table.unregister(identity, owner=connection, source=connection.peer[0])
+            self._table.unregister(identity, owner=connection, source=_source(connection, command))
         except Fault as error:
             _log_refusal("unregistration", connection, identity, error)
             raise
@@ -258,7 +259,7 @@ class NamesrvHandlers:
         theirs = decode_data_version(command.body)
         ours = self._table.data_version(header.cluster_name, header.broker_addr)
         # Acting masters use this request as a heartbeat, without waiting for its answer.
-        self._touch(connection, header.cluster_name, header.broker_addr)
+        self._touch(_source(connection, command), header.cluster_name, header.broker_addr)
         fields = to_fields(headers.QueryDataVersionResponse(changed=ours != theirs))
         return Reply(fields=fields, body=encode_data_version(ours) if ours is not None else b"")
 
@@ -267,12 +268,12 @@ class NamesrvHandlers:
     ) -> Reply:
         check_name(header.cluster_name, "cluster name")
         check_address(header.broker_addr, "broker address")
-        self._touch(connection, header.cluster_name, header.broker_addr)
+        self._touch(_source(connection, command), header.cluster_name, header.broker_addr)
         return Reply()
 
-    def _touch(self, connection: Connection, cluster: str, address: str) -> None:
+    def _touch(self, source: str, cluster: str, address: str) -> None:
         """Record a sign of life. Only the broker's own host can keep it in the routes."""
-        self._table.touch(cluster, address, self._clock.now_ms(), source=connection.peer[0])
+        self._table.touch(cluster, address, self._clock.now_ms(), source=source)
 
     # Routes.
 
@@ -454,6 +455,13 @@ class _RouteCache:
     def _clear(self) -> None:
         self._bodies.clear()
         self._bytes = 0
+
+
+def _source(connection: Connection, command: Command) -> str:
+    """Return the origin of a claim: the host, and the user if access control is on."""
+    caller: Caller | None = command.caller
+    host = connection.peer[0]
+    return host if caller is None else f"{caller.name}@{host}"
 
 
 def _identity(

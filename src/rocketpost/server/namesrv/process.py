@@ -9,17 +9,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rocketpost.model.clock import Clock
 from rocketpost.namesrv.min_broker import MinBrokerChange
 from rocketpost.namesrv.report import BrokerIdentity
 from rocketpost.namesrv.route_table import RouteLimits, RouteTable
+from rocketpost.server.access.control import own_signature
+from rocketpost.server.access.handlers import AccessHandlers
+from rocketpost.server.namesrv.access_file import NamesrvAccess
 from rocketpost.server.namesrv.handlers import NamesrvHandlers
 from rocketpost.server.namesrv.kv_file import KvFile
 from rocketpost.server.namesrv.min_broker_notices import MinBrokerNotices
 from rocketpost.server.peers import Peers
 from rocketpost.server.routes.dispatch import Dispatcher
+from rocketpost.server.routes.route import Route
 from rocketpost.server.secure.certificates import PortSecurity, secure_ports
 from rocketpost.server.settings.namesrv import NamesrvConfig
 from rocketpost.transport.connection import Connection
@@ -74,8 +78,8 @@ class NameServer:
             on_registered=_log_registered,
             on_config=self._schedule_scan,
         )
+        self._access = NamesrvAccess(config)
         self._dispatcher = Dispatcher()
-        self._dispatcher.use(self._handlers.routes())
         self._listener = Listener(
             on_request=self._dispatcher.handle,
             on_lost=self._connection_lost,
@@ -103,14 +107,17 @@ class NameServer:
         """Return when requests are served.
 
         Raises:
-            ConfigError: The address cannot be bound, or the key-value file cannot be read.
-            StoreError: The key-value file is damaged.
+            ConfigError: The address cannot be bound, or a file cannot be read.
+            StoreError: The key-value file, or that of users and rules, is damaged.
         """
         await asyncio.to_thread(self._kv.load_blocking)
         self._security = await secure_ports(self._tls_values, self._listener)
+        await self._access.open()
+        self._dispatcher.gate = self._access.control.gate
+        self._dispatcher.use([*self._handlers.routes(), *self._access_routes()])
         self._handlers.note_start()
         self._stopping.clear()
-        peers = Peers()
+        peers = Peers(own_signature(self.config))
         peers.tls = self._security.client
         self._notices = MinBrokerNotices(peers)
         await self._listener.start(self.config.bind_address, self.config.listen_port)
@@ -130,6 +137,13 @@ class NameServer:
             await self._notices.close()
         await self._kv.settle()
         await self._dispatcher.stop()
+        await self._access.close()
+
+    def _access_routes(self) -> Sequence[Route]:
+        control = self._access.control
+        return AccessHandlers(
+            table=control.table, gate=control.gate, audit=control.audit, save=self._access.save
+        ).routes()
 
     async def run(self) -> None:
         """Start, serve until :meth:`stop` is called or this is cancelled, and stop."""

@@ -19,6 +19,7 @@ from rocketpost.codec.codes import ResponseCode
 from rocketpost.codec.faults import ServiceNotAvailable
 from rocketpost.codec.headers.pop import Notification, PeekMessage, PopMessage
 from rocketpost.errors import StoreError
+from rocketpost.server.access.gate import Gate
 from rocketpost.server.popping.holds import Fresh, PopHolds, Waiting
 from rocketpost.server.popping.recorder import PopRecorder
 from rocketpost.server.settings.limits import share
@@ -66,6 +67,10 @@ class PopWaiter(Protocol):
         """Receive the reason why there is no answer."""
         ...
 
+    def lost_right(self, gate: Gate, /) -> Exception | None:
+        """Return the reason if the client has lost the right to wait."""
+        ...
+
 
 class _Held(NamedTuple):
     waiter: PopWaiter
@@ -105,6 +110,14 @@ class PopDesk:
     def held_in(self, place: PopPlace) -> int:
         """Return the number of pops that wait in one place."""
         return self._holds.count(place)
+
+    def end_denied(self, gate: Gate) -> None:
+        """Refuse the waiting pops whose users have lost their rights."""
+        for waiting in self._holds.all():
+            problem = waiting.payload.waiter.lost_right(gate)
+            if problem is not None:
+                self._holds.cancel(waiting)
+                waiting.payload.waiter.refuse(problem)
 
     # Requests.
 

@@ -193,6 +193,11 @@ class PopHolds(Generic[P]):
         """Return the pops of one owner."""
         return list(self._by_owner.get(owner, ()))
 
+    def all(self) -> list[Waiting[P]]:
+        """Return the waiting pops of all owners, without those that look for messages now."""
+        mine = itertools.chain.from_iterable(self._by_owner.values())
+        return [waiting for waiting in mine if not waiting.is_busy]
+
     def cancel(self, waiting: Waiting[P]) -> None:
         """Drop one pop, if it still waits."""
         self._forget(waiting)

@@ -47,6 +47,7 @@ class TablesReplica:
             ),
             feed.DELAYS: lambda table: tables.delays.follow(table.text),
             feed.TIMER: self._take_timer,
+            feed.ACCESS: lambda table: tables.access.follow(table.text),
         }
 
     async def apply(self, table: TableText) -> None:
@@ -69,6 +70,7 @@ class TablesReplica:
         await self._persistence.save_urgent()
         await self._persistence.save(Owner.REQUEST_MODES)
         await self._persistence.save(Owner.NAMED_FILTERS)
+        await self._persistence.save(Owner.ACCESS)
 
     def _take_timer(self, table: TableText) -> None:
         try:

@@ -60,6 +60,7 @@ ORDER_INFO: Final = "orderInfo"
 OFFSETS: Final = "offsets"
 DELAYS: Final = "delays"
 TIMER: Final = "timer"
+ACCESS: Final = "access"
 
 HOLD_SECONDS_MAX: Final = 30.0
 ANSWER_BYTES_MAX: Final = 8 * 1024 * 1024
@@ -115,7 +116,7 @@ class TablesFeed(Feature):
         self._store = context.store
         self._offsets = context.tables.offsets
         self._epoch = secrets.token_hex(4)
-        self._sources = table_sources(context, timer)
+        self._sources = [*table_sources(context, timer), access_source(context)]
         self._published = {source.name: _Published() for source in self._sources}
         self._news = asyncio.Event()
         self._held = 0
@@ -123,6 +124,7 @@ class TablesFeed(Feature):
         self._asked = asyncio.Event()
         self._is_closed = False
         self._left_out: set[str] = set()
+        self._gate = context.access.gate
 
     @property
     def held(self) -> int:
@@ -168,6 +170,8 @@ class TablesFeed(Feature):
         """Answer with the tables that differ from a slave's, once there are any."""
         loop = asyncio.get_running_loop()
         known = decode_known(header.known)
+        if not self._sees_secrets(command):
+            known[ACCESS] = NOT_NOW
         self._asked_at = loop.time()
         self._asked.set()
         end_at = loop.time() + min(max(header.hold_millis / 1000, 0), HOLD_SECONDS_MAX)
@@ -175,6 +179,8 @@ class TablesFeed(Feature):
         self._held += 1
         try:
             while not self._is_closed and connection.is_open:
+                if known.get(ACCESS) != NOT_NOW and not self._sees_secrets(command):
+                    break  # its user has lost the right meanwhile
                 tables = self._changed(known)
                 if tables or loop.time() >= end_at:
                     return self._answer(tables)
@@ -189,6 +195,13 @@ class TablesFeed(Feature):
     def runtime_values(self) -> dict[str, str]:
         """Return the number of slaves that follow the tables."""
         return {"tableFollowers": str(self._held)}
+
+    def _sees_secrets(self, command: Command) -> bool:
+        """Tell whether a slave may have the users: their secrets are for super users only."""
+        if self._gate is None:
+            return False
+        user = self._gate.user_of(command)
+        return user is not None and user.is_super and user.is_enabled
 
     def _answer(self, tables: Sequence[TableText]) -> Reply:
         store = self._store
@@ -262,6 +275,12 @@ class TablesFeed(Feature):
     def _wake(self) -> None:
         news, self._news = self._news, asyncio.Event()
         news.set()
+
+
+def access_source(context: BrokerContext) -> TableSource:
+    """Return the table of users and rules. Its text has secrets, sealed if there is a key."""
+    access = context.tables.access
+    return TableSource(ACCESS, lambda: access.revision, access.to_json)
 
 
 def table_sources(context: BrokerContext, timer: Timer | None) -> list[TableSource]:

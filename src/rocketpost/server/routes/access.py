@@ -1,8 +1,8 @@
 """Access rules: the rights that each request needs, as RocketMQ's access control names them.
 
 A rule names the resource that a request touches, the part of the request that names it, and the
-actions of which one must be allowed. A request must meet every rule of its route. The rules are
-only data so far: no request is refused. Authorisation will call :meth:`Access.needs`.
+actions of which one must be allowed. A request must meet every rule of its route; the gate
+(``server.access.gate``) asks :meth:`Access.needs` which these are.
 
 - A topic that is a group's retry topic counts as that group; publishing to it needs Sub.
 - A name that is required but missing stands for every topic or group, which few users may touch.
@@ -22,31 +22,17 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
+from rocketpost.access.words import EVERY, Action
 from rocketpost.codec.command import Command
 from rocketpost.codec.faults import InvalidParameter
 from rocketpost.codec.record import parse_message_id
 from rocketpost.errors import RemoteProtocolError
 from rocketpost.model.names import RETRY_PREFIX, retry_topic
 
-EVERY: Final = "*"
-"""The name that stands for every topic, group or cluster."""
 OWN: Final = ""
 """The name that stands for this server's own cluster."""
 
-
-class Action(Enum):
-    """Action of a request on a resource; the values are RocketMQ's words."""
-
-    PUB = "Pub"
-    SUB = "Sub"
-    CREATE = "Create"
-    UPDATE = "Update"
-    DELETE = "Delete"
-    GET = "Get"
-    LIST = "List"
-
-
-PUB, SUB, CREATE, UPDATE, DELETE, GET, LIST = Action
+_, PUB, SUB, CREATE, UPDATE, DELETE, GET, LIST = Action
 
 
 class Resource(Enum):
@@ -88,6 +74,8 @@ class Access:
     rules: tuple[Rule, ...]
     is_strict: bool = False
     """Whether this rule is ours, because RocketMQ has none for these requests."""
+    may_need_nothing: bool = False
+    """Whether there are requests that touch nothing, such as the heartbeat of a producer."""
 
     def needs(self, command: Command, header: object) -> list[Need]:
         """Return every right that a request needs, each once.
@@ -103,7 +91,11 @@ class Access:
         return list(dict.fromkeys(needs))
 
     def __add__(self, other: Access) -> Access:
-        return Access(self.rules + other.rules, self.is_strict or other.is_strict)
+        return Access(
+            self.rules + other.rules,
+            self.is_strict or other.is_strict,
+            self.may_need_nothing and other.may_need_nothing,
+        )
 
     def __str__(self) -> str:
         text = " + ".join(rule.text for rule in self.rules)
@@ -159,7 +151,8 @@ def of_group(*actions: Action, field: str = "group", optional: bool = False) -> 
         if name or not optional:
             yield group_need(name, actions)
 
-    return Access((Rule(f"Group({field}{'?' * optional}) {_words(actions)}", (field,), find),))
+    rule = Rule(f"Group({field}{'?' * optional}) {_words(actions)}", (field,), find)
+    return Access((rule,), may_need_nothing=optional)
 
 
 def of_consumer(*actions: Action) -> Access:
@@ -221,6 +214,10 @@ def consumer_needs(topic_name: str, group_name: str, actions: tuple[Action, ...]
     if group_name and topic_name.startswith(popped) and len(topic_name) > len(popped):
         return [Need(Resource.TOPIC, topic_name.removeprefix(popped), actions), of_group]
     return [topic_need(topic_name, actions), of_group]
+
+
+NOTHING: Final = Access((Rule("nothing", (), lambda command, header: ()),), may_need_nothing=True)
+"""The rule for requests that are always refused, whoever sends them."""
 
 
 def _always(text: str, need: Need) -> Access:

@@ -92,7 +92,10 @@ def _left_out_groups(command: Command, header: CorrectionOffset) -> Iterator[Nee
             yield group_need(name.strip(), (GET,))
 
 
-HEARTBEAT = Access((Rule("each consumer in the body: Group Sub + Topic Sub", (), _heartbeat),))
+HEARTBEAT = Access(
+    (Rule("each consumer in the body: Group Sub + Topic Sub", (), _heartbeat),),
+    may_need_nothing=True,
+)
 LOCKS = Access((Rule("body: Group Sub + each Topic Sub", (), _locks),))
 CLIENT_CONFIG = Access((Rule("body: Topic Sub + Group Sub", (), _client_config),))
 ASSIGNMENT = Access((Rule("body: Topic Sub + Group Sub", (), _assignment),))

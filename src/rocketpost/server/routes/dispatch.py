@@ -1,8 +1,9 @@
 """The dispatcher: finds a request's route, decodes its header, calls the handler, answers.
 
 Every request of every connection passes through :meth:`Dispatcher.handle`. Code that
-concerns all requests belongs there. The exception are those that :meth:`Dispatcher.take` hands to
-the express way: plain sends, as long as nothing has to be decided about them.
+concerns all requests belongs there, access control above all (``server.access.gate``). The
+exception are those that :meth:`Dispatcher.take` hands to the express way: plain sends, as long as
+nothing has to be decided about them. With access control on, something has to be.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import msgspec
 from rocketpost.codec.codes import ANSWER_ONLY, ResponseCode
 from rocketpost.codec.command import ONEWAY, Command, encode_response
 from rocketpost.errors import Fault, LocalProtocolError, RocketpostError
+from rocketpost.server.access.gate import Gate, LoginFailed
 from rocketpost.server.routes.pools import BOUNDS, Pool
 from rocketpost.server.routes.route import (
     NO_HEADER,
@@ -47,9 +49,14 @@ Start = Callable[[Connection, Command, Any], Reply | None]
 
 
 class Dispatcher:
-    """Serves the requests that a table of routes lists. Belongs to the event loop."""
+    """Serves the requests that a table of routes lists. Belongs to the event loop.
+
+    Attributes:
+        gate: Authenticates and authorises requests; None if access control is off.
+    """
 
     def __init__(self, routes: Iterable[Route] = ()) -> None:
+        self.gate: Gate | None = None
         self.pools = {kind: Pool(kind, bounds) for kind, bounds in BOUNDS.items()}
         self.use(routes)
 
@@ -67,10 +74,15 @@ class Dispatcher:
         table: dict[int, Route] = {}
         for route in routes:
             assert route.code not in table, f"two routes for {route.code!r}"
+            assert route.access.rules, f"no access rule for {route.code!r}"
             table[route.code] = route
         self._routes = table
         self._entries = {
-            code: (None if route.header is NO_HEADER else route.header, self._start_of(route))
+            code: (
+                None if route.header is NO_HEADER else route.header,
+                self._start_of(route),
+                route.access,
+            )
             for code, route in table.items()
         }
 
@@ -86,15 +98,23 @@ class Dispatcher:
 
     def take(self, connection: Connection, data: Data, at: int, end: int) -> int:
         """Offer bytes to the express way (``transport.express``)."""
-        return at if self._express is None else self._express(connection, data, at, end)
+        if self._express is None or self.gate is not None:
+            return at
+        return self._express(connection, data, at, end)
 
     def handle(self, connection: Connection, command: Command) -> None:
         """Serve one request; every request that wants a response gets exactly one.
 
-        Authorisation, counters and timers belong between decoding and the handler: there the
-        request's route (``self._routes[command.code]``), header and connection are all known, and
-        ``route.access.needs(command, header)`` returns the rights that it needs.
+        A request is authenticated before anything else, so that a stranger learns nothing. It is
+        authorised by its decoded header, the one that the handler gets.
         """
+        gate = self.gate
+        if gate is not None:
+            try:
+                gate.admit(connection, command)
+            except LoginFailed as failure:
+                _turn_away(gate, connection, command, failure)
+                return
         entry = self._entries.get(command.code)
         if entry is None:
             remark = f" request type {command.code} not supported"
@@ -103,9 +123,11 @@ class Dispatcher:
             return
         if command.flag & ONEWAY and command.code in ANSWER_ONLY:
             return  # a oneway request gets no answer
-        header_type, start = entry
+        header_type, start, access = entry
         try:
             header = None if header_type is None else command.read(header_type)
+            if gate is not None:
+                gate.check(connection, command, header, access)
             result = start(connection, command, header)
         except Exception as error:
             result = refusal(connection, command, error)
@@ -161,6 +183,23 @@ class Dispatcher:
         if pool.is_dear:
             # Its first steps run outside the budget of the connection, so they must not pile up.
             connection.end_turn()
+
+
+def _turn_away(gate: Gate, connection: Connection, command: Command, failure: LoginFailed) -> None:
+    """Answer a request of a stranger, late if there were many of them."""
+    reply = Reply(int(failure.code), remark=failure.remark)
+    if failure.delay is None:
+        logger.warning("connection dropped: peer=%s reason=failed logins", connection.peer_text)
+        connection.abort()
+    elif not failure.delay:
+        answer(connection, command, reply)
+    else:
+
+        def answer_late() -> None:
+            gate.failures.answered(failure.address)
+            answer(connection, command, reply)
+
+        asyncio.get_running_loop().call_later(failure.delay, answer_late)
 
 
 async def _run(

@@ -14,11 +14,10 @@ from typing import Final
 
 from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.command import Command
-from rocketpost.server.routes.access import Access
+from rocketpost.server.routes.access import NOTHING
 from rocketpost.server.routes.route import NO_HEADER, Reply, Route
 from rocketpost.transport.connection import Connection
 
-_TOUCHES_NOTHING: Final = Access(())
 _TO_LEADER: Final = "this broker is a follower; send it to the leader of its group"
 _NO_LEADER: Final = (
     "this slave acts for its master, which is gone: it serves consumers, but stores nothing; send "
@@ -65,6 +64,12 @@ _CHANGES: Final = (
     RequestCode.CLEAN_UNUSED_TOPIC,
     RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
     RequestCode.DELETE_EXPIRED_COMMITLOG,
+    RequestCode.AUTH_CREATE_USER,
+    RequestCode.AUTH_UPDATE_USER,
+    RequestCode.AUTH_DELETE_USER,
+    RequestCode.AUTH_CREATE_ACL,
+    RequestCode.AUTH_UPDATE_ACL,
+    RequestCode.AUTH_DELETE_ACL,
 )
 
 REFUSED: Final[dict[RequestCode, tuple[ResponseCode, str]]] = {
@@ -115,4 +120,4 @@ def _refusing(code: RequestCode, response: ResponseCode, remark: str) -> Route:
     def refuse(connection: Connection, command: Command, header: None) -> Reply:
         return Reply(response, remark=remark)
 
-    return Route(code, NO_HEADER, _TOUCHES_NOTHING, refuse)
+    return Route(code, NO_HEADER, NOTHING, refuse)

@@ -171,6 +171,7 @@ class BrokerConfig(ReplicationConfig):
             raise ConfigError(f"listenPort={self.listen_port} is not a port")
         self.check_replication()
         self.check_metrics()
+        self.check_access()
         if not 0 <= self.permission <= 7:
             raise ConfigError(f"brokerPermission={self.permission} is not one of 0 to 7")
         if not 1 <= self.memory_ratio <= 100:

@@ -225,12 +225,9 @@ _ABSENT: Final = {
         "filterServerNums",
     ),
     **_family(
-        "access control is not in this version, and nothing here switches it on",
+        "users and rules are in memory, and verdicts are kept until one of them changes",
         """
-        authConfigPath authenticationProvider authenticationMetadataProvider
-        authenticationStrategy authenticationWhitelist initAuthenticationUser
-        innerClientAuthenticationCredentials authorizationProvider authorizationMetadataProvider
-        authorizationStrategy authorizationWhitelist userCacheMaxNum userCacheExpiredSecond
+        authConfigPath userCacheMaxNum userCacheExpiredSecond
         userCacheRefreshSecond aclCacheMaxNum aclCacheExpiredSecond aclCacheRefreshSecond
         statefulAuthenticationCacheMaxNum statefulAuthenticationCacheExpiredSecond
         statefulAuthorizationCacheMaxNum statefulAuthorizationCacheExpiredSecond
@@ -319,8 +316,25 @@ IGNORED: Final[dict[str, str]] = {
 }
 """Keys of a ``broker.conf`` that are accepted and have no effect, each with the reason."""
 
-_NO_ACCESS_CONTROL: Final = Refusal(_is_on, "access control is not in this version")
 _NO_LIGHT_QUEUES: Final = Refusal(_is_on, "light queues are not in this version")
+
+_STATEFUL: Final = (
+    "a stateful strategy keeps a verdict for a minute after a password or rule has changed; "
+    "verdicts are kept here until something changes, so remove the key"
+)
+_ONE_PROVIDER: Final = "classes cannot be loaded: there is one provider, which is RocketMQ's own"
+_AUTH: Final = "org.apache.rocketmq.auth."
+_ACCESS_CLASSES: Final = {
+    f"{kind}{what}": Refusal(
+        _is_other_than("", f"{_AUTH}{kind}.{package}.{prefix}{kind.capitalize()}{what}"), reason
+    )
+    for kind in ("authentication", "authorization")
+    for what, package, prefix, reason in (
+        ("Provider", "provider", "Default", _ONE_PROVIDER),
+        ("MetadataProvider", "provider", "Local", _ONE_PROVIDER),
+        ("Strategy", "strategy", "Stateless", _STATEFUL),
+    )
+}
 
 _REFUSED_NETTY: Final = {
     "useTLS": Refusal(_is_on, "set tls.enable=true instead, which is RocketMQ's key for it"),
@@ -329,6 +343,7 @@ _REFUSED_NETTY: Final = {
 
 REFUSED_WHEN: Final[dict[str, Refusal]] = {
     **_REFUSED_NETTY,
+    **_ACCESS_CLASSES,
     "allAckInSyncStateSet": Refusal(
         _is_on, "it belongs to controller mode, which is not in this version; set inSyncReplicas"
     ),
@@ -342,10 +357,11 @@ REFUSED_WHEN: Final[dict[str, Refusal]] = {
         _is_on, "a slave that acts for its master stores nothing, here or on other brokers"
     ),
     "duplicationEnable": Refusal(_is_on, "duplication mode is not in this version"),
-    "aclEnable": _NO_ACCESS_CONTROL,
-    "authenticationEnabled": _NO_ACCESS_CONTROL,
-    "authorizationEnabled": _NO_ACCESS_CONTROL,
-    "migrateAuthFromV1Enabled": _NO_ACCESS_CONTROL,
+    "aclEnable": Refusal(
+        _is_on,
+        "access control 1.0 is gone, as in RocketMQ 5.3.3; set authenticationEnabled and "
+        "authorizationEnabled, and migrateAuthFromV1Enabled to take over plain_acl.yml",
+    ),
     "rejectPullConsumerEnable": Refusal(_is_on, "pull consumers are always served"),
     "disableConsumeIfConsumerReadSlowly": Refusal(_is_on, "slow consumers are always served"),
     "enableConsumeQueueExt": Refusal(
@@ -380,6 +396,7 @@ NAMESRV_IGNORED: Final[dict[str, str]] = {
 
 NAMESRV_REFUSED_WHEN: Final[dict[str, Refusal]] = {
     **_REFUSED_NETTY,
+    **_ACCESS_CLASSES,
     "enableControllerInNamesrv": Refusal(_is_on, "controller mode is not in this version"),
     "clusterTest": Refusal(_is_on, "borrowed routes are not in this version"),
 }

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rocketpost.errors import ConfigError
+from rocketpost.server.settings.access import AccessConfig
 from rocketpost.settings import option
 
 _PORT_MAX: Final = 65_535
@@ -23,7 +24,7 @@ class MetricsExporter(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MetricsConfig:
+class MetricsConfig(AccessConfig):
     """Settings of the HTTP port that Prometheus scrapes and health checks ask.
 
     RocketMQ opens the port at ``brokerIP1``. Here it is open to this machine alone unless

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rocketpost.errors import ConfigError
+from rocketpost.server.settings.access import AccessConfig
 from rocketpost.settings import option
 
 _INT_MAX = 2**31 - 1
@@ -13,7 +14,7 @@ _WAIT_SECONDS_MAX = 600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NamesrvConfig:
+class NamesrvConfig(AccessConfig):
     """Settings of the name server. Keys are RocketMQ's, so an existing namesrv.conf works.
 
     UPDATE_NAMESRV_CONFIG may change the mutable ones. No path, address or limit is among them:
@@ -24,6 +25,10 @@ class NamesrvConfig:
     bind_address: str = option("bindAddress", "0.0.0.0", important=True)
     kv_config_path: str | None = option("kvConfigPath", "~/namesrv/kvConfig.json", important=True)
     """File of the key-value table; without it the table is only in memory."""
+    auth_path: str = option("authConfigPath", "~/namesrv")
+    """Directory of users, rules and the audit log, if access control is on."""
+    cluster_name: str = option("clusterName", "DefaultCluster")
+    """The cluster whose rights count for requests that name none."""
 
     scan_interval_ms: int = option("scanNotActiveBrokerInterval", 5000, mutable=True)
     order_messages: bool = option("orderMessageEnable", False, mutable=True)
@@ -41,6 +46,7 @@ class NamesrvConfig:
     route_entries_max: int = option("routeEntryCountMax", 1_000_000)
 
     def __post_init__(self) -> None:
+        self.check_access()
         if not 0 <= self.listen_port <= 65535:
             raise ConfigError(f"listenPort={self.listen_port} is not a port")
         # Anyone who can reach the port may change these two: dead brokers must not stay forever,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from rocketpost.access.table import AccessTable
 from rocketpost.broker.delay.progress import DelayProgress
 from rocketpost.broker.filter.named import NamedFilters
 from rocketpost.broker.filter.table import FilterTable
@@ -14,6 +15,8 @@ from rocketpost.broker.pop.batch import Batches
 from rocketpost.broker.timer.master_timer import MasterTimer
 from rocketpost.broker.topic import TopicTable
 from rocketpost.model.clock import Clock
+from rocketpost.server.access.cipher import load_cipher_blocking
+from rocketpost.server.access.migration import migrate_blocking
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.server.tables import registry
 from rocketpost.server.tables.registry import TableContext, TableRegistry
@@ -46,6 +49,7 @@ class Tables(NamedTuple):
     batches: Batches
     filters: FilterTable
     named: NamedFilters
+    access: AccessTable
     registry: TableRegistry
 
 
@@ -64,6 +68,7 @@ def load_tables_blocking(
 
     Raises:
         StoreError: A table and its backup are lost, and the broker must not start without it.
+        ConfigError: The key that seals the secrets of users cannot be read.
     """
     opened = TableRegistry(layout)
     opened.open_blocking(
@@ -74,6 +79,7 @@ def load_tables_blocking(
             clock=clock,
             timed=timed,
             in_log=in_log,
+            cipher=load_cipher_blocking(config.secret_key_file),
         )
     )
     tables = Tables(
@@ -86,8 +92,11 @@ def load_tables_blocking(
         batches=opened[registry.ORDER_INFO],
         filters=opened[registry.GROUP_FILTERS],
         named=opened[registry.NAMED_FILTERS],
+        access=opened[registry.ACCESS],
         registry=opened,
     )
+    if config.authentication_enabled and config.migrate_plain_acl:
+        migrate_blocking(tables.access, config)
     tables.topics.auto = opened[registry.AUTO_TOPICS]
     tables.groups.auto = opened[registry.AUTO_GROUPS]
     return tables

@@ -30,6 +30,7 @@ class Owner(Enum):
     ORDER = "popping in order"
     GROUP_FILTERS = "filters of groups"
     NAMED_FILTERS = "named filters"
+    ACCESS = "users and rules"
 
 
 Replicate = Callable[[Owner, bool], Awaitable[None]]

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
+from rocketpost.access.table import AccessTable, Cipher
 from rocketpost.broker.auto_created import AutoCreated
 from rocketpost.broker.delay.progress import DelayProgress
 from rocketpost.broker.filter.named import NamedFilters
@@ -26,6 +27,7 @@ from rocketpost.broker.pop.batch import Batches
 from rocketpost.broker.timer.master_timer import MasterTimer
 from rocketpost.broker.topic import TopicTable
 from rocketpost.model.clock import Clock
+from rocketpost.server.access.table_file import TABLE_FILE
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.server.settings.limits import topic_rules
 from rocketpost.server.settings.live_config import OVERRIDES_FILE, LiveConfig
@@ -54,6 +56,8 @@ class TableContext(NamedTuple):
     """Whether the broker has timed messages."""
     in_log: bool = False
     """Whether the log has the tables, too: the broker is a member of a group."""
+    cipher: Cipher | None = None
+    """Seals the secrets of users; None to store them in clear text."""
 
 
 class StoredTable(Table, Protocol):
@@ -81,6 +85,8 @@ class TableSpec(Generic[T]):
     """Returns the interval of saves, or of retries for a table that is saved at once."""
     without: str | None = None
     """Consequence of starting without the table if it is lost; None if a start must be refused."""
+    is_private: bool = False
+    """Whether only the owner of the process may read the file."""
 
 
 def _offsets_interval(config: BrokerConfig) -> int:
@@ -164,10 +170,13 @@ GROUP_FILTERS: Final = TableSpec(
 NAMED_FILTERS: Final = TableSpec(
     "namedFilters.json", Owner.NAMED_FILTERS, lambda context: NamedFilters(clock=context.clock)
 )
+ACCESS: Final = TableSpec(
+    TABLE_FILE, Owner.ACCESS, lambda context: AccessTable(context.cipher), is_private=True
+)
 
 SPECS: Final[tuple[TableSpec[Any], ...]] = (
     TOPICS, GROUPS, AUTO_TOPICS, AUTO_GROUPS, OVERRIDES, OFFSETS, DELAYS, MASTER_TIMER,
-    REQUEST_MODES, ORDER_INFO, GROUP_FILTERS, NAMED_FILTERS,
+    REQUEST_MODES, ORDER_INFO, GROUP_FILTERS, NAMED_FILTERS, ACCESS,
 )  # fmt: skip
 """The tables that a start opens, in the order in which they are saved."""
 
@@ -261,11 +270,14 @@ def _table_file(
         table.load(data)
         return table
 
+    in_log = spec is not ACCESS  # its log may lack users, and nobody must be let in by mistake
     return TableFile(
         f"{layout.config}/{spec.file}",
         files=RealFiles(),
         decode=decode,
         empty=lambda: make(context),
         is_guarded=True,
-        without="the log of the group has it" if context.in_log else spec.without,
+        without="the log of the group has it" if context.in_log and in_log else spec.without,
+        without=spec.without,
+        is_private=spec.is_private,
     )

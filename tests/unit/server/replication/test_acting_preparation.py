@@ -20,7 +20,7 @@ from rocketpost.server.replication.acting_preparation import (
 )
 from rocketpost.server.replication.master_address import MasterAddress
 from rocketpost.server.replication.status import MasterStatus, ReplicaStatus, SlaveStatus
-from rocketpost.server.routes.access import Access
+from rocketpost.server.routes.access import NOTHING
 from rocketpost.server.routes.dispatch import Dispatcher
 from rocketpost.server.routes.route import NO_HEADER, Reply, plain
 from rocketpost.testing.clock import FakeClock
@@ -55,7 +55,7 @@ async def member(code: RequestCode, answer: Callable[[Command], Reply]) -> Async
     def serve(connection: Connection, command: Command, header: None) -> Reply:
         return answer(command)
 
-    dispatcher = Dispatcher([plain(code, NO_HEADER, Access(()), serve)])
+    dispatcher = Dispatcher([plain(code, NO_HEADER, NOTHING, serve)])
     listener = Listener(on_request=dispatcher.handle)
     await listener.start("127.0.0.1", 0)
     try:

@@ -56,7 +56,6 @@ def test_every_key_of_apaches_name_server_is_understood() -> None:
     "line",
     [
         "aclEnable=true",
-        "authenticationEnabled=TRUE",
         "allAckInSyncStateSet=true",
         "enableControllerMode=true",
         "enableConsumeQueueExt=true",

@@ -50,6 +50,7 @@ def test_the_declarations_are_those_that_were_reviewed() -> None:
         "consumerOrderInfo.json ORDER IN_ROUNDS 10000 needed",
         "consumerFilter.json GROUP_FILTERS IN_ROUNDS 10000 lost",
         "namedFilters.json NAMED_FILTERS AT_ONCE 10000 needed",
+        "auth.json ACCESS AT_ONCE 10000 needed",
     ]
 
 

@@ -1,0 +1,1 @@
+"""Access control of a server: the gate that every request passes, users and rules by request."""

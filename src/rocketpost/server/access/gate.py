@@ -1,0 +1,246 @@
+"""The gate: tells who sends a request, and whether that user may send it.
+
+The dispatcher asks it about every request, before it looks up the route (:meth:`Gate.admit`) and
+once the header is decoded (:meth:`Gate.check`). Signatures are verified every time. Verdicts are
+kept until a user or a rule changes, so a change acts on the next request of open connections.
+
+An unknown user, a wrong signature and a disabled user get one answer, for which the same work is
+done. Denials after that name the missing right: the user is known by then.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable, Sequence
+from time import monotonic
+from typing import Any, Final, NamedTuple
+
+from rocketpost.access.decision import Verdict, decide
+from rocketpost.access.failures import Failures
+from rocketpost.access.rules import parse_source
+from rocketpost.access.signature import ACCESS_KEY, is_signed
+from rocketpost.access.table import AccessTable
+from rocketpost.access.users import User
+from rocketpost.access.words import EVERY, Kind
+from rocketpost.codec.command import Command
+from rocketpost.codec.faults import NoPermission
+from rocketpost.errors import RemoteProtocolError
+from rocketpost.server.access.audit import Audit
+from rocketpost.server.routes.access import (
+    OWN,
+    Access,
+    Need,
+    Resource,
+    topic_need,
+)
+from rocketpost.server.settings.access import AccessConfig
+from rocketpost.transport.connection import Connection
+
+logger = logging.getLogger(__name__)
+
+_VERDICTS_MAX: Final = 100_000
+_NAME_CHARS_MAX: Final = 128
+_UNSIGNED: Final = "username cannot be null. The request is not signed; give the client its keys"
+_FAILED: Final = (
+    "check signature failed. The user is unknown or disabled, or its secret is another one"
+)
+_KINDS: Final = {
+    Resource.CLUSTER: Kind.CLUSTER,
+    Resource.TOPIC: Kind.TOPIC,
+    Resource.GROUP: Kind.GROUP,
+}
+
+
+class LoginFailed(NoPermission):
+    """A request whose sender is not known. It is answered after ``delay`` seconds."""
+
+    def __init__(self, remark: str, *, delay: float | None, address: str) -> None:
+        super().__init__(remark)
+        self.delay = delay
+        """Seconds by which the answer is delayed; None if the connection is closed instead."""
+        self.address = address
+
+
+class Caller(NamedTuple):
+    """The user who sent a request, and the rights that the request needed."""
+
+    name: str
+    needs: Sequence[Need] = ()
+
+
+class Gate:
+    """Admits and checks requests. Owned by the loop.
+
+    Args:
+        table: Users and rules.
+        config: The settings of access control.
+        cluster: The cluster of this server.
+        audit: Records failures and denials.
+        topic_at: Returns the topic of the stored message at a position, None if there is none.
+    """
+
+    def __init__(
+        self,
+        table: AccessTable,
+        config: AccessConfig,
+        *,
+        cluster: str,
+        audit: Audit,
+        topic_at: Callable[[int], str | None] = lambda position: None,
+    ) -> None:
+        self._table = table
+        self.cluster = cluster
+        """The cluster whose rights count for requests that name none."""
+        self._audit = audit
+        self._topic_at = topic_at
+        self.authorises = config.authorization_enabled
+        """Whether rights are checked; else every user may do everything."""
+        self._open_codes = config.open_codes
+        self._free_codes = config.free_codes
+        self._secrets: dict[str, bytes] = {}
+        self._nobody = User("", secrets.token_hex(16))
+        self._verdicts: dict[tuple[str, str, Need], Verdict] = {}
+        self._revision = table.revision
+        self.failures = Failures()
+        self.denied_count = 0
+        """Number of requests that were refused for lack of a right."""
+
+    def admit(self, connection: Connection, command: Command) -> None:
+        """Authenticate a request, and note its user in the command.
+
+        Raises:
+            LoginFailed: The request is not signed, or not by an enabled user.
+        """
+        if command.code in self._open_codes:
+            return
+        try:
+            fields = command.fields
+        except RemoteProtocolError as error:
+            raise self._failure(connection, command, "", str(error)) from None
+        name = fields.get(ACCESS_KEY)
+        if not name:
+            raise self._failure(connection, command, "", _UNSIGNED)
+        user = self._table.user(name)
+        # The same work for a user that does not exist.
+        secret = (user or self._nobody).secret.encode()
+        is_right = is_signed(secret, fields, command.body, version=command.version)
+        if user is None or not user.is_enabled or not is_right:
+            raise self._failure(connection, command, name, _FAILED)
+        command.caller = Caller(name)
+
+    def check(self, connection: Connection, command: Command, header: Any, access: Access) -> None:
+        """Check that the user of a request has every right that it needs.
+
+        Raises:
+            NoPermission: A right is missing.
+            Fault: The names that the request touches cannot be read.
+        """
+        if not self.authorises or command.code in self._free_codes:
+            return
+        caller: Caller | None = command.caller
+        needs = access.needs(command, header)
+        if caller is None:
+            raise self._denial(connection, command, "", "its user is not known")
+        if not needs and not access.may_need_nothing:
+            raise self._denial(connection, command, caller.name, "the request names no resource")
+        command.caller = caller = Caller(caller.name, needs)
+        problem = self.problem(connection, caller)
+        if problem is not None:
+            self._note_denial(connection, command, caller.name, problem.remark)
+            raise problem
+
+    def problem(self, connection: Connection, caller: Caller) -> NoPermission | None:
+        """Return the reason why a user may not, or no longer, make a request; None if he may."""
+        if self._revision != self._table.revision:
+            self._verdicts.clear()
+            self._revision = self._table.revision
+        host = connection.peer[0]
+        for need in caller.needs:
+            key = (caller.name, host, need)
+            verdict = self._verdicts.get(key)
+            if verdict is None or need.resource is Resource.MESSAGE:
+                resolved = self._resolve(need)
+                verdict = self._decide(caller.name, host, resolved)
+                if len(self._verdicts) >= _VERDICTS_MAX:
+                    self._verdicts.clear()
+                self._verdicts[key] = verdict
+            if not verdict.is_allowed:
+                return NoPermission(self._denial_text(caller.name, host, need, verdict))
+        return None
+
+    def held_problem(self, owner: object, command: Command) -> NoPermission | None:
+        """Return the reason why a held request must end; None if its user still has the rights."""
+        caller: Caller | None = command.caller
+        if caller is None or not isinstance(owner, Connection):
+            return None
+        user = self._table.user(caller.name)
+        if user is None or not user.is_enabled:
+            return NoPermission(_FAILED)
+        return self.problem(owner, caller)
+
+    def user_of(self, command: Command) -> User | None:
+        """Return the authenticated user of a request that is being served; None if not known."""
+        caller: Caller | None = command.caller
+        return None if caller is None else self._table.user(caller.name)
+
+    def _decide(self, name: str, host: str, need: Need) -> Verdict:
+        user = self._table.user(name)
+        if user is None:
+            return Verdict(False, "the user is gone")
+        return decide(
+            user,
+            self._table.policies(name),
+            kind=_KINDS[need.resource],
+            name=need.name,
+            actions=need.actions,
+            source=parse_source(host),
+        )
+
+    def _resolve(self, need: Need) -> Need:
+        """Return a need in terms of topics, groups and clusters with names."""
+        if need.resource is Resource.CLUSTER and need.name == OWN:
+            return need._replace(name=self.cluster)
+        if need.resource is not Resource.MESSAGE:
+            return need
+        topic = self._topic_at(int(need.name))
+        # A message that does not exist counts as one of every topic, so that a stranger cannot
+        # learn which positions have messages.
+        return topic_need(topic or EVERY, need.actions)
+
+    def _denial_text(self, name: str, host: str, need: Need, verdict: Verdict) -> str:
+        resolved = self._resolve(need) if need.resource is not Resource.MESSAGE else need
+        wanted = "|".join(action.value for action in need.actions)
+        reason = "no matched policies" if verdict.rule is None else "the decision is deny"
+        return (
+            f"User:{name} has no permission to access {resolved.resource.value}:{resolved.name} "
+            f"from {host}, {reason}. It needs {wanted}"
+        )
+
+    def _failure(
+        self, connection: Connection, command: Command, name: str, remark: str
+    ) -> LoginFailed:
+        host = connection.peer[0]
+        delay = self.failures.note(host, monotonic())
+        self._audit.note(
+            "loginFailed",
+            user=name[:_NAME_CHARS_MAX],
+            source=connection.peer_text,
+            code=command.code,
+            reason="not signed" if remark is _UNSIGNED else "user or signature",
+        )
+        return LoginFailed(remark, delay=delay, address=host)
+
+    def _denial(
+        self, connection: Connection, command: Command, name: str, reason: str
+    ) -> NoPermission:
+        self._note_denial(connection, command, name, reason)
+        return NoPermission(f"User:{name} has no permission for request {command.code}: {reason}")
+
+    def _note_denial(
+        self, connection: Connection, command: Command, name: str, reason: str
+    ) -> None:
+        self.denied_count += 1
+        self._audit.note(
+            "denied", user=name, source=connection.peer_text, code=command.code, reason=reason
+        )

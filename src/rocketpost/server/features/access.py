@@ -1,0 +1,61 @@
+"""Users and rules: their requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from rocketpost.server.access.handlers import AccessHandlers
+from rocketpost.server.context import BrokerContext
+from rocketpost.server.feature import Feature, FeatureSet
+from rocketpost.server.routes.dispatch import Dispatcher
+from rocketpost.server.routes.route import Route
+from rocketpost.server.tables.persistence import Owner
+
+
+class AccessFeature(Feature):
+    """Serves requests about users and rules. Owned by the loop."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        self._access = context.access
+        self._handlers = AccessHandlers(
+            table=context.tables.access,
+            gate=context.access.gate,
+            audit=context.access.audit,
+            save=partial(context.persistence.save, Owner.ACCESS),
+        )
+
+    def routes(self) -> Sequence[Route]:
+        """Return the routes of users and rules."""
+        return self._handlers.routes()
+
+    def runtime_values(self) -> dict[str, str]:
+        """Return whether access control is on, and the numbers of refused requests."""
+        gate = self._access.gate
+        if gate is None:
+            return {"accessControl": "off"}
+        return {
+            "accessControl": "on" if gate.authorises else "authentication only",
+            "failedLogins": str(gate.failures.total),
+            "deniedRequests": str(gate.denied_count),
+        }
+
+
+def guard(
+    dispatcher: Dispatcher, context: BrokerContext, features: Callable[[], FeatureSet]
+) -> None:
+    """Have every request pass the gate, and held requests end when their right is taken.
+
+    Args:
+        dispatcher: Serves the requests.
+        context: The state of the broker.
+        features: Returns the features of the current term.
+    """
+    gate = dispatcher.gate = context.access.gate
+
+    def changed() -> None:
+        context.persistence.note_change(owner=Owner.ACCESS)
+        if gate is not None:
+            features().access_changed(gate)
+
+    context.tables.access.on_change = changed
