@@ -13,6 +13,7 @@ from typing import Any, Final
 import click
 
 from rocketpost import VERSION
+from rocketpost.admin import access_commands
 from rocketpost.admin.command import Failure, say
 from rocketpost.admin.commands import (
     broker,
@@ -55,9 +56,7 @@ ABSENT: Final[Mapping[str, str]] = {
         "removeColdDataFlowCtrGroupConfig setCommitLogReadAheadMode exportConfigs exportMetrics",
         "exportMetadata exportMetadataInRocksDB rocksDBConfigToJson exportPopRecord",
         "checkRocksdbCqWriteProgress",
-        # Users and access rules, new and old.
-        "createUser updateUser deleteUser getUser listUser copyUser",
-        "createAcl updateAcl deleteAcl getAcl listAcl copyAcl",
+        # The access control before RocketMQ 5.3; createUser and createAcl take its place.
         "updateAclConfig deleteAclConfig clusterAclConfigVersion updateGlobalWhiteAddr",
         "getAclConfig",
     )
@@ -192,6 +191,7 @@ for _module in (
     cleaning,
     producers,
     namesrv,
+    access_commands,
 ):
     for _command in _module.COMMANDS:
         mqadmin.add_command(_command)

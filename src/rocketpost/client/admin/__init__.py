@@ -14,6 +14,7 @@ broker take its address; calls without one ask every broker concerned.
 
 from __future__ import annotations
 
+from rocketpost.client.admin.access import AccessAdmin
 from rocketpost.client.admin.brokers import BrokerAdmin
 from rocketpost.client.admin.cluster import ClusterAdmin
 from rocketpost.client.admin.dead_letter import DeadLetter, Selection
@@ -30,6 +31,7 @@ from rocketpost.client.session import Session
 from rocketpost.errors import ClientError
 
 __all__ = [
+    "AccessAdmin",
     "AdminClient",
     "BrokerAdmin",
     "ClusterAdmin",
@@ -110,6 +112,11 @@ class AdminClient(Lifecycle):
     def brokers(self) -> BrokerAdmin:
         """Brokers: settings, runtime values, statistics, cleaning."""
         return BrokerAdmin(self.session)
+
+    @property
+    def access(self) -> AccessAdmin:
+        """Users and rules: create, change, list, delete."""
+        return AccessAdmin(self.session)
 
     @property
     def filters(self) -> FilterAdmin:

@@ -278,6 +278,5 @@ def _table_file(
         empty=lambda: make(context),
         is_guarded=True,
         without="the log of the group has it" if context.in_log and in_log else spec.without,
-        without=spec.without,
         is_private=spec.is_private,
     )
