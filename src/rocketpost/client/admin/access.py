@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rocketpost.access.info import AclInfo, EntryInfo, PolicyInfo, UserInfo
 from rocketpost.client.session import Session
-from rocketpost.codec.bodies.access import (
+from rocketpost.codec.access import (
     decode_all_rules,
     decode_rules,
     decode_user,

@@ -9,7 +9,7 @@ from typing import Final
 from rocketpost.access.info import AclInfo, EntryInfo, PolicyInfo, UserInfo
 from rocketpost.access.table import AccessTable
 from rocketpost.access.users import User
-from rocketpost.codec.bodies.access import decode_rules, decode_user
+from rocketpost.codec.access import decode_rules, decode_user
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.command import Command
 from rocketpost.codec.faults import InvalidParameter, NoPermission

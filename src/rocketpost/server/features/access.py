@@ -53,9 +53,9 @@ def guard(
     """
     gate = dispatcher.gate = context.access.gate
 
-    def changed() -> None:
+    def note_change() -> None:
         context.persistence.note_change(owner=Owner.ACCESS)
         if gate is not None:
             features().access_changed(gate)
 
-    context.tables.access.on_change = changed
+    context.tables.access.on_change = note_change
