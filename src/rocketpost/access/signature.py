@@ -11,8 +11,8 @@ and nothing more. TLS protects requests from being read, changed or sent again.
 from __future__ import annotations
 
 import hmac
-from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from binascii import b2a_base64
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 ACCESS_KEY: Final = "AccessKey"
@@ -34,12 +34,15 @@ def sign(secret: bytes, fields: Mapping[str, str], body: Sequence[Buffer]) -> st
         fields: The header fields. A signature among them is left out.
         body: The body, in pieces.
     """
+    return _signature(secret, fields, body).decode()
+
+
+def _signature(secret: bytes, fields: Mapping[str, str], body: Iterable[Buffer]) -> bytes:
     content = "".join([fields[name] for name in sorted(fields) if name != SIGNATURE])
-    # Java writes a question mark for half a surrogate pair, and so does this.
-    digest = hmac.new(secret, content.encode("utf-8", "replace"), "sha1")
-    for piece in body:
-        digest.update(piece)
-    return b64encode(digest.digest()).decode()
+    # Java writes a question mark for half a surrogate pair, and so does this. One call for all of
+    # the text costs less than a hash object with several updates, though it copies the body.
+    data = b"".join((content.encode("utf-8", "replace"), *body))
+    return b2a_base64(hmac.digest(secret, data, "sha1"), newline=False)
 
 
 def is_signed(secret: bytes, fields: Mapping[str, str], body: Buffer, *, version: int) -> bool:
@@ -56,4 +59,4 @@ def is_signed(secret: bytes, fields: Mapping[str, str], body: Buffer, *, version
     if version <= _VERSION_OLD_MAX and _UNSIGNED_BY_OLD_CLIENTS in fields:
         fields = {key: text for key, text in fields.items() if key != _UNSIGNED_BY_OLD_CLIENTS}
     given = fields.get(SIGNATURE, "").encode("utf-8", "replace")
-    return hmac.compare_digest(sign(secret, fields, (body,)).encode(), given)
+    return hmac.compare_digest(_signature(secret, fields, (body,)), given)
