@@ -21,7 +21,6 @@ from rocketpost.server.context import BrokerContext
 from rocketpost.server.features.access import guard
 from rocketpost.server.follower_term import FollowerTerm
 from rocketpost.server.group.broker import GroupBroker
-from rocketpost.server.group.life.new_log import forget_derived_blocking
 from rocketpost.server.group.member import GroupMember
 from rocketpost.server.metrics.monitor import Monitor
 from rocketpost.server.name_servers.address_server import AddressServer
@@ -41,6 +40,7 @@ from rocketpost.server.startup import (
     apply_settings,
     load_settings,
     open_context,
+    open_store,
     resolve_ip_blocking,
 )
 from rocketpost.server.tables.broker_tables import Identity
@@ -50,7 +50,6 @@ from rocketpost.store.config import StoreConfig
 from rocketpost.store.files import RealFiles
 from rocketpost.store.layout import Layout
 from rocketpost.store.member.member_store import MemberStore
-from rocketpost.store.message_store import MessageStore
 from rocketpost.store.origin import is_foreign_blocking
 from rocketpost.store.retention import check_levels
 from rocketpost.store.tables import TableFile
@@ -396,7 +395,12 @@ class BrokerServer:
     async def _open(self, live: LiveConfig, overrides_file: TableFile[dict[str, Override]]) -> None:
         layout = Layout(self._store_config.root, self._store_config.commit_log_path)
         is_foreign = await asyncio.to_thread(is_foreign_blocking, layout, RealFiles())
-        store, member = await self._open_store()
+        store, member = await open_store(
+            self._store_config,
+            clock=self._clock,
+            is_member=self._group_config is not None,
+            accept_missing=self._accept_missing,
+        )
         try:
             context = self._context = await open_context(
                 store,
@@ -433,25 +437,6 @@ class BrokerServer:
         live.guard(StoreConfig, self._check_store)
         self._dispatcher.use(self._term.routes(), self._term.express)
         self.monitor.use(self._context)
-
-    async def _open_store(self) -> tuple[MessageStore, MemberStore | None]:
-        """Open the store, as that of a group's member if this broker is one."""
-        config = self._store_config
-        if self._group_config is not None:
-            member = await asyncio.to_thread(
-                MemberStore.open_blocking,
-                config,
-                clock=self._clock,
-                on_reset=partial(forget_derived_blocking, config, RealFiles()),
-            )
-            return member.store, member
-        store = await asyncio.to_thread(
-            MessageStore.open_blocking,
-            config,
-            clock=self._clock,
-            accept_missing=self._accept_missing,
-        )
-        return store, None
 
     async def _join_group(self, member: MemberStore) -> GroupBroker:
         assert self._group_config is not None

@@ -24,6 +24,7 @@ from rocketpost.errors import ConfigError
 from rocketpost.server.access.control import AUDIT_FILE, AccessControl, own_signature
 from rocketpost.server.clock import BrokerClock
 from rocketpost.server.context import BrokerContext
+from rocketpost.server.group.life.new_log import forget_derived_blocking
 from rocketpost.server.peers import Peers
 from rocketpost.server.settings.broker import BrokerConfig, broker_settings
 from rocketpost.server.settings.limits import topic_rules
@@ -42,6 +43,7 @@ from rocketpost.settings import adjustments
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.files import RealFiles
 from rocketpost.store.layout import Layout
+from rocketpost.store.member.member_store import MemberStore
 from rocketpost.store.message_store import MessageStore
 from rocketpost.store.tables import TableFile
 from rocketpost.transport.host import local_ip
@@ -87,6 +89,28 @@ async def load_settings(
         for note in adjustments(section, values):
             logger.warning("setting adjusted: %s", note)
     return LiveConfig(broker, store, clock=clock, from_file=given, overrides=kept), file
+
+
+async def open_store(
+    config: StoreConfig, *, clock: BrokerClock, is_member: bool, accept_missing: bool
+) -> tuple[MessageStore, MemberStore | None]:
+    """Open the store, as that of a group's member if the broker is one.
+
+    Raises:
+        StoreError: The store cannot be opened.
+    """
+    if is_member:
+        member = await asyncio.to_thread(
+            MemberStore.open_blocking,
+            config,
+            clock=clock,
+            on_reset=partial(forget_derived_blocking, config, RealFiles()),
+        )
+        return member.store, member
+    store = await asyncio.to_thread(
+        MessageStore.open_blocking, config, clock=clock, accept_missing=accept_missing
+    )
+    return store, None
 
 
 async def open_context(
