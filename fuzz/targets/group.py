@@ -7,8 +7,8 @@ from zlib import crc32
 
 from fuzz.finding import Find
 from fuzz.supply import Supply
-from rocketpost.codec.group_hello import Answer, Hello, take_hello
-from rocketpost.codec.raft_frames import RaftDecoder, RaftEncoder, group_mark
+from rocketpost.codec.group.frames import RaftDecoder, RaftEncoder, group_mark
+from rocketpost.codec.group.hello import Answer, Hello, take_hello
 from rocketpost.errors import CorruptRecord, RemoteProtocolError
 from rocketpost.raft.messages import Message
 from rocketpost.store.member.group_records import parse_group_record

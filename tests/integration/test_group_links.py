@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from rocketpost.codec.raft_frames import RaftDecoder, RaftEncoder
+from rocketpost.codec.group.frames import RaftDecoder, RaftEncoder
 from rocketpost.errors import ConfigError, ReplicationError
 from rocketpost.raft.messages import Append, Message, PreVote, TermSpan, TimeoutNow
 from rocketpost.server.group import incoming, outgoing

@@ -13,8 +13,8 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from rocketpost.codec.group_questions import Piece, Question
-from rocketpost.codec.raft_frames import RaftDecoder, RaftEncoder
+from rocketpost.codec.group.frames import RaftDecoder, RaftEncoder
+from rocketpost.codec.group.questions import Piece, Question
 from rocketpost.errors import ReplicationError, StoreBroken, StoreError
 from rocketpost.kernel.record_scan import record_starts
 from rocketpost.model.ids import Position

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from rocketpost.codec.raft_frames import RaftDecoder, RaftEncoder
+from rocketpost.codec.group.frames import RaftDecoder, RaftEncoder
 from rocketpost.raft.messages import Append
 from rocketpost.raft.node import Role
 from rocketpost.testing.trace_files import run_trace

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, Self
 
-from rocketpost.codec.group_questions import Subject
-from rocketpost.codec.raft_frames import RaftDecoder, RaftEncoder
+from rocketpost.codec.group.frames import RaftDecoder, RaftEncoder
+from rocketpost.codec.group.questions import Subject
 from rocketpost.errors import ReplicationError, RocketpostError
 from rocketpost.server.context import BrokerContext
 from rocketpost.server.group.broker_side import BrokerSide, MemberSettings

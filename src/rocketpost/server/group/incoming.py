@@ -12,8 +12,8 @@ import socket
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from rocketpost.codec.group_hello import Answer, Hello, encode_hello, take_hello, why_refuse
-from rocketpost.codec.raft_frames import Framed
+from rocketpost.codec.group.frames import Framed
+from rocketpost.codec.group.hello import Answer, Hello, encode_hello, take_hello, why_refuse
 from rocketpost.errors import ConfigError, RemoteProtocolError, RocketpostError
 from rocketpost.server.group.link_values import HELLO_SECONDS, Framing, Seat, prepare_socket
 from rocketpost.transport.listener import bind_problem

@@ -6,8 +6,8 @@ import socket
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
-from rocketpost.codec.group_hello import History
-from rocketpost.codec.raft_frames import Framed
+from rocketpost.codec.group.frames import Framed
+from rocketpost.codec.group.hello import History
 
 HELLO_SECONDS: Final = 3.0
 """Time within which a connection is made, or a member introduces itself."""

@@ -6,8 +6,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping
 
-from rocketpost.codec.group_hello import Answer, Hello, History
-from rocketpost.codec.raft_frames import Framed
+from rocketpost.codec.group.frames import Framed
+from rocketpost.codec.group.hello import Answer, Hello, History
 from rocketpost.server.group.incoming import IncomingLinks, TakeMessage
 from rocketpost.server.group.link_values import Framing, Seat
 from rocketpost.server.group.outgoing import OutgoingLink

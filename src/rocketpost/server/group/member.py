@@ -21,9 +21,9 @@ from collections import deque
 from collections.abc import Awaitable, Sequence
 
 from rocketpost.codec.bodies.group_status import GroupStatus
-from rocketpost.codec.group_hello import History
-from rocketpost.codec.group_questions import Piece, Question, Subject
-from rocketpost.codec.raft_frames import Framed
+from rocketpost.codec.group.frames import Framed
+from rocketpost.codec.group.hello import History
+from rocketpost.codec.group.questions import Piece, Question, Subject
 from rocketpost.errors import ReplicationError, StoreError
 from rocketpost.model.clock import Clock
 from rocketpost.raft import actions

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Final
 
-from rocketpost.codec.group_hello import Answer, Hello, encode_hello, take_hello
-from rocketpost.codec.raft_frames import Framed
+from rocketpost.codec.group.frames import Framed
+from rocketpost.codec.group.hello import Answer, Hello, encode_hello, take_hello
 from rocketpost.errors import NotConnected, ReplicationError, RocketpostError
 from rocketpost.server.group.link_values import HELLO_SECONDS, Framing, Seat, prepare_socket
 from rocketpost.transport.connector import split_address

@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import Final
 
-from rocketpost.codec.group_hello import History
+from rocketpost.codec.group.hello import History
 
 logger = logging.getLogger(__name__)
 

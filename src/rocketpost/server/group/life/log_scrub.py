@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from rocketpost.codec.group_questions import Subject
+from rocketpost.codec.group.questions import Subject
 from rocketpost.errors import ReplicationError, StoreError
 from rocketpost.raft.node import RaftNode
 from rocketpost.raft.quorum import majority

@@ -9,7 +9,7 @@ from itertools import count
 from typing import Final
 from zlib import crc32
 
-from rocketpost.codec.group_questions import PIECE_BYTES_MAX, Piece, Question, Subject
+from rocketpost.codec.group.questions import PIECE_BYTES_MAX, Piece, Question, Subject
 from rocketpost.errors import ReplicationError, RocketpostError
 
 logger = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from rocketpost.codec.group_hello import History
+from rocketpost.codec.group.hello import History
 from rocketpost.server.group.life.founding import Founding, Verdict
 
 BLANK = History()

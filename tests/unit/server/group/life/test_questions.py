@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from rocketpost.codec.group_questions import Piece, Question, Subject
+from rocketpost.codec.group.questions import Piece, Question, Subject
 from rocketpost.errors import ReplicationError, StoreError
 from rocketpost.server.group.life import questions
 from rocketpost.server.group.life.questions import Questions

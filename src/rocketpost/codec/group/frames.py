@@ -21,7 +21,7 @@
                        for a conflict: term int64, start int64, end int64
     7  TimeoutNow
     8  SnapshotOffer   first int64, commit int64, suspect int64, bar int64, spans, a configuration
-    9  Question        see ``codec.group_questions``
+    9  Question        see ``codec.group.questions``
     10 Piece           see there; then the body
 
     spans              number uint16; each: term int64, start int64
@@ -30,7 +30,7 @@
 
 Integers are big-endian. The head is separate from the body, so that the body can be sent from the
 log without a copy. The head has a CRC, because a flipped bit in a term or position could commit
-what no majority has; each record in the body has its own. ``codec.group_hello`` has the
+what no majority has; each record in the body has its own. ``codec.group.hello`` has the
 introduction, and ``raft.messages`` explains the fields.
 """
 
@@ -42,7 +42,7 @@ from struct import Struct
 from typing import Final
 from zlib import crc32
 
-from rocketpost.codec.group_questions import (
+from rocketpost.codec.group.questions import (
     Piece,
     Question,
     pack_piece,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketpost.codec.group_hello import (
+from rocketpost.codec.group.hello import (
     MAGIC,
     TEXT_BYTES_MAX,
     Answer,

@@ -6,7 +6,8 @@ from zlib import crc32
 
 import pytest
 
-from rocketpost.codec.group_questions import (
+from rocketpost.codec.group.frames import Framed, RaftDecoder, RaftEncoder
+from rocketpost.codec.group.questions import (
     PIECE_BYTES_MAX,
     REFUSAL_BYTES_MAX,
     Piece,
@@ -16,7 +17,6 @@ from rocketpost.codec.group_questions import (
     unpack_piece,
     unpack_question,
 )
-from rocketpost.codec.raft_frames import Framed, RaftDecoder, RaftEncoder
 from rocketpost.errors import LocalProtocolError, RemoteProtocolError
 
 

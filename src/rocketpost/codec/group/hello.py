@@ -7,7 +7,7 @@ The member that connects sends a hello, and the other one answers. Both have the
     text    ...       JSON
 
 Messages of the group follow, in one direction only, if the answer states no problem
-(``codec.raft_frames``). RocketMQ's DLedger peers begin with a frame of the remoting protocol, and
+(``codec.group.frames``). RocketMQ's DLedger peers begin with a frame of the remoting protocol, and
 its slaves with a position or a handshake; the first bytes tell them apart.
 """
 

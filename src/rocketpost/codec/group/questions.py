@@ -1,7 +1,7 @@
 """Questions that members of a group ask each other beside the messages of Raft, and their answers.
 
 A member whose log is replaced asks where the leader's log begins. Every member asks for digests of
-the log, and for bytes of it, to find and repair damage. Frames are those of ``codec.raft_frames``:
+the log, and for bytes of it, to find and repair damage. Frames are those of ``codec.group.frames``:
 
     9   Question   number int64, subject uint8, begin int64, end int64
     10  Piece      number int64, CRC-32 of the body uint32, refusal (length uint8, text in UTF-8);

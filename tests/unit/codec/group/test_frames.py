@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketpost.codec.raft_frames import (
+from rocketpost.codec.group.frames import (
     BODY_BYTES_MAX,
     CONFIGURATION_COUNT_MAX,
     SPAN_COUNT_MAX,
@@ -172,7 +172,7 @@ def test_any_bytes_are_refused_whatever_their_cutting(data: bytes, places: list[
 
 
 def test_the_example_of_the_documentation() -> None:
-    page = Path(__file__).parents[3] / "docs" / "formats" / "group-frames.md"
+    page = Path(__file__).parents[4] / "docs" / "formats" / "group-frames.md"
     example = page.read_text().rpartition("## Example")[2].split("```")[1]
     assert encode(Vote(7, 8000, 6)) == bytes.fromhex(example)
 

@@ -1,0 +1,1 @@
+"""Messages between the members of a group that elects its leader."""
