@@ -8,8 +8,10 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+from rocketpost.codec.record import MAGIC_BLANK
 from rocketpost.errors import StoreBroken, StoreError
 from rocketpost.store.config import FlushMode
+from rocketpost.store.log.commit_log import BLANK, BLANK_BYTES
 
 from ..store.disk import SimulatedDisk
 from ..store.world import PowerCut, small
@@ -259,7 +261,8 @@ class Group:
         first, log = self.master.log()
         start, data = slave.log()
         assert start >= first, "nothing expires here"
-        theirs = log[start - first :][: len(data)]
+        theirs = self._without_padding(log[start - first :][: len(data)], start)
+        data = self._without_padding(data, start)
         if theirs == data:
             return start + len(data) if data else 0
         same = next(
@@ -267,6 +270,22 @@ class Group:
             min(len(theirs), len(data)),
         )
         return start + same
+
+    def _without_padding(self, data: bytes, start: int) -> bytes:
+        """Return bytes of a log with zeros between the last record of a segment and its end.
+
+        No reader looks at them, and RocketMQ's broker leaves there what its buffer held.
+        """
+        size, at, found = self.config.segment_bytes, 0, bytearray(data)
+        while at + BLANK_BYTES <= len(found):
+            length, magic = BLANK.unpack_from(found, at)
+            if magic == MAGIC_BLANK:
+                end = min((start + at) // size * size + size - start, len(found))
+                found[at + BLANK_BYTES : end] = bytes(end - at - BLANK_BYTES)
+            if length <= 0:
+                break
+            at += length
+        return bytes(found)
 
     def check(self) -> None:
         if not self.master.is_up:
