@@ -10,7 +10,7 @@ import click
 
 from rocketpost import VERSION
 from rocketpost.kernel import FORM
-from rocketpost.server.fleet import BROKERS_MAX
+from rocketpost.server.fleet import BROKERS_MAX, NODES_MAX
 
 VERSION_TEXT = f"%(prog)s, version %(version)s, kernel {FORM.word}"
 
@@ -87,6 +87,11 @@ def rocketpost() -> None:
     show_default=True,
     help="Number of brokers; several run in processes of their own, to use more cores.",
 )
+@click.option(
+    "--nodes",
+    type=click.IntRange(1, NODES_MAX),
+    help="Number of members of a group that elects its leader and survives the loss of a member.",
+)
 def up(
     data: Path,
     host: str,
@@ -97,6 +102,7 @@ def up(
     segment_size: str | None,
     accept_missing: bool,
     count: int,
+    nodes: int | None,
 ) -> None:
     """Run a name server and a broker, or several, until Ctrl-C."""
     from rocketpost.server.up import run_up
@@ -112,6 +118,7 @@ def up(
             segment_size=segment_size,
             accept_missing=accept_missing,
             count=count,
+            nodes=nodes or 0,
         )
     )
 

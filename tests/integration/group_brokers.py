@@ -20,7 +20,6 @@ from rocketpost.errors import NotConnected
 from rocketpost.model.route import MessageQueue
 from rocketpost.server.broker import BrokerServer
 from rocketpost.server.group.member import GroupMember
-from rocketpost.server.settings.group import group_settings
 from rocketpost.server.term import LeaderTerm
 from rocketpost.store.message_store import MessageStore
 from rocketpost.testing import free_port
@@ -45,7 +44,7 @@ def settings_of(root: Path, node: str, ports: dict[str, int], **more: object) ->
         "maxMessageSize": 128 * 1024,
         "maxHashSlotNum": 100,
         "maxIndexNum": 4000,
-        "slaveReadEnable": "true",
+        "enableDLegerCommitLog": "true",
         "dLegerGroup": "g",
         "dLegerSelfId": node,
         "dLegerPeers": ";".join(f"{each}-127.0.0.1:{port}" for each, port in ports.items()),
@@ -74,8 +73,7 @@ class Group:
         for node in nodes:
             ports = self.ports if node not in NODES else {each: self.ports[each] for each in NODES}
             values = settings_of(self._root, node, ports, **self._settings)
-            group = group_settings(values | {"enableDLegerCommitLog": "true"})
-            server = BrokerServer(values, group=group)
+            server = BrokerServer(values)
             await server.start()
             self.servers[node] = server
 

@@ -11,12 +11,11 @@ import logging
 import sys
 
 from rocketpost.server.broker import BrokerServer
-from rocketpost.server.settings.group import group_settings
 
 
 async def run(values: dict[str, str]) -> None:
     """Run the member until the process is killed or cannot go on."""
-    server = BrokerServer(values, group=group_settings(values | {"enableDLegerCommitLog": "true"}))
+    server = BrokerServer(values)
     await server.start()
     print(server.port, flush=True)
     print(await server.wait_failed(), flush=True)

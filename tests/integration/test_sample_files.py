@@ -10,6 +10,7 @@ import pytest
 from rocketpost.codec.codes import ResponseCode
 from rocketpost.codec.record import decode_records
 from rocketpost.server.settings.broker import read_properties
+from rocketpost.testing import free_port
 
 from .replicas import leader, log_of, name_server, until_copied, until_following
 from .settings.harness import Peer, broker, until
@@ -49,6 +50,26 @@ async def test_the_samples_of_a_folder(tmp_path: Path, folder: str, slaves: int)
                 await until_readable(slave)
 
 
+async def test_the_samples_of_a_group_that_elects_its_leader(tmp_path: Path) -> None:
+    files = sorted((CONF / "dledger").glob("*.conf"))
+    members = [read_properties(file) for file in files]
+    assert [values["dLegerSelfId"] for values in members] == ["n0", "n1", "n2"]
+    assert len({values["listenPort"] for values in members}) == 3
+    assert len({values["storePathRootDir"] for values in members}) == 3
+    peers = ";".join(f"n{number}-127.0.0.1:{free_port()}" for number in range(3))
+    async with contextlib.AsyncExitStack() as stack:
+        names = await stack.enter_async_context(name_server(tmp_path))
+        started: list[Peer] = []
+        for file, given in zip(files, members, strict=True):
+            values: dict[str, object] = {**given, "dLegerPeers": peers, "namesrvAddr": names}
+            del values["listenPort"], values["storePathRootDir"]
+            started.append(await stack.enter_async_context(broker(tmp_path / file.stem, **values)))
+        for peer in started:  # one is the leader, and the others pass it on
+            answer = await peer.send("T", b"x")
+            assert answer.code == ResponseCode.SUCCESS, answer.remark
+            await until_readable(peer)
+
+
 async def until_readable(slave: Peer) -> None:
     """Wait until a consumer can read the message at the slave, which must know its topic first."""
 
@@ -56,6 +77,6 @@ async def until_readable(slave: Peer) -> None:
         answer = await slave.pull("T")
         if answer.code != ResponseCode.SUCCESS:
             return False
-        return [each.body for each in decode_records(answer.body)] == [b"x"]
+        return {bytes(each.body) for each in decode_records(answer.body)} == {b"x"}
 
     await until(is_there)

@@ -16,6 +16,7 @@ _STORE: Final = f"{_S}test_store.py::test_"
 _TIMER: Final = f"{_S}test_timer.py::test_"
 _SYNC_MASTER: Final = "tests/integration/test_sync_master.py::test_"
 _REPLICATION: Final = "tests/integration/test_replication_settings.py::test_"
+_GROUP_SETTINGS: Final = "tests/integration/test_group_settings.py::test_"
 _NAMESRV: Final = f"{_S}test_namesrv.py::test_"
 _BOTH: Final = f"{_S}test_topics_and_groups.py::test_"
 _CLIENT: Final = "tests/unit/client/test_settings_act.py::test_"
@@ -233,6 +234,13 @@ STORE: Final = {
     "timerStopDequeue": f"{_TIMER}a_stopped_timer",
 }
 
+MEMBER: Final = {
+    "enableDLegerCommitLog": f"{_GROUP_SETTINGS}a_member_is_led_by_another",
+    "dLegerGroup": f"{_GROUP_SETTINGS}members_of_another_group_are_refused",
+    "dLegerPeers": f"{_GROUP_SETTINGS}a_member_is_led_by_another",
+    "dLegerSelfId": f"{_GROUP_SETTINGS}a_member_is_led_by_another",
+    "preferredLeaderId": f"{_GROUP_SETTINGS}preferredLeaderId",
+}
 NAMESRV: Final = {
     **ACCESS,
     "authConfigPath": f"{_ACCESS}authConfigPath_and_clusterName",

@@ -11,6 +11,7 @@ import pytest
 
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.server.settings.foreign_keys import IGNORED, REFUSED_WHEN
+from rocketpost.server.settings.group import GroupConfig
 from rocketpost.server.settings.namesrv import NamesrvConfig
 from rocketpost.server.settings.tls import TlsConfig
 from rocketpost.settings import keys_of
@@ -18,7 +19,7 @@ from rocketpost.store.config import StoreConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
-SETTINGS = (BrokerConfig, StoreConfig, NamesrvConfig, TlsConfig)
+SETTINGS = (BrokerConfig, StoreConfig, GroupConfig, NamesrvConfig, TlsConfig)
 
 LINES_MAX = 500
 LONGER = {
@@ -85,7 +86,7 @@ def test_packages_are_small() -> None:
 
 
 def test_no_setting_is_both_known_and_ignored() -> None:
-    known = set(keys_of(BrokerConfig)) | set(keys_of(StoreConfig))
+    known = {*keys_of(BrokerConfig), *keys_of(StoreConfig), *keys_of(GroupConfig)}
     assert not known & set(IGNORED)
     assert not (set(REFUSED_WHEN) & known) - {"enableSlaveActingMaster"}
     assert not set(IGNORED) & set(REFUSED_WHEN)

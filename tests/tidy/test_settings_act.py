@@ -19,6 +19,7 @@ from rocketpost.client import config as client
 from rocketpost.model.group import GroupConfig
 from rocketpost.model.topic import TopicConfig
 from rocketpost.server.settings.broker import BrokerConfig
+from rocketpost.server.settings.group import GroupConfig as GroupMemberConfig
 from rocketpost.server.settings.namesrv import NamesrvConfig
 from rocketpost.server.settings.tls import TlsConfig
 from rocketpost.settings import keys_of
@@ -80,6 +81,7 @@ CLIENTS = (
 PROOFS = [
     *_of_file("broker", BrokerConfig, acting.BROKER),
     *_of_file("store", StoreConfig, acting.STORE),
+    *_of_file("member", GroupMemberConfig, acting.MEMBER),
     *_of_file("namesrv", NamesrvConfig, acting.NAMESRV),
     *_of_file("tls", TlsConfig, acting.TLS),
     *(proof for cls, proofs in CLIENTS for proof in _of_members(cls.__name__, cls, proofs)),
@@ -102,6 +104,7 @@ def test_every_setting_has_a_proof() -> None:
     without = acting.WITHOUT_EFFECT
     assert set(acting.BROKER) | without["broker"] == set(keys_of(BrokerConfig))
     assert set(acting.STORE) == set(keys_of(StoreConfig))
+    assert set(acting.MEMBER) == set(keys_of(GroupMemberConfig))
     assert set(acting.NAMESRV) == set(keys_of(NamesrvConfig))
     assert set(acting.TLS) == set(keys_of(TlsConfig))
     for cls, proofs in CLIENTS:

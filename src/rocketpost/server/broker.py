@@ -27,6 +27,7 @@ from rocketpost.server.name_servers.address_server import AddressServer
 from rocketpost.server.name_servers.registration import parse_name_servers
 from rocketpost.server.routes.dispatch import Dispatcher
 from rocketpost.server.routes.follower_refusals import refusing_routes
+from rocketpost.server.routes.pools import Kind
 from rocketpost.server.secure.certificates import PortSecurity, secure_ports
 from rocketpost.server.settings.broker import (
     BrokerConfig,
@@ -34,7 +35,7 @@ from rocketpost.server.settings.broker import (
     name_of,
     with_new_spellings,
 )
-from rocketpost.server.settings.group import GroupConfig
+from rocketpost.server.settings.group import group_settings, with_group_defaults
 from rocketpost.server.settings.live_config import LiveConfig, Override
 from rocketpost.server.startup import (
     apply_settings,
@@ -66,7 +67,6 @@ class BrokerServer:
         accept_missing: Whether to start although files of the commit log are missing.
         sharers: Number of brokers that share the memory of this machine.
         clock: The clock, if not the machine's clock.
-        group: The group of brokers that elects its leader, if this broker is a member of one.
 
     Raises:
         ConfigError: A setting is unknown, malformed or cannot be honoured.
@@ -79,14 +79,11 @@ class BrokerServer:
         accept_missing: bool = False,
         sharers: int = 1,
         clock: BrokerClock | None = None,
-        group: GroupConfig | None = None,
     ) -> None:
         self._accept_missing = accept_missing
-        self._group_config = group
+        self._group_config = group_settings(values)
         self._group: GroupBroker | None = None
-        if group is not None:
-            values = {"flushDiskType": "SYNC_FLUSH", **values}  # the default of a group
-        given = with_new_spellings(values)
+        given = with_group_defaults(with_new_spellings(values))
         self._values = {"storePathRootDir": str(Path.home() / "store")} | given
         self._broker, self._store_config = broker_settings(self._values)
         self._clock = clock or BrokerClock()
@@ -359,18 +356,20 @@ class BrokerServer:
         Raises:
             StoreError: A file could not be saved; the file saved before is still there.
         """
-        term = self._term
-        if self._announcing is not None:
-            self._announcing.cancel()
-            await asyncio.wait((self._announcing,))
-            self._announcing = None
+        term, announcing, self._announcing = self._term, self._announcing, None
+        if announcing is not None:
+            announcing.cancel()
+            await asyncio.wait((announcing,))
         if stays_known:
             await term.pause_registration()
         else:
             await term.unregister()
-        self._dispatcher.use(refusing_routes(self._dispatcher.routes.values(), reason))
+        between = refusing_routes(self._dispatcher.routes.values(), reason)
+        if self._group is not None and stays_known:
+            between = self._group.forwarding.replace(between)
+        self._dispatcher.use(between)
         await term.close(reason)
-        await self._dispatcher.stop()
+        await self._dispatcher.stop(but=(Kind.LEADER,) if stays_known else ())
         try:
             await term.save()
         finally:
@@ -446,6 +445,7 @@ class BrokerServer:
             context=self._context,
             change_term=partial(self._change_term, stays_known=True),
             begin_again=self._begin_again,
+            dispatcher=self._dispatcher,
         )
 
     # While it runs.

@@ -31,6 +31,7 @@ from rocketpost.server.settings.broker import (
     without_blanks,
 )
 from rocketpost.server.settings.foreign_keys import NAMESRV_IGNORED, NAMESRV_REFUSED_WHEN, refuse
+from rocketpost.server.settings.group import group_settings
 from rocketpost.server.settings.tls import TlsConfig
 from rocketpost.settings import build, format_properties, keys_of, reject_unknown, to_properties
 from rocketpost.transport.host import local_ip
@@ -162,7 +163,9 @@ def _in_force(values: Mapping[str, str], *, important: bool) -> dict[str, str]:
 
     settings = broker, _ = broker_settings(values)
     server = BrokerServer(values)
-    return _list_settings(settings, important=important) | {
+    group = group_settings(values)
+    shown = settings if group is None else (*settings, group)
+    return _list_settings(shown, important=important) | {
         "brokerName": server.name,
         "brokerIP1": broker.public_ip or local_ip(),
         "namesrvAddr": server.name_servers,

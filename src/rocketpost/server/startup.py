@@ -126,7 +126,7 @@ async def open_context(
 ) -> BrokerContext:
     """Load the tables of an open store, repair them, and return the broker's state.
 
-    A member of a group restores them from the log later (``server.group.table_reader``).
+    A member of a group restores them from the log later (``server.group.tables.reader``).
 
     Raises:
         StoreError: A table and its backup are lost, and the broker must not start without it.

@@ -39,7 +39,7 @@ from rocketpost.server.features.timer import TimerFeature
 from rocketpost.server.features.transaction import TransactionFeature
 from rocketpost.server.group.requests import GroupRequests
 from rocketpost.server.group.status import GroupSeat
-from rocketpost.server.group.table_log import GroupDeletion, TableLog
+from rocketpost.server.group.tables.log import GroupDeletion, TableLog
 from rocketpost.server.handlers.pull_lane import take_by_turns
 from rocketpost.server.name_servers.announcing import Announcing
 from rocketpost.server.replication.acting import GroupFeature

@@ -10,16 +10,24 @@ import asyncio
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rocketpost.errors import ConfigError, StoreError
 from rocketpost.server.broker import BrokerServer
 from rocketpost.server.fleet.fleet import Fleet, fleet_ready, make_fleet
-from rocketpost.server.fleet.plan import plan_brokers
+from rocketpost.server.fleet.group_plan import (
+    group_sizes_blocking,
+    plan_group_blocking,
+    warn_of_group_stores,
+    warn_of_single_store,
+)
+from rocketpost.server.fleet.plan import BrokerPlan, plan_brokers
 from rocketpost.server.main import broker_ready, namesrv_ready, warn_of_fleet
 from rocketpost.server.namesrv.process import NameServer, NamesrvConfig
 from rocketpost.server.process import run
 from rocketpost.server.settings.broker import (
+    broker_settings,
+    name_of,
     read_properties,
     setting_notes,
     with_new_spellings,
@@ -33,6 +41,8 @@ from rocketpost.server.settings.up import (
     sizes_blocking,
 )
 from rocketpost.transport.host import local_ip
+
+_LEADER_SECONDS: Final = 60
 
 
 class Node(abc.ABC):
@@ -166,12 +176,16 @@ class FleetNode(Node):
 
     async def start_brokers(self) -> None:
         """Return when all brokers serve requests."""
-        plans = plan_brokers(self.values(), self._count)
-        for plan in plans:
-            root = plan.values["storePathRootDir"]
-            plan.values.update(await asyncio.to_thread(sizes_blocking, root, plan.values))
+        plans = await asyncio.to_thread(self.plan_blocking)
         self.fleet = make_fleet(plans, accept_missing=self._accept_missing)
         await self.fleet.start()
+
+    def plan_blocking(self) -> list[BrokerPlan]:
+        """Return the brokers of the command, with sizes of files for those that lack them."""
+        plans = plan_brokers(self.values(), self._count)
+        for plan in plans:
+            plan.values.update(sizes_blocking(plan.values["storePathRootDir"], plan.values))
+        return plans
 
     async def stop(self) -> None:
         """Return when all servers are closed and saved."""
@@ -187,6 +201,45 @@ class FleetNode(Node):
         return await self.fleet.wait_failed()
 
 
+class GroupNode(FleetNode):
+    """A name server, and the members of a group in processes of their own.
+
+    Arguments are those of ``FleetNode``.
+    """
+
+    leader = ""
+    """Address of the first leader."""
+
+    async def start_brokers(self) -> None:
+        """Return when the group has a leader that serves requests.
+
+        Raises:
+            StoreError: No leader was elected in time.
+        """
+        await super().start_brokers()
+        assert self.fleet is not None
+        broker, _ = broker_settings(self.values())
+        try:
+            async with asyncio.timeout(_LEADER_SECONDS):
+                self.leader = await self.name_server.wait_master(
+                    broker.cluster_name, name_of(broker)
+                )
+        except TimeoutError:
+            await self.fleet.stop()
+            raise StoreError(
+                f"the {self._count} members elected no leader within {_LEADER_SECONDS} s; their "
+                "log says why"
+            ) from None
+
+    def plan_blocking(self) -> list[BrokerPlan]:
+        """Return the members of the group, with sizes of files if they lack them."""
+        plans = plan_group_blocking(self.values(), self._count, host=self._public)
+        sizes = group_sizes_blocking(plans)
+        for plan in plans:
+            plan.values.update(sizes)
+        return plans
+
+
 def run_up(
     *,
     data: Path,
@@ -198,8 +251,12 @@ def run_up(
     segment_size: str | None = None,
     accept_missing: bool = False,
     count: int = 1,
+    nodes: int = 0,
 ) -> int:
-    """Run until Ctrl-C; return the exit code."""
+    """Run until Ctrl-C; return the exit code.
+
+    ``nodes`` is the number of members of a group that elects its leader; 0 for no group.
+    """
     options: dict[str, Any] = {
         "host": host,
         "namesrv_port": namesrv_port,
@@ -210,12 +267,22 @@ def run_up(
     try:
         options["settings"] = settings = settings_of(config, segment_size)
         root = {"storePathRootDir": str(data.absolute() / "store")}
-        plan_brokers({**settings, **root, "listenPort": str(broker_port)}, count)
+        planned = {**settings, **root, "listenPort": str(broker_port)}
+        if nodes and count > 1:
+            raise ConfigError("--nodes and --brokers exclude each other")
+        if nodes:
+            plan_group_blocking(planned, nodes, host="127.0.0.1")
+        else:
+            plan_brokers(planned, count)
     except ConfigError as error:
         error = _with_option(error, "--broker-port")
         print(f"error: {error}", file=sys.stderr)
         return 2
+    if nodes:
+        warn_of_single_store({**settings, **root})
+        return run(lambda: GroupNode(data, count=nodes, **options), ready=_group_ready)
     warn_of_fleet({**settings, **root}, count)
+    warn_of_group_stores({**settings, **root})
     if count > 1:
         return run(lambda: FleetNode(data, count=count, **options), ready=_fleet_ready)
     return run(lambda: SingleNode(data, **options), ready=_ready)
@@ -249,6 +316,13 @@ def _fleet_ready(node: FleetNode) -> str:
     return (
         f"{namesrv_ready(node.name_server)}\n{fleet_ready(node.fleet)}\n"
         f"Clients connect to {node.address}. Data is in {node.directory}. Ctrl-C stops."
+    )
+
+
+def _group_ready(node: GroupNode) -> str:
+    return (
+        f"{_fleet_ready(node)}\n"
+        f"{node.leader} leads the group. Kill any of the processes: another one leads then."
     )
 
 

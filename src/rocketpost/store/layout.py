@@ -39,6 +39,7 @@ NAME_BYTES_MAX: Final = 255
 KNOWN_NAME: Final = "known"
 """Directory of empty files, one for each table that was saved before."""
 FURTHER_BROKERS_NAME: Final = "brokers"
+NODES_NAME: Final = "nodes"
 LOG_LOCK_NAME: Final = "lock"
 """Name of the lock file, in ``allocating`` because Java reads all files beside segments as such."""
 

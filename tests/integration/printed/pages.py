@@ -60,6 +60,14 @@ NOT_RUN = {
     ("group-operations.md", "mqadmin haStatus "): (
         "needs a group of three; tests/integration/test_admin_groups.py runs these commands"
     ),
+    ("groups.md", "rocketpost up --nodes 3"): (
+        "the servers would stay, at ports that other tests may use; "
+        "tests/integration/test_group_up.py runs it at free ports"
+    ),
+    ("groups.md", "mqnamesrv &"): (
+        "the servers would stay, at ports that other tests may use; "
+        "tests/integration/test_sample_files.py starts them with the same files"
+    ),
     ("acting-master.md", "mqadmin clusterList  -n ns:9876 "): (
         "needs a group with a lost master; tests/integration/test_acting_processes.py has one"
     ),

@@ -58,6 +58,8 @@ class GroupTable:
         self._configs: dict[str, GroupConfig] = {}
         self._forbidden: dict[str, dict[str, int]] = {}
         self.auto_create = auto_create
+        self.keeps_new = True
+        """Whether groups that are created by use are kept; a follower leaves that to its leader."""
         self._timed = timed
         self.auto = AutoCreated("group", clock=clock)
         """Groups that were created by use, and the limit on their rate."""
@@ -95,6 +97,8 @@ class GroupTable:
         config = self._configs.get(group)
         if config is None and self._may_create(group):
             config = GroupConfig(group_name=group)
+            if not self.keeps_new:
+                return config
             self.auto.admit(group, by, count=len(self._configs), count_max=GROUP_COUNT_MAX)
             self._store(config, by)
         return config

@@ -52,6 +52,8 @@ class PullRules(NamedTuple):
     """``slaveReadEnable``: whether masters send slow readers to slaves, and slaves serve pulls."""
     slave_corrects_offsets: bool = False
     """``offsetCheckInSlave``: whether a slave without a master corrects offsets."""
+    keeps_offsets: bool = True
+    """Whether offsets that come with pulls are kept; only the leader of a group keeps them."""
 
 
 class Caller(Protocol):
@@ -204,8 +206,8 @@ class PullService:
 
     def _commit(self, request: PullMessage, caller: Caller) -> None:
         topic, group, offset = request.topic, request.consumer_group, request.commit_offset
-        if is_own_offset(topic, group):  # only the broker moves those
-            return
+        if is_own_offset(topic, group) or not self._rules().keeps_offsets:
+            return  # only the broker moves its own ones
         end = self._reader.end(topic, request.queue_id)
         if offset > end:
             # The group would skip messages that are still to arrive; the pull is answered as usual.

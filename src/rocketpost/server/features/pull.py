@@ -152,8 +152,10 @@ class PullFeature(Feature):
         self.polls.close()
 
     def _rules_now(self) -> PullRules:
-        is_acting = self._presence is not None and self._presence.is_acted_for
-        return self._acting_rules if is_acting else self._rules
+        presence = self._presence
+        if presence is not None and presence.is_acted_for:
+            return self._acting_rules
+        return self._rules
 
     def _take(self, config: BrokerConfig) -> None:
         self._rules = PullRules(
@@ -165,6 +167,8 @@ class PullFeature(Feature):
             reads_from_slaves=config.slave_reads,
             slave_corrects_offsets=config.slave_checks_offsets,
         )
+        if self._presence is not None and self._presence.serves_pulls:  # a member of a group
+            self._rules = self._rules._replace(reads_from_slaves=True, keeps_offsets=False)
         # Consumers have nobody else to pull from: it serves them whatever slaveReadEnable says.
         self._acting_rules = self._rules._replace(reads_from_slaves=True)
         self._held_limits = HeldLimits(config.held_pulls_max, config.held_of_one_max)

@@ -6,3 +6,5 @@ from typing import Final
 
 BROKERS_MAX: Final = 64
 """Limit of the brokers of one command."""
+NODES_MAX: Final = 7
+"""Limit of the members of a group that one command runs."""

@@ -24,6 +24,7 @@ from rocketpost.errors import ConfigError
 from rocketpost.server.fleet import BROKERS_MAX
 from rocketpost.server.settings.broker import broker_settings, name_of, with_new_spellings
 from rocketpost.server.settings.foreign_keys import FIXED_PATHS
+from rocketpost.server.settings.group import group_settings
 from rocketpost.store.layout import FURTHER_BROKERS_NAME, Layout, parse_file_name
 
 PORT_STEP: Final = 10
@@ -65,6 +66,11 @@ def plan_brokers(values: Mapping[str, str], count: int) -> list[BrokerPlan]:
     broker, _ = broker_settings(given)
     if count > 1 and _MEMORY_PERCENT not in given:
         given[_MEMORY_PERCENT] = str(max(1, broker.memory_ratio // count))
+    if count > 1 and group_settings(given) is not None:
+        raise ConfigError(
+            f"enableDLegerCommitLog=true makes one broker a member of a group, not {count}: start "
+            "every member with a file of its own, or use rocketpost up --nodes 3"
+        )
     name, port = name_of(broker), broker.listen_port
     last_port = port + PORT_STEP * (count - 1)
     if port and last_port > _PORT_MAX:
@@ -109,7 +115,7 @@ def idle_stores_blocking(values: Mapping[str, str], count: int) -> list[str]:
     return [
         _places(given, number)[0]
         for number in numbers
-        if number >= count and _has_messages_blocking(Layout(*_places(given, number)))
+        if number >= count and has_messages_blocking(Layout(*_places(given, number)))
     ]
 
 
@@ -138,7 +144,7 @@ def _root(given: Mapping[str, str]) -> str:
     return os.path.expanduser(root)
 
 
-def _has_messages_blocking(layout: Layout) -> bool:
+def has_messages_blocking(layout: Layout) -> bool:
     """Tell whether a segment of the commit log begins with a record; new ones have zeros."""
     for name in _names_blocking(layout.commit_log):
         if parse_file_name(name) is None:

@@ -13,13 +13,16 @@ from rocketpost.codec.group.questions import Subject
 from rocketpost.errors import ReplicationError, RocketpostError
 from rocketpost.server.context import BrokerContext
 from rocketpost.server.group.broker_side import BrokerSide, MemberSettings
-from rocketpost.server.group.follower_term import GroupFollowerTerm
 from rocketpost.server.group.life.beginning import Beginning
 from rocketpost.server.group.life.new_log import begin_log_blocking
 from rocketpost.server.group.link_values import Framing
 from rocketpost.server.group.member import GroupMember
 from rocketpost.server.group.office import Leadership
-from rocketpost.server.group.table_reader import TableReader
+from rocketpost.server.group.serving.follower_term import GroupFollowerTerm
+from rocketpost.server.group.serving.forwarding import Forwarding
+from rocketpost.server.group.serving.preference import prefer
+from rocketpost.server.group.tables.reader import TableReader
+from rocketpost.server.routes.dispatch import Dispatcher
 from rocketpost.server.settings.group import GroupConfig
 from rocketpost.server.term import LeaderTerm, Term
 from rocketpost.store.member.member_store import MemberStore
@@ -43,6 +46,7 @@ class GroupBroker:
         context: The state of the broker.
         change_term: Ends the current term of office and begins another.
         begin_again: Closes the store, has its files changed, and opens it again.
+        dispatcher: Serves the requests of clients.
     """
 
     member: GroupMember
@@ -55,6 +59,7 @@ class GroupBroker:
         context: BrokerContext,
         change_term: ChangeTerm,
         begin_again: BeginAgain,
+        dispatcher: Dispatcher,
     ) -> None:
         self._config = config
         self._context = context
@@ -62,9 +67,13 @@ class GroupBroker:
         self._begin_again = begin_again
         self._joining: asyncio.Task[None] | None = None
         self._work: asyncio.Task[None] | None = None
-        self._follower: GroupFollowerTerm | None = None
         self._tables: TableReader
         self._leader: str | None = None
+        self._is_serving = False
+        self._dispatcher = dispatcher
+        self._led: LeaderTerm | None = None
+        self.forwarding = Forwarding(self._leader_address)
+        """Passes requests on to the leader."""
 
     @classmethod
     async def open(
@@ -75,6 +84,7 @@ class GroupBroker:
         context: BrokerContext,
         change_term: ChangeTerm,
         begin_again: BeginAgain,
+        dispatcher: Dispatcher,
     ) -> Self:
         """Listen for the other members; nothing is decided before :meth:`start`.
 
@@ -83,7 +93,13 @@ class GroupBroker:
         """
         if store.is_new:
             await asyncio.to_thread(store.doubt_blocking)  # until its group proves to be new
-        broker = cls(config, context=context, change_term=change_term, begin_again=begin_again)
+        broker = cls(
+            config,
+            context=context,
+            change_term=change_term,
+            begin_again=begin_again,
+            dispatcher=dispatcher,
+        )
         settings = context.store_config
         broker.member = GroupMember(
             config,
@@ -115,8 +131,14 @@ class GroupBroker:
 
     def start(self) -> asyncio.Task[None]:
         """Take part in the group; the task ends early only if something fails."""
-        self._work = asyncio.create_task(self.member.run(), name="group")
+        self._work = asyncio.create_task(self._run(), name="group")
         return self._work
+
+    async def _run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.member.run(), name="member")
+            if self._config.preferred:
+                tasks.create_task(prefer(self._config.preferred, self.member), name="preference")
 
     async def hand_over(self) -> None:
         """Let another member lead, if this one does and another one is ready."""
@@ -137,6 +159,7 @@ class GroupBroker:
             self._work.cancel()
             await asyncio.wait((self._work,))
         await self.member.close()
+        await self.forwarding.stop()
 
     async def open_follower(self) -> Term:
         """Open a term of office as follower.
@@ -145,26 +168,31 @@ class GroupBroker:
             StoreError: The files of a feature cannot be read.
         """
         self._tables = TableReader(self._context, is_readable=not self.member.needs_new_log)
-        term = self._follower = await GroupFollowerTerm.open(
+        term = await GroupFollowerTerm.open(
             self._context,
             broker_id=self._config.follower_id,
             election=self.member.node.term,
             source=self.member,
             tables=self._tables,
+            forwarding=self.forwarding,
         )
-        term.set_leader_known(self._leader is not None)
+        self._is_serving, self._led = False, None
         self.member.set_listeners(term.features.arrival_listeners())
         return term
 
     async def _lead(self, leadership: Leadership) -> None:
         async def open_leader() -> Term:
-            self._follower = None
             self.member.set_listeners(())
             await self._tables.catch_up()
-            term = await LeaderTerm.open(self._context, number=leadership.term, seat=leadership)
+            term = self._led = await LeaderTerm.open(
+                self._context, number=leadership.term, seat=leadership
+            )
             self.member.set_listeners(term.features.arrival_listeners())
+            self._is_serving = leadership.is_valid
+            self.forwarding.note_leader()
             return term
 
+        leadership.hold = self._hold
         await self._change_term(open_leader)
 
     async def _follow(self) -> None:
@@ -204,8 +232,25 @@ class GroupBroker:
 
     def _note_leader(self, leader: str | None) -> None:
         self._leader = leader
-        if self._follower is not None:
-            self._follower.set_leader_known(leader is not None)
+        if self._is_serving and leader != self._config.node:
+            self._hold(True)  # until the term of office is closed
+        self.forwarding.note_leader()
+
+    def _hold(self, is_held: bool) -> None:
+        """Have requests for the leader wait until there is another one, or serve them again."""
+        self._is_serving = not is_held
+        term = self._led
+        if term is not None and is_held:
+            self._dispatcher.use(self.forwarding.replace(term.routes()))
+        elif term is not None:
+            self._dispatcher.use(term.routes(), term.express)
+        self.forwarding.note_leader()
+
+    def _leader_address(self) -> str | None:
+        """Return the address of the leader for clients; None if there is none that serves."""
+        if self._leader is None or (self._leader == self._config.node and not self._is_serving):
+            return None
+        return self.member.links.client_addresses.get(self._leader)
 
 
 def _change_nothing() -> None:

@@ -229,10 +229,17 @@ class GroupMember:
         Raises:
             ReplicationError: It does not lead any more, or the other one did not take over.
         """
-        if self._office.leadership is not None:
-            self._office.leadership.before_handover()
+        leadership = self._office.leadership
+        if leadership is not None:
+            leadership.before_handover()
+            leadership.hold(True)
         self._write_appended()
-        await self._handover.run(to)
+        try:
+            await self._handover.run(to)
+        except ReplicationError:
+            if leadership is not None and leadership.is_valid:
+                leadership.hold(False)
+            raise
 
     async def change_members(self, change: MemberChange, address: str = "") -> None:
         """Change the members by one, and return when that is committed.

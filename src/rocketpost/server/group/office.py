@@ -47,6 +47,8 @@ class Leadership:
         self._end_reason = ""
         self.writer: LogWriter | None = None
         """The writer that accepts messages; None before it begins and after the leadership."""
+        self.hold: Callable[[bool], None] = _hold_nothing
+        """Has requests wait during a planned handover, or serves them again if it has failed."""
         self.before_handover: Callable[[], None] = _write_nothing
         """Writes the progress that the next leader should know, before a planned handover."""
 
@@ -54,6 +56,11 @@ class Leadership:
     def committed(self) -> int:
         """Position before which everything is committed."""
         return self._committed()
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether the leadership has not ended."""
+        return not self._end_reason
 
     def note_growth(self) -> None:
         """Send what was written to the other members."""
@@ -92,6 +99,10 @@ class Leadership:
         writer, self.writer = self.writer, None
         if writer is not None:
             writer.end_term(reason)
+
+
+def _hold_nothing(is_held: bool) -> None:
+    """Hold no requests: the term of office is not open yet."""
 
 
 def _write_nothing() -> None:

@@ -295,14 +295,15 @@ class ClientHandlers:
         *,
         by: str,
     ) -> JoinResult:
-        # Tools find a group's brokers by the route of its retry topic, so it must exist early.
-        self._topics.create_internal(
-            retry_topic(consumer.group_name),
-            queue_nums=config.retry_queue_nums,
-            order=config.consume_message_orderly,
-            unit=consumer.unit_mode,
-            by=by,
-        )
+        if self._groups.find(consumer.group_name) is not None:  # else its leader creates both
+            # Tools find a group's brokers by the route of its retry topic, so it must exist early.
+            self._topics.create_internal(
+                retry_topic(consumer.group_name),
+                queue_nums=config.retry_queue_nums,
+                order=config.consume_message_orderly,
+                unit=consumer.unit_mode,
+                by=by,
+            )
         joined = self._membership.join_consumer(
             consumer.group_name,
             client,

@@ -78,7 +78,7 @@ class NamesrvHandlers:
         table: The routes.
         kv: The key-value table.
         clock: Measures the silence of brokers.
-        on_registered: Called with every new broker.
+        on_registered: Called with every broker that is new, or has another id than before.
         on_config: Called after the settings have changed.
     """
 
@@ -219,8 +219,8 @@ class NamesrvHandlers:
                 body, version=command.version, compressed=header.compressed
             ),
         )
-        address = report.identity.address
-        known = self._table.data_version(report.identity.cluster, address) is not None
+        identity = report.identity
+        known = self._is_registered(identity)
         try:
             result = self._table.register(
                 report,
@@ -230,15 +230,22 @@ class NamesrvHandlers:
                 drop_missing_topics=self.config.drop_missing_topics,
             )
         except Fault as error:
-            _log_refusal("registration", connection, report.identity, error)
+            _log_refusal("registration", connection, identity, error)
             raise
-        if not known:
-            self._on_registered(report.identity)
+        if not known and self._is_registered(identity):
+            self._on_registered(identity)
         orders = self._kv.current.namespace(ORDER_TOPIC_CONFIG)
         wanted = self.config.order_topics_to_broker and orders is not None
         return Reply(
             fields=to_fields(result), body=encode_kv_table(orders or {}) if wanted else b""
         )
+
+    def _is_registered(self, identity: BrokerIdentity) -> bool:
+        """Tell whether a broker is alive under its name, id and address."""
+        if self._table.data_version(identity.cluster, identity.address) is None:
+            return False
+        group = self._table.member_group(identity.cluster, identity.name)
+        return group.broker_addrs.get(identity.id) == identity.address
 
     def _unregister(
         self, connection: Connection, command: Command, header: headers.UnregisterBroker

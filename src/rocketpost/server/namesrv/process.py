@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from rocketpost.model.clock import Clock
+from rocketpost.model.route import MASTER_ID
 from rocketpost.namesrv.min_broker import MinBrokerChange
 from rocketpost.namesrv.report import BrokerIdentity
 from rocketpost.namesrv.route_table import RouteLimits, RouteTable
@@ -75,7 +76,7 @@ class NameServer:
             table=self._table,
             kv=self._kv,
             clock=self._clock,
-            on_registered=_log_registered,
+            on_registered=self._note_registered,
             on_config=self._schedule_scan,
         )
         self._access = NamesrvAccess(config)
@@ -87,6 +88,7 @@ class NameServer:
         )
         self._next_scan: asyncio.TimerHandle | None = None
         self._stopping = asyncio.Event()
+        self._registered = asyncio.Event()
 
     @property
     def config(self) -> NamesrvConfig:
@@ -152,6 +154,19 @@ class NameServer:
             await self._stopping.wait()
         finally:
             await self.stop()
+
+    async def wait_master(self, cluster: str, name: str) -> str:
+        """Wait until a broker of a name is registered as master, and return its address."""
+        while True:
+            found = self._table.member_group(cluster, name).broker_addrs.get(MASTER_ID)
+            if found is not None:
+                return found
+            await self._registered.wait()
+
+    def _note_registered(self, identity: BrokerIdentity) -> None:
+        _log_registered(identity)
+        registered, self._registered = self._registered, asyncio.Event()
+        registered.set()
 
     async def wait_failed(self) -> str:
         """Wait forever: no failure stops a name server."""

@@ -16,6 +16,8 @@ class MasterPresence:
         self._is_alive = False
         self.is_acted_for = False
         """Whether this slave acts for its master, which clients do not find then."""
+        self.serves_pulls = False
+        """Whether this broker is a member of a group, which serves pulls in every role."""
         self.on_return: list[Callable[[], None]] = []
         """Called each time that the master is there again."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ from rocketpost.codec.codes import ANSWER_ONLY, ResponseCode
 from rocketpost.codec.command import ONEWAY, Command, encode_response
 from rocketpost.errors import Fault, LocalProtocolError, RocketpostError
 from rocketpost.server.access.gate import Gate, LoginFailed
-from rocketpost.server.routes.pools import BOUNDS, Pool
+from rocketpost.server.routes.pools import BOUNDS, Kind, Pool
 from rocketpost.server.routes.route import (
     NO_HEADER,
     How,
@@ -134,9 +134,14 @@ class Dispatcher:
         if result is not None:
             answer(connection, command, result)
 
-    async def stop(self) -> None:
-        """End the requests that are served in tasks: wait a little, cancel the rest, answer all."""
-        tasks = [task for pool in self.pools.values() for task in pool.tasks]
+    async def stop(self, *, but: Collection[Kind] = ()) -> None:
+        """End the requests that are served in tasks: wait a little, cancel the rest, answer all.
+
+        Args:
+            but: Pools whose tasks go on.
+        """
+        pools = [pool for kind, pool in self.pools.items() if kind not in but]
+        tasks = [task for pool in pools for task in pool.tasks]
         if tasks:
             await asyncio.wait(tasks, timeout=_GRACE_SECONDS)
         for task in tasks:

@@ -35,6 +35,7 @@ class Kind(Enum):
     CLIENTS = "an answer of another client"
     REPLIES = "another client to take a reply"
     SLAVES = "a change of a table, for slaves"
+    LEADER = "the leader of this broker's group"
 
 
 BOUNDS: Final = {
@@ -47,6 +48,8 @@ BOUNDS: Final = {
     Kind.CLIENTS: Bounds(4096, 16 * MIB),
     # One request of each slave; a group has few of them.
     Kind.SLAVES: Bounds(256, MIB),
+    # Requests of clients that do not know of a change of leader yet.
+    Kind.LEADER: Bounds(8192, 64 * MIB),
 }
 
 

@@ -28,6 +28,12 @@ from rocketpost.server.settings.foreign_keys import (
     RENAMED,
     refuse,
 )
+from rocketpost.server.settings.group import (
+    GroupConfig,
+    check_member,
+    group_notes,
+    with_group_defaults,
+)
 from rocketpost.server.settings.replication import ReplicationConfig
 from rocketpost.server.settings.tls import TlsConfig
 from rocketpost.settings import (
@@ -239,7 +245,7 @@ class BrokerConfig(ReplicationConfig):
                 raise ConfigError(f"{key}={value} must be between 1 and {most}")
 
 
-_SECTIONS: Final = (BrokerConfig, StoreConfig, TlsConfig)
+_SECTIONS: Final = (BrokerConfig, StoreConfig, TlsConfig, GroupConfig)
 
 
 def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
@@ -264,6 +270,8 @@ def broker_settings(values: Mapping[str, str]) -> tuple[BrokerConfig, StoreConfi
     values = with_new_spellings(values)
     refuse(values, REFUSED_WHEN)
     _check_paths(values)
+    check_member(values)
+    values = with_group_defaults(values)
     acting = map(keys_of, _SECTIONS)
     reject_unknown(values, *acting, inactive=(*IGNORED, *REFUSED_WHEN, *FIXED_PATHS))
     paths = {key: os.path.expanduser(values[key].strip()) for key in _PATHS if key in values}
@@ -322,7 +330,11 @@ def setting_notes(values: Mapping[str, str]) -> list[str]:
             f"timerRollWindowSlot={store.timer_roll_slots} counts as {slots}, two thirds of "
             "fileReservedTime"
         )
-    notes = [*_address_server_notes(values), *_replication_notes(values, broker)]
+    notes = [
+        *_address_server_notes(values),
+        *_replication_notes(values, broker),
+        *group_notes(values),
+    ]
     return renamed + adjusted + notes + ignored
 
 

@@ -77,14 +77,17 @@ _POOLS: Final = _family(
 
 _REPLICATION: Final = {
     **_family(
-        "controller mode and DLedger are not in this version",
+        "controller mode is not in this version",
         """
         haMaxTimeSlaveNotCatchup controllerAddr fetchControllerAddrByDnsLookup
         syncBrokerMetadataPeriod checkSyncStateSetPeriod syncControllerMetadataPeriod
-        controllerHeartBeatTimeoutMills brokerElectionPriority storePathDLedgerCommitLog
-        storePathEpochFile storePathBrokerIdentity dLegerGroup dLegerPeers dLegerSelfId
-        preferredLeaderId enableBatchPush asyncLearner
+        controllerHeartBeatTimeoutMills brokerElectionPriority storePathEpochFile
+        storePathBrokerIdentity asyncLearner
         """,
+    ),
+    **_family(
+        "the members of a group replicate the commit log itself, in batches",
+        "storePathDLedgerCommitLog enableBatchPush",
     ),
     **_family(
         "no version of RocketMQ reads it now",
@@ -346,11 +349,6 @@ REFUSED_WHEN: Final[dict[str, Refusal]] = {
     **_ACCESS_CLASSES,
     "allAckInSyncStateSet": Refusal(
         _is_on, "it belongs to controller mode, which is not in this version; set inSyncReplicas"
-    ),
-    "enableDLegerCommitLog": Refusal(
-        _is_on,
-        "groups that elect a leader are not complete in this version: topics, groups and offsets "
-        "would not follow to the next leader. Use brokerRole=SYNC_MASTER and slaves",
     ),
     "enableControllerMode": Refusal(_is_on, "controller mode is not in this version"),
     "enableRemoteEscape": Refusal(

@@ -19,6 +19,18 @@ _NODE: Final = re.compile(r"[A-Za-z]([0-9]{1,9})")
 _PEER: Final = re.compile(r"([^-\s]+)-(.+):([0-9]+)")
 _EXAMPLE: Final = "n0-10.0.0.1:40911;n1-10.0.0.2:40911;n2-10.0.0.3:40911"
 _PORT_MAX: Final = 65_535
+_MEMBERS_MIN: Final = 3
+_DEFAULTS: Final = {"flushDiskType": "SYNC_FLUSH"}
+_REFUSED_IN_GROUPS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
+    "brokerRole": (
+        ("async_master",),
+        "the members elect the leader, and every message waits for most of them; remove brokerRole",
+    ),
+    "enableSlaveActingMaster": (("false",), "the members elect a leader instead"),
+    "haMasterAddress": ((), "the members are listed in dLegerPeers"),
+    "lockInStrictMode": (("false",), "every member of a group knows all locks anyway; remove it"),
+}
+"""Keys by which a broker replicates in another way: the values allowed in a group, and a reason."""
 
 
 class Peer(NamedTuple):
@@ -91,6 +103,64 @@ class GroupConfig:
     def follower_id(self) -> int:
         """The broker id of this member while it follows: its number and one, as in RocketMQ."""
         return follower_id_of(self.node)
+
+
+def with_group_defaults(values: Mapping[str, str]) -> dict[str, str]:
+    """Return a broker's properties with the defaults of a group's member, if it is one.
+
+    Raises:
+        ConfigError: A value of the group cannot be honoured.
+    """
+    return dict(values) if group_settings(values) is None else {**_DEFAULTS, **values}
+
+
+def check_member(values: Mapping[str, str]) -> None:
+    """Check that a broker's other settings allow it to be a member of a group.
+
+    Raises:
+        ConfigError: They do not; the text says what to do.
+    """
+    if group_settings(values) is None:
+        return
+    for key, (allowed, reason) in _REFUSED_IN_GROUPS.items():
+        value = values.get(key, "").strip()
+        if value and value.lower() not in allowed:
+            raise ConfigError(
+                f"{key}={value} and enableDLegerCommitLog=true exclude each other: {reason}"
+            )
+
+
+def group_notes(values: Mapping[str, str]) -> list[str]:
+    """Return notes on the settings of a group that are not used as a reader may expect.
+
+    Raises:
+        ConfigError: A value of the group cannot be honoured.
+    """
+    group = group_settings(values)
+    if group is None:
+        keys = ("dLegerGroup", "dLegerPeers", "dLegerSelfId", "preferredLeaderId")
+        return [
+            f"{key} has no effect without enableDLegerCommitLog=true"
+            for key in keys
+            if key in values
+        ]
+    notes = []
+    if values.get("flushDiskType", "").strip().upper() == "ASYNC_FLUSH":
+        notes.append(
+            "flushDiskType=ASYNC_FLUSH: a message is acknowledged when most members have it in "
+            "memory. A power cut of all of them can lose it; SYNC_FLUSH, the default of a group, "
+            "cannot"
+        )
+    if len(group.members) < _MEMBERS_MIN:
+        notes.append(
+            f"dLegerPeers has {len(group.members)} members: the loss of one stops the group. Use 3"
+        )
+    elif len(group.members) % 2 == 0:
+        notes.append(
+            f"dLegerPeers has {len(group.members)} members: that survives no more losses than"
+            f" {len(group.members) - 1}"
+        )
+    return notes
 
 
 def group_settings(values: Mapping[str, str]) -> GroupConfig | None:

@@ -22,6 +22,7 @@ from rocketpost.server.settings.foreign_keys import (
     RENAMED,
     refuse,
 )
+from rocketpost.server.settings.group import GroupConfig
 from rocketpost.server.settings.namesrv import NamesrvConfig
 from rocketpost.settings import keys_of, to_properties
 from rocketpost.store.config import StoreConfig
@@ -39,7 +40,8 @@ def test_every_key_of_apaches_broker_is_understood() -> None:
         "BrokerConfig", "MessageStoreConfig", "AuthConfig", "NettyServerConfig", "NettyClientConfig"
     )
     assert len(theirs) > 400
-    ours = {*keys_of(BrokerConfig), *keys_of(StoreConfig), *IGNORED, *REFUSED_WHEN, *FIXED_PATHS}
+    acting = {*keys_of(BrokerConfig), *keys_of(StoreConfig), *keys_of(GroupConfig)}
+    ours = {*acting, *IGNORED, *REFUSED_WHEN, *FIXED_PATHS}
     assert theirs - ours == set()
 
 

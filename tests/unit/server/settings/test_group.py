@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from rocketpost.errors import ConfigError
-from rocketpost.server.settings.broker import broker_settings
+from rocketpost.server.settings.broker import broker_settings, setting_notes
 from rocketpost.server.settings.group import Peer, group_settings
+from rocketpost.store.config import FlushMode
 
 PEERS = "n0-10.0.0.1:40911; n1-db-2.example:40911;n2-[::1]:40912;"
 VALUES = {
@@ -60,6 +61,43 @@ def test_a_mistake_is_named_with_its_key(change: dict[str, str], reason: str) ->
         group_settings(VALUES | change)
 
 
-def test_a_broker_does_not_start_in_this_mode_yet() -> None:
-    with pytest.raises(ConfigError, match="topics, groups and offsets would not follow"):
-        broker_settings(VALUES)
+def test_a_member_flushes_before_it_acknowledges_unless_told_otherwise() -> None:
+    assert broker_settings(VALUES)[1].flush_mode is FlushMode.SYNC_FLUSH
+    later = VALUES | {"flushDiskType": "ASYNC_FLUSH"}
+    assert broker_settings(later)[1].flush_mode is FlushMode.ASYNC_FLUSH
+    alone = {"dLegerGroup": "g"}
+    assert broker_settings(alone)[1].flush_mode is FlushMode.ASYNC_FLUSH
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"brokerRole": "SLAVE"}, "brokerRole=SLAVE and enableDLegerCommitLog=true exclude"),
+        ({"brokerRole": "SYNC_MASTER"}, "every message waits for most of them; remove brokerRole"),
+        ({"enableSlaveActingMaster": "true"}, "the members elect a leader instead"),
+        ({"haMasterAddress": "10.0.0.1:10912"}, "the members are listed in dLegerPeers"),
+        ({"lockInStrictMode": "true"}, "every member of a group knows all locks"),
+    ],
+)
+def test_other_kinds_of_replication_are_refused(change: dict[str, str], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        broker_settings(VALUES | change)
+
+
+def test_harmless_values_are_accepted() -> None:
+    harmless = {"brokerRole": "ASYNC_MASTER", "lockInStrictMode": "false"}
+    assert broker_settings(VALUES | harmless)
+
+
+@pytest.mark.parametrize(
+    ("change", "note"),
+    [
+        ({"flushDiskType": "ASYNC_FLUSH"}, "power cut of all of them can lose it"),
+        ({"dLegerPeers": "n0-a:1;n1-b:1"}, "2 members: the loss of one stops the group"),
+        ({"dLegerPeers": "n0-a:1;n1-b:1;n2-c:1;n3-d:1"}, "no more losses than 3"),
+        ({"enableDLegerCommitLog": "false"}, "dLegerSelfId has no effect without"),
+    ],
+)
+def test_what_a_reader_may_not_expect_is_said(change: dict[str, str], note: str) -> None:
+    assert any(note in each for each in setting_notes(VALUES | change))
+    assert not setting_notes(VALUES)

@@ -21,7 +21,7 @@ from rocketpost.errors import StoreError, StoreFull
 from rocketpost.model.ids import Position
 from rocketpost.server.context import LeaderContext
 from rocketpost.server.feature import Feature
-from rocketpost.server.group import table_changes as changes
+from rocketpost.server.group.tables import changes
 from rocketpost.server.replication import tables_feed as feed
 from rocketpost.server.replication.tables_feed import TableSource, access_source, table_sources
 from rocketpost.server.replication.tables_serving import Timer
@@ -89,6 +89,7 @@ class TableLog(Feature):
 
     async def open(self) -> None:
         """Let clients hold the queues that they held at the leader before."""
+        self._tables.groups.keeps_new = True
         locks = self._context.locks
         locks.hold_followed()
         locks.changed = set()

@@ -20,7 +20,7 @@ from rocketpost.model.names import REPLICATED_TABLES_TOPIC
 from rocketpost.server.context import BrokerContext
 from rocketpost.server.feature import Feature
 from rocketpost.server.features.dedup_recovery import producer_limits, snapshot_file
-from rocketpost.server.group import table_changes as changes
+from rocketpost.server.group.tables import changes
 from rocketpost.server.replication import tables_feed as feed
 from rocketpost.server.replication.tables_apply import TablesReplica
 from rocketpost.server.writer.log_writer import ArrivalListener
@@ -67,6 +67,8 @@ class TableReader(Feature):
             StoreError: A record is damaged, or queues cannot be deleted.
         """
         self._context.persistence.replicate = None  # what the last term owed is not owed any more
+        # A client that uses a new group here uses it at the leader, too, which creates it.
+        self._context.tables.groups.keeps_new = False
         if not self._is_readable:
             return
         self._news.set()

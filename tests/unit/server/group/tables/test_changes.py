@@ -17,7 +17,7 @@ from rocketpost.errors import RemoteProtocolError
 from rocketpost.model.group import GroupConfig
 from rocketpost.model.route import MessageQueue
 from rocketpost.model.topic import TopicConfig
-from rocketpost.server.group import table_changes as changes
+from rocketpost.server.group.tables import changes
 from rocketpost.server.replication import tables_feed as feed
 from rocketpost.store.deleted_topics import DeletedTopic
 from rocketpost.testing.clock import FakeClock

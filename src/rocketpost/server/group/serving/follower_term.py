@@ -14,8 +14,9 @@ from rocketpost.server.features.pull import PullFeature
 from rocketpost.server.features.retention_holds import RetentionHoldsFeature
 from rocketpost.server.features.statistics import StatisticsFeature
 from rocketpost.server.group.requests import GroupRequests
+from rocketpost.server.group.serving.forwarding import Forwarding
 from rocketpost.server.group.status import StatusSource
-from rocketpost.server.group.table_reader import TableReader
+from rocketpost.server.group.tables.reader import TableReader
 from rocketpost.server.replication.master_presence import MasterPresence
 from rocketpost.server.routes.follower_refusals import OF_GROUP, follower_routes
 from rocketpost.server.routes.route import Route
@@ -34,6 +35,7 @@ class GroupFollowerTerm(OfficeTerm):
         election: The term of the group in which it began to follow.
         source: Knows the state of this member.
         tables: Applies the tables of the group.
+        forwarding: Passes requests on to the leader.
     """
 
     def __init__(
@@ -44,10 +46,14 @@ class GroupFollowerTerm(OfficeTerm):
         election: int,
         source: StatusSource,
         tables: TableReader,
+        forwarding: Forwarding,
     ) -> None:
         super().__init__(context, broker_id=broker_id, election=election)
         self.master_presence = MasterPresence()
-        """The presence of the leader."""
+        """The presence of a master for pulls: a follower holds them itself, and needs none."""
+        self._forwarding = forwarding
+        # Everything that it shows is committed, and a consumer may not know the leader yet.
+        self.master_presence.serves_pulls = True
         holds = RetentionHolds(
             groups=context.tables.groups,
             offsets=context.tables.offsets,
@@ -69,6 +75,7 @@ class GroupFollowerTerm(OfficeTerm):
                 replication=source.status,
             ),
             GroupRequests(source, context.identity.name),
+            self._forwarding,
             FilterFeature(context),
             AssignmentFeature(context),
             cleaning,
@@ -84,20 +91,24 @@ class GroupFollowerTerm(OfficeTerm):
         election: int,
         source: StatusSource,
         tables: TableReader,
+        forwarding: Forwarding,
     ) -> Self:
         """Open the features of a follower.
 
         Raises:
             StoreError: The files of a feature cannot be read.
         """
-        term = cls(context, broker_id=broker_id, election=election, source=source, tables=tables)
+        term = cls(
+            context,
+            broker_id=broker_id,
+            election=election,
+            source=source,
+            tables=tables,
+            forwarding=forwarding,
+        )
         await term._open()
         return term
 
     def routes(self) -> list[Route]:
         """Return the routes of all requests: reads are served, others are refused."""
-        return follower_routes(self.features.routes(), OF_GROUP)
-
-    def set_leader_known(self, is_known: bool) -> None:
-        """Note whether there is a leader."""
-        self.master_presence.set_alive(is_known)
+        return self._forwarding.replace(follower_routes(self.features.routes(), OF_GROUP))

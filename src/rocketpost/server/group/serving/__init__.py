@@ -1,0 +1,1 @@
+"""The service of a member for clients: reads of a follower, requests passed on to the leader."""

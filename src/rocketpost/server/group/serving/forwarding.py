@@ -1,0 +1,181 @@
+"""Requests that only a leader can serve, passed on by a follower or a broker that leads no more.
+
+A client learns of a new leader when it asks a name server again, which Java clients do every 30
+seconds. Until then it talks to the broker that led before. That one passes its requests on and
+returns the leader's answers, so that the client need not notice. While no leader is known, it waits
+for one, but not for long.
+
+A request is passed on once: a follower that gets one from another follower refuses it. The leader
+checks the rights of the client, whose signature is passed on as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from rocketpost.codec.codes import RequestCode, ResponseCode
+from rocketpost.codec.command import Command
+from rocketpost.codec.faults import ServiceNotAvailable
+from rocketpost.errors import ClientError, NotConnected, ServerError
+from rocketpost.server.feature import Feature
+from rocketpost.server.routes.access import Access
+from rocketpost.server.routes.dispatch import Dispatcher
+from rocketpost.server.routes.follower_refusals import OF_GROUP
+from rocketpost.server.routes.pools import Kind
+from rocketpost.server.routes.route import NO_HEADER, Reply, Route, waiting
+from rocketpost.transport.connection import Connection
+from rocketpost.transport.connector import Connector
+
+LEADER_SECONDS: Final = 1.5
+"""Time that a request waits for a leader."""
+ANSWER_SECONDS: Final = 5.0
+"""Time that the leader has for its answer, besides the time for which a request asks to be held."""
+_HOLD_SECONDS_MAX: Final = 60.0
+_CONNECT_SECONDS: Final = 1.0
+_AGAIN_SECONDS: Final = 0.1
+_MARK: Final = "passedOn"
+_SIGNATURE: Final = "Signature"
+_CHECKED_BY_THE_LEADER: Final = Access(())
+
+_OF_THIS_MEMBER: Final = frozenset(
+    {
+        RequestCode.FOLLOW_TABLES,
+        RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
+        RequestCode.DELETE_EXPIRED_COMMITLOG,
+    }
+)
+_OFFSETS: Final = frozenset({RequestCode.UPDATE_CONSUMER_OFFSET, RequestCode.QUERY_CONSUMER_OFFSET})
+PASSED_ON: Final = (frozenset(OF_GROUP) | _OFFSETS) - _OF_THIS_MEMBER
+"""Codes of the requests that a follower passes on."""
+
+
+class Forwarding(Feature):
+    """Passes requests on to the leader, in all terms of a member. Owned by the loop.
+
+    Args:
+        leader: Returns the address of the leader for clients; None if none is known.
+    """
+
+    def __init__(self, leader: Callable[[], str | None]) -> None:
+        self._leader = leader
+        self._change = asyncio.Event()
+        self._connector = Connector(
+            on_request=Dispatcher().handle,  # no requests are served here
+            connect_seconds=_CONNECT_SECONDS,
+        )
+        self._waiting = 0
+        self.passed_on = 0
+        """Number of requests that the leader answered."""
+        self.failed = 0
+        """Number of requests that got no answer of a leader."""
+
+    @property
+    def held(self) -> int:
+        """Number of requests that wait for the leader."""
+        return self._waiting
+
+    def routes(self) -> Sequence[Route]:
+        """Return the routes of all requests that are passed on."""
+        return [
+            waiting(code, NO_HEADER, _CHECKED_BY_THE_LEADER, self.pass_on, Kind.LEADER)
+            for code in sorted(PASSED_ON)
+        ]
+
+    def replace(self, routes: Iterable[Route]) -> list[Route]:
+        """Return routes in which requests for the leader are passed on."""
+        return [*(route for route in routes if route.code not in PASSED_ON), *self.routes()]
+
+    async def stop(self) -> None:
+        """Close the connection to the leader: the process stops."""
+        await self._connector.close()
+
+    def note_leader(self) -> None:
+        """Take over that there is another leader, or none."""
+        change, self._change = self._change, asyncio.Event()
+        change.set()
+
+    def runtime_values(self) -> dict[str, str]:
+        """Return the numbers of requests that were passed on."""
+        return {
+            "groupRequestsPassedOn": str(self.passed_on),
+            "groupRequestsNotPassedOn": str(self.failed),
+            "groupRequestsAtLeader": str(self._waiting),
+        }
+
+    async def pass_on(self, connection: Connection, command: Command, header: None) -> Reply:
+        """Return the leader's answer to a request.
+
+        Raises:
+            ServiceNotAvailable: There is no leader; the request has had no effect.
+            ServerError: The leader did not answer; the request may have had an effect.
+        """
+        if _MARK in command.fields:
+            raise ServiceNotAvailable("this broker does not lead its group any more; try again")
+        self._waiting += 1
+        try:
+            reply = await self._ask(command)
+        except ClientError as error:
+            self.failed += 1
+            raise ServerError(
+                f"the leader of this group did not answer, the request may or may not have had an "
+                f"effect: {error}"
+            ) from None
+        except ServiceNotAvailable:
+            self.failed += 1
+            raise
+        finally:
+            self._waiting -= 1
+        self.passed_on += 1
+        return reply
+
+    async def _ask(self, command: Command) -> Reply:
+        loop = asyncio.get_running_loop()
+        end_at = loop.time() + LEADER_SECONDS
+        while True:
+            change = self._change
+            try:
+                answer = await self._ask_leader(command)
+            except NotConnected:
+                answer = None
+            if answer is not None and answer.code != ResponseCode.SERVICE_NOT_AVAILABLE:
+                return _reply_of(answer)
+            if loop.time() >= end_at:
+                if answer is not None:
+                    return _reply_of(answer)
+                raise ServiceNotAvailable(
+                    "this broker follows, and its group has no leader: too few members are up, or "
+                    "they are electing one; try again"
+                )
+            # 14 says that nothing has happened: the leader is about to change.
+            await _wait_for(change, min(end_at, loop.time() + _AGAIN_SECONDS))
+
+    async def _ask_leader(self, command: Command) -> Command | None:
+        address = self._leader()
+        if address is None:
+            return None
+        connection = await self._connector.connect(address)
+        fields = command.fields
+        if _SIGNATURE not in fields:
+            fields = {**fields, _MARK: "true"}
+        return await connection.request(
+            command.code, fields=fields, body=command.body, timeout=_seconds_for(command)
+        )
+
+
+def _seconds_for(command: Command) -> float:
+    asked = command.fields.get("pollTime", "")
+    hold = int(asked) / 1000 if asked.isascii() and asked.isdecimal() and len(asked) < 10 else 0
+    return ANSWER_SECONDS + min(hold, _HOLD_SECONDS_MAX)
+
+
+def _reply_of(answer: Command) -> Reply:
+    return Reply(answer.code, remark=answer.remark, fields=answer.fields, body=bytes(answer.body))
+
+
+async def _wait_for(change: asyncio.Event, until: float) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout_at(until):
+            await change.wait()

@@ -1,0 +1,1 @@
+"""Tables of a group: a leader writes them to the log, and members read them there."""
