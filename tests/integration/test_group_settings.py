@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from rocketpost.codec.bodies.stats import decode_key_values
 from rocketpost.codec.codes import RequestCode as Code
 from rocketpost.codec.codes import ResponseCode
 from rocketpost.testing import free_port
@@ -32,16 +33,19 @@ async def test_a_member_is_led_by_another(tmp_path: Path) -> None:
         broker(tmp_path / "a", dLegerSelfId="n0", **of_all) as first,
         broker(tmp_path / "b", dLegerSelfId="n1", **of_all) as second,
     ):
+        found: list[dict[str, str]] = []
 
-        async def has_leader() -> bool:
-            return all([(await values_of(peer))["groupLeader"] for peer in (first, second)])
+        async def agree() -> bool:
+            answers = [await peer.call(Code.GET_BROKER_RUNTIME_INFO) for peer in (first, second)]
+            if any(answer.code for answer in answers):  # a broker that changes its role refuses
+                return False
+            found[:] = [decode_key_values(answer.body) for answer in answers]
+            return {values["groupRole"] for values in found} == {"LEADER", "FOLLOWER"}
 
-        await until(has_leader)
-        found = [await values_of(peer) for peer in (first, second)]
+        await until(agree)
         assert [values["groupMember"] for values in found] == ["n0", "n1"]
         assert [values["groupVoters"] for values in found] == ["n0;n1", "n0;n1"]
         assert found[0]["groupLeader"] == found[1]["groupLeader"]
-        assert {values["groupRole"] for values in found} == {"LEADER", "FOLLOWER"}
 
 
 async def test_members_of_another_group_are_refused(
@@ -107,6 +111,16 @@ async def test_a_request_is_passed_on_once(tmp_path: Path) -> None:
         async with group.client(follower) as peer:
             answer = await peer.call(Code.UNLOCK_BATCH_MQ, b"{}", passedOn="true")
         assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+
+
+async def test_a_signed_request_is_not_passed_on(tmp_path: Path) -> None:
+    """The leader would see the follower's address instead of the client's."""
+    async with group_of_three(tmp_path) as group:
+        _, follower = await follower_of(group)
+        async with group.client(follower) as peer:
+            answer = await peer.call(Code.UNLOCK_BATCH_MQ, b"{}", AccessKey="a", Signature="s")
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert "signed" in (answer.remark or "")
 
 
 async def test_a_stale_client_sends_on_through_a_change_of_leader(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from rocketpost.codec.command import Command
 from rocketpost.errors import ConfigError, RocketpostError
 from rocketpost.server.broker import BrokerServer
 from rocketpost.server.namesrv.process import NameServer
+from rocketpost.server.peers import Peers
 from rocketpost.server.replication.acting_members import Members
 from rocketpost.server.settings.broker import BrokerConfig, broker_settings
 from rocketpost.server.settings.namesrv import NamesrvConfig
@@ -36,6 +37,7 @@ class Context:
         self.tables = self
         self.topics = self
         self.version = None
+        self.peers = Peers()
         self._name_server = name_server
 
     def name_servers(self) -> list[str]:

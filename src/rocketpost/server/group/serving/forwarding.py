@@ -5,8 +5,9 @@ seconds. Until then it talks to the broker that led before. That one passes its 
 returns the leader's answers, so that the client need not notice. While no leader is known, it waits
 for one, but not for long.
 
-A request is passed on once: a follower that gets one from another follower refuses it. The leader
-checks the rights of the client, whose signature is passed on as it is.
+A request is passed on once: a follower that gets one from another follower refuses it. Signed
+requests are refused too: the leader could not see the address that they come from, which rules of
+access control may depend on.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from rocketpost.codec.command import Command
 from rocketpost.codec.faults import ServiceNotAvailable
 from rocketpost.errors import ClientError, NotConnected, ServerError
 from rocketpost.server.feature import Feature
-from rocketpost.server.routes.access import Access
+from rocketpost.server.routes.access import NOTHING
 from rocketpost.server.routes.dispatch import Dispatcher
 from rocketpost.server.routes.follower_refusals import OF_GROUP
 from rocketpost.server.routes.pools import Kind
@@ -38,7 +39,6 @@ _CONNECT_SECONDS: Final = 1.0
 _AGAIN_SECONDS: Final = 0.1
 _MARK: Final = "passedOn"
 _SIGNATURE: Final = "Signature"
-_CHECKED_BY_THE_LEADER: Final = Access(())
 
 _OF_THIS_MEMBER: Final = frozenset(
     {
@@ -80,7 +80,7 @@ class Forwarding(Feature):
     def routes(self) -> Sequence[Route]:
         """Return the routes of all requests that are passed on."""
         return [
-            waiting(code, NO_HEADER, _CHECKED_BY_THE_LEADER, self.pass_on, Kind.LEADER)
+            waiting(code, NO_HEADER, NOTHING, self.pass_on, Kind.LEADER)
             for code in sorted(PASSED_ON)
         ]
 
@@ -114,6 +114,11 @@ class Forwarding(Feature):
         """
         if _MARK in command.fields:
             raise ServiceNotAvailable("this broker does not lead its group any more; try again")
+        if _SIGNATURE in command.fields:
+            raise ServiceNotAvailable(
+                "this broker does not lead its group, and passes on no signed requests; ask a name "
+                "server for the leader"
+            )
         self._waiting += 1
         try:
             reply = await self._ask(command)
@@ -157,9 +162,7 @@ class Forwarding(Feature):
         if address is None:
             return None
         connection = await self._connector.connect(address)
-        fields = command.fields
-        if _SIGNATURE not in fields:
-            fields = {**fields, _MARK: "true"}
+        fields = {**command.fields, _MARK: "true"}
         return await connection.request(
             command.code, fields=fields, body=command.body, timeout=_seconds_for(command)
         )
