@@ -24,6 +24,7 @@ from rocketpost.codec.command import Command
 from rocketpost.errors import RocketpostError
 from rocketpost.transport.connection import Connection
 from rocketpost.transport.connector import Connector
+from rocketpost.transport.sockets import find_simulation
 
 logger = logging.getLogger(__name__)
 
@@ -49,8 +50,11 @@ class HeartbeatWatchdog:
         self._stalled = False
         self._loop_thread = threading.get_ident()
         self._ready = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="rocketpost-watchdog", daemon=True)
-        self._thread.start()
+        self._thread: threading.Thread | None = None
+        if find_simulation() is None:  # there, a loop is never blocked
+            name = "rocketpost-watchdog"
+            self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+            self._thread.start()
 
     async def keep_moving(self) -> None:
         """Signal that the loop is moving, until cancelled."""
@@ -60,12 +64,13 @@ class HeartbeatWatchdog:
 
     async def stop(self) -> None:
         """End the thread."""
-        await asyncio.to_thread(self._stop_blocking)
+        if self._thread is not None:
+            await asyncio.to_thread(self._stop_blocking, self._thread)
 
-    def _stop_blocking(self) -> None:
+    def _stop_blocking(self, thread: threading.Thread) -> None:
         self._ready.wait()
         self._loop.call_soon_threadsafe(self._ended.set)
-        self._thread.join()
+        thread.join()
 
     # In the thread.
 

@@ -45,8 +45,8 @@ class Outages:
         clock: Returns monotonic seconds.
     """
 
-    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self, *, clock: Callable[[], float] | None = None) -> None:
+        self._clock = clock or time.monotonic
         self._outages: dict[_Key, _Outage] = {}
 
     def report_failure(self, what: str, queue: MessageQueue, error: RocketpostError) -> None:

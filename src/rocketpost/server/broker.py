@@ -48,7 +48,7 @@ from rocketpost.server.tables.broker_tables import Identity
 from rocketpost.server.term import LeaderTerm, Term
 from rocketpost.server.vip import listen_vip
 from rocketpost.store.config import StoreConfig
-from rocketpost.store.files import RealFiles
+from rocketpost.store.files import FileSystem, RealFiles
 from rocketpost.store.layout import Layout
 from rocketpost.store.member.member_store import MemberStore
 from rocketpost.store.origin import is_foreign_blocking
@@ -67,6 +67,7 @@ class BrokerServer:
         accept_missing: Whether to start although files of the commit log are missing.
         sharers: Number of brokers that share the memory of this machine.
         clock: The clock, if not the machine's clock.
+        files: The file system, if not the machine's.
 
     Raises:
         ConfigError: A setting is unknown, malformed or cannot be honoured.
@@ -79,8 +80,10 @@ class BrokerServer:
         accept_missing: bool = False,
         sharers: int = 1,
         clock: BrokerClock | None = None,
+        files: FileSystem | None = None,
     ) -> None:
         self._accept_missing = accept_missing
+        self._files = files if files is not None else RealFiles()
         self._group_config = group_settings(values)
         self._group: GroupBroker | None = None
         given = with_group_defaults(with_new_spellings(values))
@@ -142,6 +145,11 @@ class BrokerServer:
     def unregistered(self) -> list[str]:
         """The name servers that do not know this broker."""
         return [each for each in self._name_servers if each not in self._term.registered]
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether it serves as a master, or as the leader of its group."""
+        return isinstance(self._term, LeaderTerm)
 
     @property
     def held_count(self) -> int:
@@ -387,16 +395,19 @@ class BrokerServer:
     # Start.
 
     async def _load_settings(self) -> tuple[LiveConfig, TableFile[dict[str, Override]]]:
-        live, file = await load_settings(self._values, root=self.directory, clock=self._clock)
+        live, file = await load_settings(
+            self._values, root=self.directory, clock=self._clock, files=self._files
+        )
         self._broker, self._store_config = live.section(BrokerConfig), live.section(StoreConfig)
         return live, file
 
     async def _open(self, live: LiveConfig, overrides_file: TableFile[dict[str, Override]]) -> None:
         layout = Layout(self._store_config.root, self._store_config.commit_log_path)
-        is_foreign = await asyncio.to_thread(is_foreign_blocking, layout, RealFiles())
+        is_foreign = await asyncio.to_thread(is_foreign_blocking, layout, self._files)
         store, member = await open_store(
             self._store_config,
             clock=self._clock,
+            files=self._files,
             is_member=self._group_config is not None,
             accept_missing=self._accept_missing,
         )

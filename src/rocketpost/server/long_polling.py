@@ -20,9 +20,9 @@ A waiter is the receiver of the answer to a held pull: a connection, or a caller
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable
-from time import monotonic
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from rocketpost.broker.filter.matching import WORK_MAX, Matcher
@@ -265,14 +265,14 @@ class LongPolls:
     def go_on(self) -> None:
         """Run woken pulls again for a moment; the others are run in later turns."""
         woken = self._woken
-        deadline = monotonic() + BUDGET_SECONDS
+        deadline = time.monotonic() + BUDGET_SECONDS
         while woken:
             owner, mine = woken.popitem(last=False)
             held = mine.popleft()
             if mine:
                 woken[owner] = mine
             self._release(held)
-            if monotonic() > deadline:
+            if time.monotonic() > deadline:
                 if woken:
                     self._turns.add(self)
                 return

@@ -41,7 +41,7 @@ from rocketpost.server.tables.persistence import File
 from rocketpost.server.tables.registry import OVERRIDES
 from rocketpost.settings import adjustments
 from rocketpost.store.config import StoreConfig
-from rocketpost.store.files import RealFiles
+from rocketpost.store.files import FileSystem
 from rocketpost.store.layout import Layout
 from rocketpost.store.member.member_store import MemberStore
 from rocketpost.store.message_store import MessageStore
@@ -57,7 +57,7 @@ _NO_TABLES: Final = (
 
 
 async def load_settings(
-    given: Mapping[str, str], *, root: str, clock: BrokerClock
+    given: Mapping[str, str], *, root: str, clock: BrokerClock, files: FileSystem
 ) -> tuple[LiveConfig, TableFile[dict[str, Override]]]:
     """Return the settings of a start: the given ones, changed as administrators changed them.
 
@@ -65,6 +65,7 @@ async def load_settings(
         given: Properties by RocketMQ's keys.
         root: The directory of the store, which holds the file with the changes.
         clock: The broker's clock.
+        files: The file system.
 
     Returns:
         The settings, and the file with the changes.
@@ -75,7 +76,7 @@ async def load_settings(
     """
     file: TableFile[dict[str, Override]] = TableFile(
         f"{Layout(root).config}/{OVERRIDES_FILE}",
-        files=RealFiles(),
+        files=files,
         decode=decode_overrides,
         empty=dict,
         is_guarded=True,
@@ -92,9 +93,14 @@ async def load_settings(
 
 
 async def open_store(
-    config: StoreConfig, *, clock: BrokerClock, is_member: bool, accept_missing: bool
+    config: StoreConfig,
+    *,
+    clock: BrokerClock,
+    files: FileSystem,
+    is_member: bool,
+    accept_missing: bool,
 ) -> tuple[MessageStore, MemberStore | None]:
-    """Open the store, as that of a group's member if the broker is one.
+    """Open the store of a broker, as that of a group's member if it is one.
 
     Raises:
         StoreError: The store cannot be opened.
@@ -104,11 +110,16 @@ async def open_store(
             MemberStore.open_blocking,
             config,
             clock=clock,
-            on_reset=partial(forget_derived_blocking, config, RealFiles()),
+            files=files,
+            on_reset=partial(forget_derived_blocking, config, files),
         )
         return member.store, member
     store = await asyncio.to_thread(
-        MessageStore.open_blocking, config, clock=clock, accept_missing=accept_missing
+        MessageStore.open_blocking,
+        config,
+        clock=clock,
+        files=files,
+        accept_missing=accept_missing,
     )
     return store, None
 
@@ -135,6 +146,7 @@ async def open_context(
     tables = await asyncio.to_thread(
         load_tables_blocking,
         store.layout,
+        store.files,
         identity=identity,
         config=broker,
         clock=clock,

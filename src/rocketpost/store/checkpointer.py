@@ -73,9 +73,7 @@ class Checkpointer:
         self._extent = extent
         self._on_trouble = on_trouble
         self._on_broken = on_broken
-        self._wake = threading.Event()
         self._saving = threading.Lock()
-        self._stopping = False
         self.saved_position = -1
         """Every record before this is durable in queues and index too. Any thread may read it."""
         self.master_flushed = 0
@@ -85,18 +83,15 @@ class Checkpointer:
         self._short_since: float | None = None
         self._unsynced: set[str] = set()
         self._unsynced_directories: set[str] = set()
-        self._thread = threading.Thread(target=self._run, name="store-checkpoint", daemon=True)
+        self._worker = files.make_worker("store-checkpoint", self._step)
 
     def start(self) -> None:
         """Start the thread."""
-        self._thread.start()
+        self._worker.start(self.config.queue_flush_interval_ms / 1000)
 
     def close_blocking(self) -> None:
         """Stop the thread."""
-        self._stopping = True
-        self._wake.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._worker.close_blocking()
 
     def save_blocking(self) -> None:
         """Make the current queues and index durable, then record that in the checkpoint.
@@ -171,16 +166,12 @@ class Checkpointer:
         self._saved = times, progress
         self.saved_position = progress.position
 
-    def _run(self) -> None:
-        while True:
-            self._wake.wait(self.config.queue_flush_interval_ms / 1000)
-            self._wake.clear()
-            if self._stopping:
-                return
-            if self._is_due():
-                self._save_or_report()
-            elif self._damage.is_changed:
-                self._save_damage()
+    def _step(self) -> float:
+        if self._is_due():
+            self._save_or_report()
+        elif self._damage.is_changed:
+            self._save_damage()
+        return self.config.queue_flush_interval_ms / 1000
 
     def _is_due(self) -> bool:
         behind = self._dispatcher.mark.position - self.saved_position

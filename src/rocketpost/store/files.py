@@ -1,9 +1,9 @@
-"""The store's only interface to the operating system's files.
+"""The store's only interface to the operating system: its files and threads.
 
 The store uses the disk only through :class:`FileSystem`, so that a simulation can fail a call, tear
-a write or lose bytes that were never synced. :class:`RealFiles` makes the real calls, with a few
-fallbacks for systems that lack one. Paths are plain strings, file descriptors are integers, errors
-are ``OSError``.
+a write or lose bytes that were never synced; it gets its threads there too. :class:`RealFiles`
+makes the real calls, with a few fallbacks for systems that lack one. Paths are plain strings, file
+descriptors are integers, errors are ``OSError``.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
 from rocketpost.store.descriptors import SPARES, is_shortage, with_spares
+from rocketpost.store.log.workers import Step, ThreadWorker, Worker
 
 Buffer = bytes | bytearray | memoryview
 """Types of data that can be written."""
@@ -169,6 +170,10 @@ class FileSystem(Protocol):
 
         The lock lasts until the returned descriptor is closed.
         """
+        ...
+
+    def make_worker(self, name: str, step: Step) -> Worker:
+        """Return a worker that repeats ``step`` once it is started; ``name`` names its thread."""
         ...
 
 
@@ -354,6 +359,10 @@ class RealFiles:
             os.close(fd)
             raise BlockingIOError(error.errno, "locked by another process", path) from error
         return fd
+
+    def make_worker(self, name: str, step: Step) -> Worker:
+        """See :class:`FileSystem`."""
+        return ThreadWorker(name, step)
 
 
 def _open(path: str, flags: int, mode: int = 0o644) -> int:

@@ -54,6 +54,7 @@ class MessageStore:
         on_truncated: Callable[[Position], None],
     ) -> None:
         self.config = config
+        self.files = files
         self._delays_ms = parse_delay_levels(config.delay_levels)
         parts = StoreParts(
             config,

@@ -124,6 +124,7 @@ class StoreParts:
             clock=clock,
         )
         self.flusher = Flusher(
+            files,
             self.commit_log,
             self.segments,
             extent=self.extent,

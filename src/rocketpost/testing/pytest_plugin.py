@@ -1,25 +1,27 @@
-"""Pytest fixtures: real servers for the session, a fresh topic and group for each test.
+"""Pytest fixtures: real servers for the session, a fresh topic and group, simulated clusters.
 
-Enable them in ``conftest.py``::
+pytest finds them wherever rocketpost is installed. The servers are processes on free ports of this
+machine, with data below pytest's temporary directory, and are killed at the end of the session.
+``docs/guide/testing.md`` and ``docs/guide/simulation.md`` have examples.
 
-    pytest_plugins = ["rocketpost.testing.pytest_plugin"]
-
-The servers are processes on free ports of this machine, with data below pytest's temporary
-directory, and are killed at the end of the session. ``docs/guide/testing.md`` has examples.
+**Invariant:** importing this module imports nothing else of rocketpost: pytest imports it in every
+run, also of projects that use no fixture of it.
 """
 
 from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rocketpost.client.admin import AdminClient as AsyncAdminClient
-from rocketpost.client.blocking import AdminClient
-from rocketpost.model.topic import TopicConfig
-from rocketpost.testing.cluster import Cluster
+if TYPE_CHECKING:
+    from rocketpost.client.admin import AdminClient as AsyncAdminClient
+    from rocketpost.testing.cluster import Cluster
+    from rocketpost.testing.sim.cluster import SimulatedCluster
 
 QUEUES = 4
 
@@ -35,6 +37,8 @@ def rocketmq_cluster(
     tmp_path_factory: pytest.TempPathFactory, rocketmq_settings: Mapping[str, str]
 ) -> Iterator[Cluster]:
     """A name server and a broker, shared by all tests of the session."""
+    from rocketpost.testing.cluster import Cluster
+
     directory = tmp_path_factory.mktemp("rocketmq")
     with Cluster(directory, settings=rocketmq_settings) as cluster:
         yield cluster
@@ -49,6 +53,9 @@ def rocketmq_name_servers(rocketmq_cluster: Cluster) -> str:
 @pytest.fixture
 def rocketmq_topic(request: pytest.FixtureRequest, rocketmq_cluster: Cluster) -> Iterator[str]:
     """A topic of four queues that no other test has; deleted afterwards."""
+    from rocketpost.client.blocking import AdminClient
+    from rocketpost.model.topic import TopicConfig
+
     topic = _fresh_name(request)
     addresses = rocketmq_cluster.broker_addresses
     config = TopicConfig(topic_name=topic, read_queue_nums=QUEUES, write_queue_nums=QUEUES)
@@ -68,6 +75,19 @@ def rocketmq_topic(request: pytest.FixtureRequest, rocketmq_cluster: Cluster) ->
 def rocketmq_group(request: pytest.FixtureRequest) -> str:
     """The name of a group that no other test has."""
     return _fresh_name(request)
+
+
+@pytest.fixture
+def rocketmq_simulation() -> Iterator[Callable[..., SimulatedCluster]]:
+    """A function that opens a ``SimulatedCluster``, which is closed at the end of the test."""
+    from rocketpost.testing.sim.cluster import SimulatedCluster
+
+    with ExitStack() as stack:
+
+        def open_cluster(**options: Any) -> SimulatedCluster:
+            return stack.enter_context(SimulatedCluster(**options))
+
+        yield open_cluster
 
 
 def _fresh_name(request: pytest.FixtureRequest) -> str:

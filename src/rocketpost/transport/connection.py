@@ -21,8 +21,8 @@ import asyncio
 import itertools
 import logging
 import socket
+import time
 from collections.abc import Callable, Iterator
-from time import monotonic
 from typing import Final, cast
 
 from rocketpost.codec.command import ONEWAY, RESPONSE, Command, decode_commands
@@ -141,7 +141,7 @@ class Connection(Requesting):
     def data_received(self, data: bytes) -> None:
         """Split bytes into frames and serve them; bytes that are not frames end the connection."""
         self.last_active = self.heard_at = self._loop.time()
-        self.receive(data, NEVER if self._room is None else monotonic() + BUDGET_SECONDS)
+        self.receive(data, NEVER if self._room is None else time.monotonic() + BUDGET_SECONDS)
         if self._decoder.held > PARTIAL_BYTES_FREE or self._partial_bytes:
             self._count_partial()
 
@@ -216,7 +216,7 @@ class Connection(Requesting):
                 if (
                     (self._steps is not None and not self._advance(deadline))
                     or self._out_bytes > WRITE_BYTES_HIGH
-                    or monotonic() > deadline
+                    or time.monotonic() > deadline
                 ):
                     self._postpone(commands)
                     return
@@ -472,7 +472,9 @@ class Connection(Requesting):
             return
         if self._writable and self._out_bytes <= WRITE_BYTES_HIGH:
             self._postponed = None
-            self._pass_on(commands, NEVER if self._room is None else monotonic() + BUDGET_SECONDS)
+            self._pass_on(
+                commands, NEVER if self._room is None else time.monotonic() + BUDGET_SECONDS
+            )
             if self._is_lost and self._postponed is None:
                 self._end()
             self._regulate()

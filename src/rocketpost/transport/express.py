@@ -16,8 +16,8 @@ What the function takes is its own business; connections know nothing of it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from time import monotonic
 from typing import Protocol, TypeVar
 
 from rocketpost.codec.frames import frame_end
@@ -63,16 +63,16 @@ def offer(receiver: R, express: Express[R], data: Data, at: int, end: int, budge
         assert at <= after <= end
         if after == end:
             return
-        deadline = deadline or monotonic() + budget
+        deadline = deadline or time.monotonic() + budget
         if after == at and has_missed:
             break
         has_missed = after == at
         at = after
-        if not has_missed and monotonic() > deadline:
+        if not has_missed and time.monotonic() > deadline:
             break
         request_end = frame_end(data, at, end)
         if not at < request_end < end:
             break  # the last one, incomplete or malformed
         receiver.receive(bytes(memoryview(data)[at:request_end]), deadline)
         at = request_end
-    receiver.receive(bytes(memoryview(data)[at:end]), deadline or monotonic() + budget)
+    receiver.receive(bytes(memoryview(data)[at:end]), deadline or time.monotonic() + budget)

@@ -7,6 +7,8 @@ import socket
 from pathlib import Path
 from typing import Final
 
+from rocketpost.transport.sockets import find_simulation
+
 _UNROUTED_PROBE: Final = ("192.0.2.1", 9)
 """A documentation address; connecting a datagram sends nothing."""
 
@@ -26,6 +28,9 @@ def memory_bytes() -> int:
 
 def local_ip() -> str:
     """Return the address that this host uses for outgoing connections."""
+    simulation = find_simulation()
+    if simulation is not None:
+        return simulation.local_ip()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(_UNROUTED_PROBE)

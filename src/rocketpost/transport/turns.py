@@ -9,8 +9,8 @@ single small request is served between two turns.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Generator
-from time import monotonic
 from typing import Final, Protocol
 
 BUDGET_SECONDS: Final = 0.005
@@ -82,11 +82,11 @@ class Turns:
     def _run(self) -> None:
         self._is_scheduled = False
         waiting = self._waiting
-        end = monotonic() + BUDGET_SECONDS
+        end = time.monotonic() + BUDGET_SECONDS
         for worker in list(waiting):
             if waiting.pop(worker, self) is not self:
                 worker.go_on()
-                if monotonic() > end:
+                if time.monotonic() > end:
                     break
         if waiting:
             self._schedule()
@@ -101,10 +101,10 @@ class SlicedWork:
 
     def go_on(self) -> None:
         """Do a slice."""
-        if not advance(self._steps, monotonic() + BUDGET_SECONDS):
+        if not advance(self._steps, time.monotonic() + BUDGET_SECONDS):
             self._turns.add(self)
 
 
 def advance(steps: Steps, deadline: float) -> bool:
     """Work until ``deadline``; return whether everything is done."""
-    return all(monotonic() <= deadline for _ in steps)
+    return all(time.monotonic() <= deadline for _ in steps)

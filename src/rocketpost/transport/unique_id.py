@@ -15,18 +15,23 @@ from rocketpost.transport.host import local_ip
 _ids: UniqueIds
 
 
-def _draw() -> None:
+def draw_prefix(ip: str | None = None) -> None:
+    """Begin a new series of ids, with another prefix.
+
+    Args:
+        ip: The address in it, if not this host's.
+    """
     global _ids
     _ids = UniqueIds(
-        ip=local_ip(),
+        ip=ip or local_ip(),
         pid=os.getpid(),
         chance=secrets.token_bytes(4),
         counter=secrets.randbelow(0x10000),
     )
 
 
-_draw()
-os.register_at_fork(after_in_child=_draw)
+draw_prefix()
+os.register_at_fork(after_in_child=draw_prefix)
 
 
 def unique_id(now_ms: int | None = None) -> str:

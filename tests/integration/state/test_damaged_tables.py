@@ -14,10 +14,11 @@ import pytest
 
 from rocketpost.codec.codes import RequestCode as Code
 from rocketpost.errors import StoreError
-from rocketpost.server.broker import BrokerServer
 from rocketpost.server.clock import BrokerClock
 from rocketpost.server.settings.broker import BrokerConfig
+from rocketpost.server.startup import load_settings
 from rocketpost.server.tables.broker_tables import Identity, load_tables_blocking
+from rocketpost.store.files import RealFiles
 from rocketpost.store.layout import Layout
 
 from .harness import SETTINGS, Peer, broker, connected, copy_files
@@ -112,10 +113,13 @@ async def make_stores(root: Path) -> dict[str, Path]:
 
 async def load(root: Path) -> list[str]:
     """Load all tables as a start does; return what was repaired."""
-    server = BrokerServer(SETTINGS | {"storePathRootDir": str(root)})
-    _, overrides = await server._load_settings()
+    values = SETTINGS | {"storePathRootDir": str(root)}
+    _, overrides = await load_settings(
+        values, root=str(root), clock=BrokerClock(), files=RealFiles()
+    )
     tables = load_tables_blocking(
         Layout(str(root)),
+        RealFiles(),
         identity=Identity("c", "b", "127.0.0.1", 1),
         config=BrokerConfig(),
         clock=BrokerClock(),

@@ -33,8 +33,8 @@ from rocketpost.store.config import FlushMode
 from rocketpost.store.draft import Appended, Draft
 from rocketpost.store.message_store import MessageStore
 from rocketpost.testing.clock import FakeClock
+from rocketpost.testing.sim.disk import SimulatedDisk
 
-from ..store.disk import SimulatedDisk
 from ..store.world import formatted, small
 
 pytestmark = pytest.mark.slow

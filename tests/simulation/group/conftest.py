@@ -1,7 +1,7 @@
-"""The store's threads stay asleep here as well, and nothing is logged."""
+"""Nothing is logged here either."""
 
 from __future__ import annotations
 
-from ..replication.conftest import _no_log, sleeping_threads
+from ..replication.conftest import _no_log
 
-__all__ = ["_no_log", "sleeping_threads"]
+__all__ = ["_no_log"]

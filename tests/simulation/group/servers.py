@@ -33,8 +33,8 @@ from rocketpost.store.member.group_records import draft_members, draft_term
 from rocketpost.store.member.member_store import MemberStore
 from rocketpost.store.member.reset import reset_log_blocking
 from rocketpost.store.retention import CleanPlan
+from rocketpost.testing.sim.disk import SimulatedDisk
 
-from ..store.disk import SimulatedDisk
 from ..store.world import HOST, Clock, World, formatted
 
 GROUP = "group"

@@ -1,14 +1,10 @@
-"""The store's threads stay asleep here as well, and nothing is logged."""
+"""Nothing is logged here."""
 
 from __future__ import annotations
 
 import logging
 
 import pytest
-
-from ..store.conftest import sleeping_threads
-
-__all__ = ["sleeping_threads"]
 
 
 @pytest.fixture(autouse=True)

@@ -12,8 +12,8 @@ from rocketpost.codec.record import MAGIC_BLANK
 from rocketpost.errors import StoreBroken, StoreError
 from rocketpost.store.config import FlushMode
 from rocketpost.store.log.commit_log import BLANK, BLANK_BYTES
+from rocketpost.testing.sim.disk import SimulatedDisk
 
-from ..store.disk import SimulatedDisk
 from ..store.world import PowerCut, small
 from .network import Link
 from .nodes import JavaSlave, Master, Producers, Slave

@@ -21,8 +21,8 @@ from rocketpost.replication.reports import ReportSchedule
 from rocketpost.replication.sender import Frame, LogSender, stated_bytes
 from rocketpost.store.config import FlushMode, StoreConfig
 from rocketpost.store.message_store import MessageStore
+from rocketpost.testing.sim.disk import SimulatedDisk
 
-from ..store.disk import SimulatedDisk
 from ..store.world import Clock, World, formatted
 from .network import Link
 

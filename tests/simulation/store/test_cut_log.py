@@ -8,8 +8,8 @@ import pytest
 
 from rocketpost.errors import StoreError
 from rocketpost.kernel.record_scan import BLANK, INVALID, MORE, scan_records
+from rocketpost.testing.sim.disk import SimulatedDisk
 
-from .disk import SimulatedDisk
 from .world import World, small
 
 MESSAGE_COUNT = 300

@@ -32,8 +32,8 @@ from rocketpost.store.queue.table import QueueTable
 from rocketpost.store.recovery.losses import Losses
 from rocketpost.store.recovery.missing import MissingLog
 from rocketpost.store.recovery.recovery import Recovery
+from rocketpost.testing.sim.disk import SimulatedDisk
 
-from .disk import SimulatedDisk
 from .world import World, small
 
 HARMS = ["flipped", "zeroed", "cut", "deleted", "old", "random"]

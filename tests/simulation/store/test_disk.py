@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from rocketpost.store.files import FileSystem, RealFiles
-
-from .disk import PAGE, SimulatedDisk
+from rocketpost.testing.sim.disk import SimulatedDisk
+from rocketpost.testing.sim.inode import PAGE
 
 
 def made(disk: SimulatedDisk, path: str, data: bytes) -> int:

@@ -11,8 +11,8 @@ import pytest
 from rocketpost.errors import StoreError
 from rocketpost.store.member.hard_state import HardState, HardStateFile
 from rocketpost.store.member.term_file import Spans, TermFile
+from rocketpost.testing.sim.disk import SimulatedDisk
 
-from .disk import SimulatedDisk
 from .world import PowerCut, formatted
 
 PATHS = ("/store/hard-state-0", "/store/hard-state-1")

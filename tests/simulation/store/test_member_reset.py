@@ -11,8 +11,8 @@ from rocketpost.errors import StoreError
 from rocketpost.model.members import Configuration
 from rocketpost.store.member.member_store import MemberStore
 from rocketpost.store.member.reset import reset_log_blocking
+from rocketpost.testing.sim.disk import SimulatedDisk
 
-from .disk import SimulatedDisk
 from .test_member_store import TWO, Story, _open, _runs, _stop
 from .world import small
 

@@ -13,8 +13,8 @@ from rocketpost.errors import StoreError
 from rocketpost.model.members import Configuration, Member
 from rocketpost.store.member.group_records import TermRecord, scan_group_records
 from rocketpost.store.member.member_store import MemberStore
+from rocketpost.testing.sim.disk import SimulatedDisk
 
-from .disk import SimulatedDisk
 from .world import HOST, Clock, PowerCut, World, formatted, small
 
 ONE = (Member("n0", "a:1"),)

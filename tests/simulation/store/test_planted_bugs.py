@@ -19,9 +19,9 @@ from rocketpost.store.log.segment import Segment
 from rocketpost.store.message_store import MessageStore
 from rocketpost.store.recovery import recovery
 from rocketpost.store.tables import TableFile
+from rocketpost.testing.sim.disk import SimulatedDisk
 
 from . import test_faults, test_power_cut
-from .disk import SimulatedDisk
 from .world import World, formatted, small
 
 SEEDS = range(40)

@@ -11,8 +11,8 @@ import pytest
 from rocketpost.kernel.record_scan import record_starts
 from rocketpost.model.ids import Position
 from rocketpost.store.message_store import MessageStore
+from rocketpost.testing.sim.disk import SimulatedDisk
 
-from .disk import SimulatedDisk
 from .world import Clock, PowerCut, World, formatted, small
 
 Chunk = tuple[Position, bytes]

@@ -13,8 +13,8 @@ from rocketpost.errors import StoreBroken, StoreError
 from rocketpost.kernel.record_scan import record_starts
 from rocketpost.model.ids import Position
 from rocketpost.store.message_store import MessageStore
+from rocketpost.testing.sim.disk import SimulatedDisk
 
-from .disk import SimulatedDisk
 from .world import FOREVER, Clock, PowerCut, World, small
 
 State = dict[tuple[str, int], list[tuple[int, int, int]]]

@@ -7,8 +7,8 @@ from typing import Any
 
 from rocketpost.model.ids import Position
 from rocketpost.store.message_store import MessageStore
+from rocketpost.testing.sim.disk import SimulatedDisk
 
-from .disk import SimulatedDisk
 from .world import FOREVER, Clock, PowerCut, World, small
 
 

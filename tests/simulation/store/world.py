@@ -16,8 +16,8 @@ from rocketpost.store.config import FlushMode, StoreConfig
 from rocketpost.store.draft import Draft
 from rocketpost.store.message_store import MessageStore
 from rocketpost.store.queue.files import FILLER_SIZE
+from rocketpost.testing.sim.disk import SimulatedDisk
 
-from .disk import SimulatedDisk
 from .packing import pack
 
 ROOT = "/store"

@@ -9,8 +9,8 @@ from typing import Final
 import pytest
 
 from rocketpost.model.names import TIMER_TOPIC
+from rocketpost.testing.sim.disk import SimulatedDisk
 
-from ..store.disk import SimulatedDisk
 from .test_timer import work
 from .world import World, timer_config
 

@@ -31,8 +31,8 @@ from rocketpost.store.message_store import MessageStore
 from rocketpost.store.queue.files import FILLER_SIZE
 from rocketpost.store.timer.checkpoint import CLEAN
 from rocketpost.store.timer.store import TimerStore
+from rocketpost.testing.sim.disk import SimulatedDisk
 
-from ..store.disk import SimulatedDisk
 from ..store.world import HOST, NOW, PowerCut, formatted, small
 
 __all__ = ["PowerCut", "Timed", "World"]

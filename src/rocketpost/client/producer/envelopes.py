@@ -5,7 +5,7 @@ The sender adds the queue.
 
 from __future__ import annotations
 
-from time import time_ns
+import time
 from typing import Final
 
 from rocketpost.client.compression import compress
@@ -49,7 +49,7 @@ class Envelopes:
         Raises:
             MessageRefused: The message breaks a rule.
         """
-        born_ms = time_ns() // 1_000_000
+        born_ms = time.time_ns() // 1_000_000
         if message_id is None:
             message_id = unique_id(born_ms)
         body, heads = message.body, self._plain.get(message.topic)
@@ -88,7 +88,7 @@ class Envelopes:
         properties = f"WAIT\x01{wait}\x02"
         heads = self._heads_of(first.topic, 0, RequestCode.SEND_BATCH_MESSAGE)
         ids, body = ",".join(packed.ids), encode_batch(items)
-        born_ms = time_ns() // 1_000_000
+        born_ms = time.time_ns() // 1_000_000
         return OutgoingSend(heads, ids, properties, body, born_ms, count=len(items))
 
     def _heads_of(self, topic: str, sys_flag: int, code: int) -> SendHeads:

@@ -28,7 +28,7 @@ from rocketpost.model.ids import Position, QueueOffset
 from rocketpost.model.names import HALF_TOPIC, OP_HALF_TOPIC, TIMER_TOPIC, is_retry_or_dlq
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.store.draft import Appended
-from rocketpost.store.files import FileSystem, RealFiles
+from rocketpost.store.files import FileSystem
 from rocketpost.store.log.walk import walk
 from rocketpost.store.message_store import MessageStore
 from rocketpost.store.queue.consume_queue import ConsumeQueue
@@ -71,13 +71,13 @@ def recover_blocking(
         is_foreign: Whether RocketMQ stored all messages (``store.origin``).
         keys: The window of unique keys to fill, if not a new one.
         limits: The limits of the producer table, if not those in ``config``.
-        files: The file system, if not the real one.
+        files: The file system, if not the store's.
 
     Raises:
         OSError: The first snapshot cannot be written.
     """
     limits = limits or producer_limits(config)
-    file = snapshot_file(store, files if files is not None else RealFiles(), limits)
+    file = snapshot_file(store, files if files is not None else store.files, limits)
     table, repair = _load_blocking(store, file, limits, is_foreign=is_foreign)
     keys = KeyWindow(clock=clock) if keys is None else keys
     keys.configure(default_seconds=config.dedup_seconds, keys_max=config.dedup_keys_max)

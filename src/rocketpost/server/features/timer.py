@@ -47,7 +47,7 @@ from rocketpost.server.writer.log_writer import ArrivalListener
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.dispatch.arrival import Arrival
 from rocketpost.store.draft import Appended
-from rocketpost.store.files import FileSystem, RealFiles
+from rocketpost.store.files import FileSystem
 from rocketpost.store.message_store import MessageStore
 from rocketpost.store.timer.checkpoint import CLEAN
 from rocketpost.store.timer.store import TimerStore
@@ -91,7 +91,7 @@ def open_timers_blocking(
 
     return TimerStore.open_blocking(
         store.layout,
-        files if files is not None else RealFiles(),
+        files if files is not None else store.files,
         precision_ms=config.timer_precision_ms,
         log_file_bytes=config.timer_log_file_bytes,
         commit_log_end=int(store.end_position),

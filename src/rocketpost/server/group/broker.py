@@ -228,7 +228,9 @@ class GroupBroker:
             "this member gets a new log from its leader: leader=%s begins=%s own=%s-%s",
             leader, beginning.first, log.first, log.end,
         )  # fmt: skip
-        await self._begin_again(partial(begin_log_blocking, config, beginning))
+        await self._begin_again(
+            partial(begin_log_blocking, config, beginning, self._context.store.files)
+        )
 
     def _note_leader(self, leader: str | None) -> None:
         self._leader = leader

@@ -17,6 +17,7 @@ from rocketpost.codec.group.hello import Answer, Hello, encode_hello, take_hello
 from rocketpost.errors import ConfigError, RemoteProtocolError, RocketpostError
 from rocketpost.server.group.link_values import HELLO_SECONDS, Framing, Seat, prepare_socket
 from rocketpost.transport.listener import bind_problem
+from rocketpost.transport.sockets import make_listening_socket
 
 logger = logging.getLogger(__name__)
 
@@ -99,7 +100,9 @@ class IncomingLinks:
                 host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
             )
             family, _, _, _, address = found[0]
-            listening = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
+            listening = make_listening_socket(
+                str(address[0]), int(address[1]), family=family, backlog=_BACKLOG
+            )
         except OSError as error:
             reason = bind_problem(error, port_key="dLegerPeers")
             raise ConfigError(

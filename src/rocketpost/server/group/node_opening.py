@@ -31,7 +31,7 @@ def open_node(
     return RaftNode(
         config.node,
         config=raft,
-        chance=random.Random(),
+        chance=random.Random(random.getrandbits(64)),
         term=state.term,
         vote=state.vote,
         first=store.store.first_position,

@@ -22,6 +22,7 @@ from rocketpost.errors import NotConnected, ReplicationError, RocketpostError
 from rocketpost.server.group.link_values import HELLO_SECONDS, Framing, Seat, prepare_socket
 from rocketpost.transport.connector import split_address
 from rocketpost.transport.same_host import pace_to_others, put_pace_off
+from rocketpost.transport.sockets import make_socket
 
 logger = logging.getLogger(__name__)
 
@@ -141,7 +142,7 @@ class OutgoingLink:
                 host, port = split_address(self.address)
                 found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
                 family, kind, protocol, _, target = found[0]
-                sock = socket.socket(family, kind, protocol)
+                sock = make_socket(family, kind, protocol)
                 prepare_socket(sock)
                 method = put_pace_off(sock)
                 await self._loop.sock_connect(sock, target)

@@ -27,6 +27,7 @@ from rocketpost.server.routes.dispatch import Dispatcher
 from rocketpost.server.routes.route import Route
 from rocketpost.server.secure.certificates import PortSecurity, secure_ports
 from rocketpost.server.settings.namesrv import NamesrvConfig
+from rocketpost.store.files import FileSystem
 from rocketpost.transport.connection import Connection
 from rocketpost.transport.listener import Listener
 
@@ -50,6 +51,7 @@ class NameServer:
         config: The settings; port 0 takes a free port.
         clock: Measures the silence of brokers.
         tls: Properties of TLS and PROXY headers by RocketMQ's keys; others are ignored.
+        files: The file system, if not the machine's.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class NameServer:
         *,
         clock: Clock | None = None,
         tls: Mapping[str, str] | None = None,
+        files: FileSystem | None = None,
     ) -> None:
         config = config or NamesrvConfig()
         self._tls_values = tls or {}
@@ -70,7 +73,7 @@ class NameServer:
         )
         self._table = RouteTable(limits, on_min_change=self._tell_min_change)
         self._notices: MinBrokerNotices | None = None
-        self._kv = KvFile(config.kv_config_path)
+        self._kv = KvFile(config.kv_config_path, files=files)
         self._handlers = NamesrvHandlers(
             config=config,
             table=self._table,

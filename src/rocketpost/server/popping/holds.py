@@ -16,9 +16,9 @@ import asyncio
 import contextlib
 import heapq
 import itertools
+import time
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from operator import attrgetter
-from time import monotonic
 from typing import Generic, TypeVar
 
 from rocketpost.broker.pop.requests import PopPlace
@@ -215,10 +215,10 @@ class PopHolds(Generic[P]):
 
     def go_on(self) -> None:
         """Have the pops with offered messages look again; :class:`Turns` calls this."""
-        deadline = monotonic() + BUDGET_SECONDS
+        deadline = time.monotonic() + BUDGET_SECONDS
         for key in [key for key in self._fresh if key not in self._waking]:
             steps = self._waking[key] = self._wake(key)
-            if monotonic() > deadline or not advance(steps, deadline):
+            if time.monotonic() > deadline or not advance(steps, deadline):
                 self._turns.add(SlicedWork(steps, self._turns))
 
     def _wake(self, key: tuple[str, str]) -> Generator[None, None, None]:

@@ -23,6 +23,7 @@ from rocketpost.server.replication.master_client import MasterClient
 from rocketpost.settings import parse_properties
 from rocketpost.store.message_store import MessageStore
 from rocketpost.transport.connector import split_address
+from rocketpost.transport.sockets import make_socket
 
 logger = logging.getLogger(__name__)
 
@@ -211,7 +212,7 @@ async def _connect(address: str) -> socket.socket:
         async with asyncio.timeout(CONNECT_SECONDS):
             found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
             family, kind, protocol, _, target = found[0]
-            sock = socket.socket(family, kind, protocol)
+            sock = make_socket(family, kind, protocol)
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -11,6 +11,7 @@ from typing import Final
 from rocketpost.errors import ConfigError
 from rocketpost.transport.listener import bind_problem
 from rocketpost.transport.same_host import pace_to_others, put_pace_off
+from rocketpost.transport.sockets import make_listening_socket
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +49,9 @@ class HaListener:
                 host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
             )
             family, _, _, _, address = found[0]
-            listening = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
+            listening = make_listening_socket(
+                str(address[0]), int(address[1]), family=family, backlog=_BACKLOG
+            )
         except OSError as error:
             reason = bind_problem(error, port_key="haListenPort")
             raise ConfigError(f"cannot listen for slaves on {host}:{port}: {reason}") from error

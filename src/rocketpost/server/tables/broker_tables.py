@@ -20,6 +20,7 @@ from rocketpost.server.access.migration import migrate_blocking
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.server.tables import registry
 from rocketpost.server.tables.registry import TableContext, TableRegistry
+from rocketpost.store.files import FileSystem
 from rocketpost.store.layout import Layout
 
 
@@ -55,6 +56,7 @@ class Tables(NamedTuple):
 
 def load_tables_blocking(
     layout: Layout,
+    files: FileSystem,
     *,
     identity: Identity,
     config: BrokerConfig,
@@ -70,7 +72,7 @@ def load_tables_blocking(
         StoreError: A table and its backup are lost, and the broker must not start without it.
         ConfigError: The key that seals the secrets of users cannot be read.
     """
-    opened = TableRegistry(layout)
+    opened = TableRegistry(layout, files)
     opened.open_blocking(
         TableContext(
             cluster=identity.cluster,

@@ -32,7 +32,7 @@ from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.server.settings.limits import topic_rules
 from rocketpost.server.settings.live_config import OVERRIDES_FILE, LiveConfig
 from rocketpost.server.tables.persistence import AfterFlush, File, Owner, Persistence, Saved, Table
-from rocketpost.store.files import RealFiles
+from rocketpost.store.files import FileSystem
 from rocketpost.store.layout import Layout
 from rocketpost.store.tables import TableFile
 
@@ -194,10 +194,12 @@ class TableRegistry:
 
     Args:
         layout: The paths of the files.
+        files: The file system.
     """
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, files: FileSystem) -> None:
         self._layout = layout
+        self._files = files
         self._open: dict[TableSpec[Any], OpenTable] = {}
         self.is_bare = False
         """Whether no table was found: at the first start, or if all of them are lost."""
@@ -211,7 +213,7 @@ class TableRegistry:
             StoreError: A table and its backup are lost, and the broker must not start without it.
         """
         files = {
-            spec: _table_file(self._layout, spec, spec.make, context)
+            spec: _table_file(self._layout, self._files, spec, spec.make, context)
             for spec in SPECS
             if spec.make is not None
         }
@@ -261,6 +263,7 @@ def _table_to_save(
 
 def _table_file(
     layout: Layout,
+    files: FileSystem,
     spec: TableSpec[Any],
     make: Callable[[TableContext], StoredTable],
     context: TableContext,
@@ -273,7 +276,7 @@ def _table_file(
     in_log = spec is not ACCESS  # its log may lack users, and nobody must be let in by mistake
     return TableFile(
         f"{layout.config}/{spec.file}",
-        files=RealFiles(),
+        files=files,
         decode=decode,
         empty=lambda: make(context),
         is_guarded=True,

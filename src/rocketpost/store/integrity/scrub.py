@@ -15,7 +15,6 @@ thread works for at most a twentieth of the time.
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable
 from typing import Final
@@ -94,9 +93,9 @@ class Scrub:
         self._marked_ms = 0
         self._table = TableFile(path, files=files, decode=_decode, empty=ScrubState)
         self._state = ScrubState()
-        self._wake = threading.Event()
+        self._is_loaded = False
         self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="store-scrub", daemon=True)
+        self._worker = files.make_worker("store-scrub", self._step)
         self.found_count = 0
         """Number of damaged ranges found since the start."""
 
@@ -108,7 +107,7 @@ class Scrub:
         """
         self._old_end = self._marked_end = end
         self._marked_ms = self._clock.now_ms()
-        self._thread.start()
+        self._worker.start(_IDLE_SECONDS_MAX)
 
     def lower_from_thread(self, position: int) -> None:
         """Reset progress to ``position``, where the log was cut, if it is after that."""
@@ -119,14 +118,12 @@ class Scrub:
     def configure(self, config: StoreConfig) -> None:
         """Set another rate and interval. Thread-safe."""
         self.config = config
-        self._wake.set()
+        self._worker.wake()
 
     def close_blocking(self) -> None:
         """Stop the thread."""
         self._stopping = True
-        self._wake.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._worker.close_blocking()
 
     def describe_from_thread(self) -> str:
         """Return the progress of the scrub as text for people."""
@@ -169,22 +166,17 @@ class Scrub:
         except (StoreError, OSError) as error:
             logger.warning("state of the scrub cannot be read, a new round begins reason=%s", error)
 
-    def _run(self) -> None:
-        self._wait()
-        self.load_blocking()
-        while not self._stopping:
-            self._move_mark()
-            try:
-                if self.config.scrub_enabled and self._is_due():
-                    self.run_round_blocking()
-            except OSError as error:
-                logger.error("scrub of the commit log failed, it will be retried reason=%s", error)
-            self._wait()
-
-    def _wait(self) -> None:
-        if not self._stopping:
-            self._wake.wait(_IDLE_SECONDS_MAX)
-            self._wake.clear()
+    def _step(self) -> float:
+        if not self._is_loaded:
+            self._is_loaded = True
+            self.load_blocking()
+        self._move_mark()
+        try:
+            if self.config.scrub_enabled and self._is_due():
+                self.run_round_blocking()
+        except OSError as error:
+            logger.error("scrub of the commit log failed, it will be retried reason=%s", error)
+        return _IDLE_SECONDS_MAX
 
     def _is_due(self) -> bool:
         state = self._state
@@ -235,8 +227,7 @@ class Scrub:
         wait = max(size / self.config.scrub_bytes_per_second, spent * (WORK_SHARE - 1))
         deadline = time.monotonic() + wait
         while not self._stopping and (left := deadline - time.monotonic()) > 0:
-            self._wake.wait(left)
-            self._wake.clear()
+            self._worker.pause(left)
         return not self._stopping and self.config.scrub_enabled
 
     def read(self, fd: int, size: int, at: int) -> tuple[bytes, str]:

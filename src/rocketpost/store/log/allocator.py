@@ -30,9 +30,7 @@ class Allocator:
         self._ready: Segment | None = None
         self._taken = -1
         self._wanted: int | None = None
-        self._wake = threading.Condition()
-        self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="store-allocator", daemon=True)
+        self._worker = files.make_worker("store-allocator", self._make_wanted)
 
     def start(self) -> None:
         """Start the thread; deletes unfinished segments that a crash left."""
@@ -41,13 +39,12 @@ class Allocator:
             if name == LOG_LOCK_NAME:
                 continue
             self._files.unlink(f"{self._layout.allocating}/{name}")
-        self._thread.start()
+        self._worker.start(None)
 
     def prepare(self, start: int) -> None:
         """Ask the thread to make the segment at ``start`` in advance."""
-        with self._wake:
-            self._wanted = start
-            self._wake.notify()
+        self._wanted = start
+        self._worker.wake()
 
     def take(self, start: int) -> Segment:
         """Return the segment at ``start``, made in advance or now.
@@ -65,19 +62,14 @@ class Allocator:
 
     def reset(self, end: int) -> None:
         """Forget segments after ``end``, where the log was cut."""
-        with self._wake:
-            self._wanted = None
+        self._wanted = None
         with self._making:
             self._taken = end - end % self._segment_bytes
             self._discard_ready()
 
     def close_blocking(self) -> None:
         """Stop the thread and remove a segment that was not taken."""
-        with self._wake:
-            self._stopping = True
-            self._wake.notify()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._worker.close_blocking()
         self._discard_ready()
 
     def _discard_ready(self) -> None:
@@ -86,25 +78,12 @@ class Allocator:
             self._files.unlink(self._ready.path)
             self._ready = None
 
-    def _run(self) -> None:
-        while True:
-            with self._wake:
-                self._wake.wait_for(lambda: self._stopping or self._wanted is not None)
-                if self._stopping:
-                    return
-                start = self._wanted
-            assert start is not None
-            self._make_ahead(start)
-            with self._wake:
-                if self._wanted == start:
-                    self._wanted = None
-                    self._wake.notify_all()
-
-    def _make_ahead(self, start: int) -> None:
+    def _make_wanted(self) -> None:
         with self._making:
             # An outdated request must not replace a segment in use, nor make one that was asked
             # for before the log was cut.
-            if self._ready is not None or start <= self._taken or start != self._wanted:
+            start = self._wanted
+            if self._ready is not None or start is None or start <= self._taken:
                 return
             try:
                 self._ready = self._make(start)

@@ -7,7 +7,6 @@ success would prove nothing: the flusher stops for good and says why.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import time
@@ -18,6 +17,7 @@ from typing import Final
 from rocketpost.errors import StoreBroken, StoreFull
 from rocketpost.model.ids import Position
 from rocketpost.store.descriptors import is_shortage
+from rocketpost.store.files import FileSystem
 from rocketpost.store.log.commit_log import CommitLog
 from rocketpost.store.log.segmented_log import SegmentedLog
 from rocketpost.store.recovery.extent import ExtentKeeper
@@ -33,6 +33,7 @@ class Flusher:
 
     def __init__(
         self,
+        files: FileSystem,
         commit_log: CommitLog,
         segments: SegmentedLog,
         *,
@@ -49,11 +50,10 @@ class Flusher:
         self.on_durable = on_durable
         """Called in the flusher's thread with the durable position; may be replaced at any time."""
         self._on_broken = on_broken
-        self._wake = threading.Lock()  # locked until somebody asks for a sync
-        self._wake.acquire()
         self._syncing = threading.Lock()
-        self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="store-flusher", daemon=True)
+        self._worker = files.make_worker("store-flusher", self._step)
+        self.request = self._worker.wake
+        """Asks the thread to make written bytes durable soon. Any thread."""
         self._retry_at = 0.0
         self.durable = Position(0)
         self.sync_count = 0
@@ -63,13 +63,7 @@ class Flusher:
     def start(self, durable: int) -> None:
         """Start the thread; everything before ``durable`` is on disk."""
         self.durable = Position(durable)
-        self._thread.start()
-
-    def request(self) -> None:
-        """Ask the thread to make written bytes durable soon. Any thread."""
-        if self._wake.locked():
-            with contextlib.suppress(RuntimeError):  # another thread has just asked
-                self._wake.release()
+        self._worker.start(self.interval_ms / 1000)
 
     def flush_blocking(self) -> None:
         """Make written bytes durable before returning. Any thread.
@@ -97,19 +91,15 @@ class Flusher:
 
     def close_blocking(self) -> None:
         """Stop the thread, without a last flush."""
-        self._stopping = True
-        self.request()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._worker.close_blocking()
 
-    def _run(self) -> None:
-        while not self._stopping:
-            wait = self.interval_ms / 1000
-            if self._retry_at:
-                wait = min(wait, max(0.0, self._retry_at - time.monotonic()))
-            self._wake.acquire(timeout=wait)
-            with self._syncing:
-                self._flush()
+    def _step(self) -> float:
+        with self._syncing:
+            self._flush()
+        wait = self.interval_ms / 1000
+        if self._retry_at:
+            wait = min(wait, max(0.0, self._retry_at - time.monotonic()))
+        return wait
 
     def _flush(self) -> None:
         target = self._commit_log.written

@@ -1,1 +1,1 @@
-"""A simulated world for pure state machines: virtual time and a faulty network, from a seed."""
+"""A simulated world from a seed: for pure state machines, and for whole servers and clients."""

@@ -18,6 +18,7 @@ from rocketpost.server.tables.registry import (
     TableRegistry,
     When,
 )
+from rocketpost.store.files import RealFiles
 from rocketpost.store.layout import Layout
 from rocketpost.testing.clock import FakeClock
 
@@ -25,7 +26,7 @@ CONFIG = BrokerConfig()
 
 
 def opened(root: Path) -> TableRegistry:
-    registry = TableRegistry(Layout(str(root)))
+    registry = TableRegistry(Layout(str(root)), RealFiles())
     registry.open_blocking(
         TableContext(cluster="C", broker="b", config=CONFIG, clock=FakeClock(), timed=True)
     )

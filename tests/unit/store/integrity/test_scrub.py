@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import itertools
 import os
-import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 
 from rocketpost.store.message_store import MessageStore
 from rocketpost.store.queue.files import ENTRY
+from rocketpost.testing.sim.disk import SleepingWorker
 from store.conftest import Opener, Roomy, draft
 
 HEAD = 88
@@ -242,25 +242,23 @@ def test_scrubCommitLogIntervalHours(opener: Opener) -> None:
 
 
 def test_scrubCommitLogBytesPerSecond(opener: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
-    waits: dict[int, list[float | None]] = {}
+    waits: dict[int, list[float]] = {}
 
-    class Wake(threading.Event):
-        """Notes how long somebody would wait for it, and lets nobody wait."""
+    class NotingWorker(SleepingWorker):
+        """Notes how long a step would wait, and lets it go on."""
 
-        def __init__(self, noted: list[float | None]) -> None:
-            super().__init__()
+        def __init__(self, noted: list[float]) -> None:
             self.noted = noted
 
-        def wait(self, timeout: float | None = None) -> bool:
-            self.noted.append(timeout)
-            return True
+        def pause(self, seconds: float) -> None:
+            self.noted.append(seconds)
 
     for rate in (1000, 2**30):
         store = opener(scrub_bytes_per_second=rate)
         scrub = store.integrity.scrub
         scrub.close_blocking()  # no thread but this one waits
         scrub._stopping = False
-        scrub._wake = Wake(waits.setdefault(rate, []))
+        scrub._worker = NotingWorker(waits.setdefault(rate, []))
         looks = itertools.count(0, 60)  # each a minute after the last one
         clock = SimpleNamespace(monotonic=lambda looks=looks: next(looks))
         monkeypatch.setattr("rocketpost.store.integrity.scrub.time", clock)

@@ -226,6 +226,7 @@ def test_a_log_may_begin_at_any_segment(opener: Opener, leader: Opener) -> None:
         assert entries == queue.read(first, 2**20)
         assert first > 0
     before = shown(store)
+    store.flush_blocking()
     for stop in (opener.crash, MessageStore.close_blocking):
         stop(store)  # type: ignore[operator]
         store = opener()

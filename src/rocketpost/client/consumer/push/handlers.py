@@ -23,6 +23,7 @@ from rocketpost.client.message import ReceivedMessage
 from rocketpost.client.tally import Tally
 from rocketpost.errors import ConfigError
 from rocketpost.model.names import RETRY_PREFIX
+from rocketpost.transport.sockets import find_simulation
 
 
 class Consumed(enum.Enum):
@@ -139,7 +140,9 @@ class Handlers:
         self._batch_max = batch_max
         self._by_priority = by_priority
         self._async: Workers = AsyncWorkers(concurrency, ranked=by_priority)
-        self._threads: Workers = ThreadWorkers(concurrency, ranked=by_priority)
+        simulation = find_simulation()
+        make_threads = simulation.make_thread_workers if simulation else ThreadWorkers
+        self._threads: Workers = make_threads(concurrency, ranked=by_priority)
         self._tallies: dict[str, tuple[Tally, Tally]] = {}
         self._loop = asyncio.get_running_loop()
         self.concurrency = concurrency

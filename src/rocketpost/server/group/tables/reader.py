@@ -25,7 +25,6 @@ from rocketpost.server.replication import tables_feed as feed
 from rocketpost.server.replication.tables_apply import TablesReplica
 from rocketpost.server.writer.log_writer import ArrivalListener
 from rocketpost.store.dispatch.arrival import Arrival
-from rocketpost.store.files import RealFiles
 from rocketpost.store.member.table_records import (
     TableRecord,
     newest_copy,
@@ -166,7 +165,7 @@ class TableReader(Feature):
         """
         limits = producer_limits(self._context.broker_config)
         try:
-            snapshot_file(self._store, RealFiles(), limits).save_blocking(text)
+            snapshot_file(self._store, self._store.files, limits).save_blocking(text)
         except OSError as error:
             raise StoreError(f"the producers could not be saved: {error}") from error
 

@@ -20,88 +20,38 @@ import random
 from collections.abc import Callable, Sequence
 
 from rocketpost.store.files import Buffer, DiskUsage, FileStat
+from rocketpost.store.log.workers import Step, Worker
+from rocketpost.testing.sim.inode import PAGE, Inode
 
-PAGE = 512
-"""The smallest piece that reaches a disk whole."""
+_ZEROS = bytes(PAGE)
 
 Fault = Callable[[int, str, str], int | None]
 """Given the number of a call, its name and its path: an errno to fail with, or None."""
 
 
-class Inode:
-    """A file, with or without a name."""
+class SleepingWorker:
+    """A worker of a store that never does a step: a simulation does the work instead."""
 
-    def __init__(self) -> None:
-        self.buffer = bytearray()
-        self.size = 0
-        self.durable = b""
-        self.lost: set[int] = set()  # pages that a failed sync dropped from the dirty ones
-        self.modified_ms = 0
+    def start(self, seconds: float | None) -> None:
+        """Do nothing."""
 
-    def content(self) -> bytes:
-        return bytes(self.buffer[: self.size])
+    def wake(self) -> None:
+        """Do nothing."""
 
-    def resize(self, size: int) -> None:
-        if size < self.size:
-            self.buffer[size : self.size] = bytes(self.size - size)
-            self.lost = {page for page in self.lost if page < size // PAGE}
-        elif size > len(self.buffer):
-            # Maps of the smaller file keep the old memory, so nothing is mapped before it is whole.
-            self.buffer = bytearray(self.buffer.ljust(size, b"\0"))
-        self.size = size
+    def pause(self, seconds: float) -> None:
+        """Wait no time."""
 
-    def write(self, data: Buffer, offset: int) -> None:
-        end = offset + len(data)
-        if end > self.size:
-            self.resize(end)
-        self.buffer[offset:end] = data
-        self.lost.difference_update(range(offset // PAGE, -(-end // PAGE)))
-
-    def sync(self) -> None:
-        kept = bytearray(self.content())
-        for page in self.lost:
-            at = page * PAGE
-            old = self.durable[at : at + PAGE].ljust(PAGE, b"\0")
-            kept[at : at + PAGE] = old[: max(0, min(PAGE, len(kept) - at))]
-        self.durable = bytes(kept)
-
-    def dirty_pages(self) -> list[int]:
-        new = self.content()
-        count = -(-max(len(new), len(self.durable)) // PAGE)
-        if new == self.durable:
-            return []
-        return [
-            page
-            for page in range(count)
-            if new[page * PAGE : (page + 1) * PAGE] != self.durable[page * PAGE : (page + 1) * PAGE]
-        ]
-
-    def after_power_cut(self, rng: random.Random, keep: float) -> Inode:
-        """Return the file as a power cut may leave it, each dirty page new with chance ``keep``."""
-        new, old = self.content(), self.durable
-        size = len(new) if len(new) == len(old) or rng.random() < keep else len(old)
-        left = bytearray(old[:size].ljust(size, b"\0"))
-        for page in self.dirty_pages():
-            if page not in self.lost and rng.random() < keep:
-                at = page * PAGE
-                part = new[at : min(at + PAGE, size)]
-                left[at : at + len(part)] = part
-        return self._settled(bytes(left))
-
-    def after_kill(self) -> Inode:
-        return self._settled(self.content())
-
-    def _settled(self, content: bytes) -> Inode:
-        inode = Inode()
-        inode.buffer = bytearray(content)
-        inode.size = len(content)
-        inode.durable = content
-        inode.modified_ms = self.modified_ms
-        return inode
+    def close_blocking(self) -> None:
+        """Do nothing."""
 
 
 class SimulatedDisk:
-    """A :class:`rocketpost.store.files.FileSystem` in memory. Belongs to one thread."""
+    """A :class:`rocketpost.store.files.FileSystem` in memory. Belongs to one thread.
+
+    Args:
+        fault: Makes calls fail.
+        capacity: Bytes that fit on it.
+    """
 
     def __init__(self, *, fault: Fault | None = None, capacity: int = 2**40) -> None:
         self._names: dict[str, Inode | None] = {"/": None}  # None is a directory
@@ -114,12 +64,19 @@ class SimulatedDisk:
         self.capacity = capacity
         self.calls = 0
         self.is_dead = False
-        self.log: list[tuple[str, str]] = []
+        self.log: list[tuple[str, str]] | None = None
+        """The calls and their paths, if a list is put here."""
         self.now_ms = 0
+        """Time of the next changes of files."""
         self.boot = 1
 
     def boot_id(self) -> str:
+        """Return a name of the machine's current start."""
         return f"boot {self.boot}"
+
+    def make_worker(self, name: str, step: Step) -> Worker:
+        """Return a worker that sleeps."""
+        return SleepingWorker()
 
     # -- what may befall it
 
@@ -127,7 +84,8 @@ class SimulatedDisk:
         if self.is_dead:
             raise OSError(errno.EIO, "the machine is off", path)
         self.calls += 1
-        self.log.append((name, path))
+        if self.log is not None:
+            self.log.append((name, path))
         if self.fault is not None:
             code = self.fault(self.calls, name, path)
             if code is not None:
@@ -145,8 +103,15 @@ class SimulatedDisk:
         return disk
 
     def after_kill(self) -> SimulatedDisk:
-        """Return the disk that a killed process leaves: all that it wrote is there."""
+        """Return the disk that a killed process leaves, with all that it wrote, durable."""
         return self._successor(dict(self._names), Inode.after_kill)
+
+    def take_over(self, other: SimulatedDisk) -> None:
+        """Have the files of ``other``, whose process was killed: a kill makes nothing durable."""
+        other.is_dead = True
+        self._names, self._durable_names = other._names, other._durable_names
+        self._pending = other._pending
+        self.capacity, self.boot, self.now_ms = other.capacity, other.boot, other.now_ms
 
     def _successor(
         self, names: dict[str, Inode | None], settle: Callable[[Inode], Inode]
@@ -208,6 +173,9 @@ class SimulatedDisk:
     def pwrite(self, fd: int, data: Buffer, offset: int) -> int:
         """See the protocol; a write that fails may have written a part."""
         path, inode = self._open[fd]
+        grown = offset + len(data) - inode.size
+        if grown > 0 and self._used() + grown > self.capacity:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
         try:
             self._call("pwrite", path)
         except OSError:
@@ -243,7 +211,7 @@ class SimulatedDisk:
         return [
             (max(at, offset), min(at + PAGE, end))
             for at in range(offset - offset % PAGE, min(end, inode.size), PAGE)
-            if any(inode.buffer[at : min(at + PAGE, inode.size)])
+            if inode.buffer[at : (stop := min(at + PAGE, inode.size))] != _ZEROS[: stop - at]
         ]
 
     def fdatasync(self, fd: int) -> None:
@@ -257,9 +225,11 @@ class SimulatedDisk:
         inode.sync()
 
     def is_cached(self, path: str, offset: int, size: int) -> bool:
+        """See the protocol; everything is in memory."""
         return True
 
     def populate(self, view: memoryview, offset: int, size: int) -> bool:
+        """See the protocol."""
         return True
 
     def send_file(self, socket_fd: int, fd: int, offset: int, size: int) -> int:
@@ -268,13 +238,17 @@ class SimulatedDisk:
 
     def map(self, fd: int, size: int) -> memoryview:
         """See the protocol."""
-        return self.map_writable(fd, size).toreadonly()
+        path, inode = self._open[fd]
+        self._call("map", path)
+        assert size <= inode.size
+        return memoryview(inode.buffer)[:size].toreadonly()
 
     def map_writable(self, fd: int, size: int) -> memoryview:
         """Map a file for writing, as the key index does."""
         path, inode = self._open[fd]
         self._call("map", path)
         assert size <= inode.size
+        inode.is_mapped = True
         return memoryview(inode.buffer)[:size]
 
     # -- names
@@ -389,11 +363,11 @@ class SimulatedDisk:
 
     @property
     def descriptor_count(self) -> int:
-        """How many descriptors are open."""
+        """Number of open descriptors."""
         return len(self._open)
 
     def read_bytes(self, path: str) -> bytes:
-        """Return what a file holds now."""
+        """Return the contents of a file as programs see them."""
         inode = self._names[path]
         assert inode is not None
         return inode.content()

@@ -1,0 +1,1 @@
+"""Whole clusters in virtual time."""
