@@ -25,7 +25,6 @@ from rocketpost.namesrv.claims import MEMBER_MS
 from rocketpost.server.broker import BrokerServer
 from rocketpost.server.clock import BrokerClock
 from rocketpost.server.namesrv.process import NameServer, NamesrvConfig
-from rocketpost.server.settings.group import group_settings
 from rocketpost.testing.sim.loop import SimulatedLoop
 from rocketpost.testing.sim.machine import Machine, Process, Program, current_process
 from rocketpost.testing.sim.simulation import SimulatedNetwork
@@ -41,7 +40,6 @@ TEST: Final = "test"
 _NAME_SERVER_PORT: Final = 9876
 _BROKER_PORT: Final = 10911
 _GROUP_PORT: Final = 40911
-_GROUP_KEY: Final = "enableDLegerCommitLog"
 _READY_SECONDS: Final = 60.0
 _LOOK_SECONDS: Final = 0.01
 _MEMBER_SECONDS: Final = MEMBER_MS / 1000 + 1
@@ -353,7 +351,6 @@ class SimulatedCluster:
         broker = BrokerServer(
             values,
             clock=BrokerClock(lambda: process.wall_ns, lambda: process.monotonic_ns),
-            group=group_settings(values | {_GROUP_KEY: "true"}) if len(self.nodes) > 1 else None,
             files=machine.disk,
         )
         await broker.start()
@@ -367,6 +364,7 @@ class SimulatedCluster:
             return {}
         peers = [f"{n}-{self._machine(n).ip}:{_GROUP_PORT}" for n in self.nodes]
         return {
+            "enableDLegerCommitLog": "true",
             "dLegerGroup": "broker-a",
             "dLegerSelfId": node,
             "dLegerPeers": ";".join(peers),
