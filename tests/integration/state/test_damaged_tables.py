@@ -24,6 +24,7 @@ from rocketpost.store.layout import Layout
 from .harness import SETTINGS, Peer, broker, connected, copy_files
 
 NEEDED: Final = {
+    "auth.json",
     "brokerOverrides.json",
     "consumerOffset.json",
     "consumerOrderInfo.json",

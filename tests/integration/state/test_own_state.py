@@ -81,6 +81,10 @@ WITHOUT_EFFECT: Final = {
     Code.GET_PRODUCER_CONNECTION_LIST, Code.GET_ALL_PRODUCER_INFO, Code.GET_CONSUMER_RUNNING_INFO,
     Code.CONSUME_MESSAGE_DIRECTLY, Code.GET_ALL_MESSAGE_REQUEST_MODE, Code.QUERY_ASSIGNMENT,
     Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
+    # Users and rules are the administrator's. Without access control nobody can change them.
+    Code.AUTH_CREATE_USER, Code.AUTH_UPDATE_USER, Code.AUTH_DELETE_USER, Code.AUTH_GET_USER,
+    Code.AUTH_LIST_USER, Code.AUTH_CREATE_ACL, Code.AUTH_UPDATE_ACL, Code.AUTH_DELETE_ACL,
+    Code.AUTH_GET_ACL, Code.AUTH_LIST_ACL,
     # They change what clients are told, which the broker's own work does not ask.
     Code.HEART_BEAT, Code.UNREGISTER_CLIENT, Code.LOCK_BATCH_MQ, Code.UNLOCK_BATCH_MQ,
     Code.SET_MESSAGE_REQUEST_MODE, Code.PUT_NAMED_FILTER, Code.DELETE_NAMED_FILTER,
