@@ -152,7 +152,7 @@ class Target:
         assert self._broker is not None
         return Exchange(
             on_request=self._broker._dispatcher.handle,
-            on_lost=self._broker._on_connection_lost,
+            on_lost=self._broker._term.connection_lost,
             watch=self._watch,
             express=self._broker._dispatcher.take,
         )

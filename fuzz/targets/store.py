@@ -21,6 +21,7 @@ from rocketpost.server.settings.broker import broker_settings
 from rocketpost.server.tables.broker_tables import Identity, load_tables_blocking
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.draft import Draft
+from rocketpost.store.files import RealFiles
 from rocketpost.store.message_store import MessageStore
 
 _HOST = pack_host("10.0.0.1", 10911)
@@ -147,7 +148,12 @@ class Target:
             broker, _ = broker_settings({"storePathRootDir": str(root)})
             identity = Identity(cluster="C", name="broker-a", ip="127.0.0.1", port=10911)
             load_tables_blocking(
-                store.layout, identity=identity, config=broker, clock=_Clock(), timed=True
+                store.layout,
+                RealFiles(),
+                identity=identity,
+                config=broker,
+                clock=_Clock(),
+                timed=True,
             )
             self._read(store)
             store.append(_draft("TopicA", 0, b"message 1"))

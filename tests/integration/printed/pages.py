@@ -54,7 +54,13 @@ NOT_RUN = {
         "the servers would stay, at ports that other tests may use; "
         "tests/integration/test_sample_files.py starts them with the same files"
     ),
-    ("group-operations.md", "rocketpost group "): (
+    ("group-operations.md", "rocketpost group status "): (
+        "needs a group of three; tests/integration/test_admin_groups.py runs these commands"
+    ),
+    ("group-operations.md", "rocketpost group transfer "): (
+        "needs a group of three; tests/integration/test_admin_groups.py runs these commands"
+    ),
+    ("group-operations.md", "rocketpost group add "): (
         "needs a group of three; tests/integration/test_admin_groups.py runs these commands"
     ),
     ("group-operations.md", "mqadmin haStatus "): (

@@ -11,7 +11,7 @@ import pytest
 
 from rocketpost.errors import StoreError
 from rocketpost.model.members import Configuration, Member
-from rocketpost.store.member.group_records import TermRecord, scan_group_records
+from rocketpost.store.member.group_records import TermRecord, draft_members, scan_group_records
 from rocketpost.store.member.member_store import MemberStore
 from rocketpost.testing.sim.disk import SimulatedDisk
 
@@ -19,6 +19,14 @@ from .world import HOST, Clock, PowerCut, World, formatted, small
 
 ONE = (Member("n0", "a:1"),)
 TWO = (*ONE, Member("n1", "a:2", is_voter=False))
+
+
+def _state_members(member: MemberStore, members: tuple[Member, ...]) -> Configuration:
+    """Append a record that states the members of the group."""
+    member.store.append(draft_members(members, host=HOST, now_ms=1))
+    member.store.commit()
+    member.store._flusher.flush_blocking()
+    return Configuration(member.store.end_position, members)
 
 
 class Story:
@@ -49,17 +57,17 @@ class Story:
             world.send(rng, rng.choice([0, 1, 4, 9]))
             member.store._flusher.flush_blocking()
             if number < 2:
+                if number == 0:
+                    member.save_members_blocking([_state_members(member, ONE)])
                 end = member.store.end_position
                 member.store.set_ceiling(end)
                 member.store.confirm(end)
                 member.save_progress_blocking(end, end)
-                member.save_members_blocking([Configuration(end, ONE)])
                 if rng.random() < 0.5:
                     member.store.save_blocking()
-        end = member.store.end_position
-        member.save_progress_blocking(member.state.commit, end)
         known = member.state.configurations[-1]
-        member.save_members_blocking([known, Configuration(end, TWO)])
+        member.save_members_blocking([known, _state_members(member, TWO)])
+        member.save_progress_blocking(member.state.commit, member.store.end_position)
         return member, disk
 
     def run(self, call: int | None, rng: random.Random | None, again: int | None = None) -> bool:
