@@ -9,7 +9,7 @@ PIP    := ROCKETPOST_KERNEL=uncompiled $(BIN)/python -m pip install --quiet --di
 
 # Tests run in a few processes, more than two cores are: they also wait. Those of one file stay in one process, in their
 # order, and share its servers. Foreign clients and brokers wait more than they work, so they go four at a time.
-BESIDE      := -n 3 --dist loadfile --no-loadscope-reorder
+BESIDE      := -n 4 --dist loadfile --no-loadscope-reorder
 BESIDE_JAVA := -n 4 --dist worksteal
 
 .PHONY: setup kernel checked-kernel run test uncompiled coverage check fmt lint types layers unit sim integration chaos interop fuzz bench docs clean

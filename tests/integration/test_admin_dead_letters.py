@@ -211,6 +211,7 @@ def test_a_deleted_topic_is_not_created_again(cluster: Cluster) -> None:
     assert "Bills" not in ok(cluster, "topicList").split()
 
 
+@pytest.mark.long
 def test_dead_letters_of_one_cause_are_resent_by_runs_that_are_killed(cluster: Cluster) -> None:
     asyncio.run(make_dead(cluster, "Orders", 30))
     counted = json.loads(ok(cluster, "dlqList", "-g", GROUP, "-c", "--json"))
@@ -299,6 +300,7 @@ async def test_without_a_key_index_it_stops_after_the_first(tmp_path: Path) -> N
         assert len(copies(await read_all(cluster, "Orders"))) == 1
 
 
+@pytest.mark.long
 async def test_a_killed_broker_remembers_what_was_sent_again(cluster: Cluster) -> None:
     await make_dead(cluster, "Orders", 20)
     async with AdminClient(name_servers=cluster.addresses) as admin:

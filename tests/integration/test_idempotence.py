@@ -265,6 +265,7 @@ async def test_another_broker_is_used_only_for_messages_that_were_never_sent(
         assert await stored(cluster) == once([b"first", b"named", *(b"%d" % n for n in range(20))])
 
 
+@pytest.mark.long
 async def test_unique_keys_are_enough_where_a_topic_asks_for_it(tmp_path: Path) -> None:
     with Cluster(tmp_path) as cluster:
         link = await BrokerLink.connect(cluster.broker_addresses[0])

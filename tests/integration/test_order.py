@@ -122,6 +122,7 @@ async def test_ordinary_topics_keep_accepting_sends_and_move_keys(cluster: Clust
     assert [numbers[key] for key in stayed] == [[0, 1, 2]] * len(stayed)
 
 
+@pytest.mark.long
 async def test_strict_topics_refuse_keys_of_a_broker_that_is_down(cluster: Cluster) -> None:
     await make_topic(cluster, "Strict", order="broker-0:2;broker-1:2")
     async with producer(cluster) as sender:

@@ -380,6 +380,7 @@ async def order_pop(
     return [Got(record, _receipt(head, starts, record)) for record in records], head
 
 
+@pytest.mark.long
 async def test_order_holds_through_kill_9(tmp_path: Path) -> None:
     broker = Broker(tmp_path)
     with broker.process:

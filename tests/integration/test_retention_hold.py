@@ -176,6 +176,7 @@ async def waiting(empty: Broker, **properties: str) -> None:
     empty.used_percent = 88
 
 
+@pytest.mark.long
 async def test_a_timed_message_moves_out_of_the_way_of_a_full_disk(empty: Broker) -> None:
     due_ms = time.time_ns() // 1_000_000 + 8000
     await waiting(empty, TIMER_DELIVER_MS=str(due_ms))

@@ -155,6 +155,7 @@ def announced(cluster: Cluster) -> list[str]:
     return sorted(message.body.decode().partition(" ")[0] for message in found)
 
 
+@pytest.mark.long
 def test_orders_and_messages_agree_whenever_the_program_dies(
     cluster: Cluster, database: str
 ) -> None:

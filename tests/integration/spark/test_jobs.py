@@ -61,6 +61,7 @@ def bodies(topics: Topics, topic: str) -> list[dict[str, Any]]:
     return [json.loads(text) for text in topics.bodies(topics.read(topic))]
 
 
+@pytest.mark.long
 def test_orders_are_counted_by_the_minute(topics: Topics, tmp_path: Path) -> None:
     topics.send("OrderCounts", [b'{"first": 1}'])  # the topic is there
     send(
@@ -90,6 +91,7 @@ def test_json_is_read_and_avro_is_written(topics: Topics, tmp_path: Path) -> Non
     ]
 
 
+@pytest.mark.long
 def test_orders_are_joined_with_their_payments(topics: Topics, tmp_path: Path) -> None:
     topics.send("PaidOrders", [b'{"first": 1}'])
     send(topics, "Orders", *({"at": at(1), "id": f"p{each}", "amount": each} for each in range(3)))

@@ -236,6 +236,7 @@ def test_a_batch_waits_for_enough_messages(topics: Topics, tmp_path: Path) -> No
         query.stop()
 
 
+@pytest.mark.long
 def test_batch_0_is_not_lost_when_it_fails_and_latest_moves_on(
     topics: Topics, tmp_path: Path
 ) -> None:

@@ -76,6 +76,7 @@ class Stored:
         return placed(history(self.topics.spark, self.source, self.lake, as_of_ms=ms))
 
 
+@pytest.mark.long
 def test_topic_log_and_history_agree_on_every_millisecond(topics: Topics, tmp_path: Path) -> None:
     for _ in range(4):  # at different times
         topics.send(TOPIC, [b"." for _ in range(50)])

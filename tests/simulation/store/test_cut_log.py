@@ -95,6 +95,7 @@ def test_cuts_around_every_record_by_the_store(whole_log: World) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_every_byte_of_a_short_log_by_the_store() -> None:
     world = written(6)
     for at in range(world.sent[-1].end + 1):
