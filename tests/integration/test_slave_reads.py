@@ -8,12 +8,13 @@ from pathlib import Path
 from rocketpost.client import MessageQueue, PullConsumer
 from rocketpost.codec.codes import RequestCode as Code
 from rocketpost.codec.codes import ResponseCode
+from rocketpost.codec.command import Command
 from rocketpost.codec.record import decode_records
 from rocketpost.model.topic import TopicConfig
 from rocketpost.server.features.pull import PullFeature
 
 from .replicas import QUICK, follower, name_server, pair, slave_of, until_copied, until_following
-from .settings.harness import Peer, broker, until
+from .settings.harness import Peer, broker
 
 READS: dict[str, object] = {"slaveReadEnable": "true", **QUICK}
 
@@ -48,8 +49,7 @@ async def test_a_slave_sends_readers_to_its_master_as_long_as_there_is_one(tmp_p
 
         await master.server.stop()
         await until_alone(slave)
-        waiting = asyncio.create_task(slave.pull("T", 1, hold_ms=30_000))
-        await until_held(slave)
+        waiting = await hold_pull(slave, offset=1)
         async with broker(tmp_path / "m", namesrvAddr=names, **READS):
             answer = await waiting  # long before its time is over
             assert answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY
@@ -83,11 +83,19 @@ async def test_a_slave_answers_questions_about_messages_as_its_master_does(tmp_p
             assert (theirs.fields, theirs.body) == (ours.fields, ours.body), code.name
 
 
-async def until_held(slave: Peer) -> None:
-    async def is_held() -> bool:
-        return slave.server.held_count > 0
+async def hold_pull(slave: Peer, *, offset: int) -> asyncio.Task[Command]:
+    """Pull until the slave holds a pull; return it.
 
-    await until(is_held)
+    A master that stops may answer its slave once more, which then sends readers to it.
+    """
+    async with asyncio.timeout(15):
+        while True:
+            waiting = asyncio.create_task(slave.pull("T", offset, hold_ms=30_000))
+            while not waiting.done():
+                if slave.server.held_count:
+                    return waiting
+                await asyncio.sleep(0.002)
+            assert (await waiting).code == ResponseCode.PULL_RETRY_IMMEDIATELY
 
 
 async def test_a_reader_of_old_messages_goes_to_the_slave_and_comes_back(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from rocketpost.server.namesrv.process import NameServer
 from rocketpost.server.routes.follower_refusals import REFUSED
 from rocketpost.server.settings.namesrv import NamesrvConfig
 
-from .census import leaks, overlook_older_objects, take_census
+from .census import find_leaks, overlook_older_objects, take_census
 from .flush_modes import FLUSH_MODES
 from .load import QUEUES, load_on
 from .settings.harness import Peer, broker, peer_at
@@ -71,19 +71,16 @@ async def leaks_of_drill(server: BrokerServer, changes: int) -> dict[str, int]:
 
     A follower is counted, so that nothing of a leader may be there.
     """
-    counts = []
     with overlook_older_objects():
-        for each in (2, changes):
-            await drill(server, each)
-            await server.become_follower(1)
-            counts.append(await take_census(server))
-            for _ in range(50):  # a thread of the pool may not have let go of its last work yet
-                if len(counts) == 1 or not leaks(*counts):
-                    break
-                await asyncio.sleep(0.02)
-                counts[1] = await take_census(server)
-            await server.become_leader()
-    return leaks(*counts)
+        await drill(server, 2)
+        await server.become_follower(1)
+        before = await take_census(server)
+        await server.become_leader()
+        await drill(server, changes)
+        await server.become_follower(1)
+        leaks = await find_leaks(server, before)
+        await server.become_leader()
+    return leaks
 
 
 @pytest.mark.parametrize("flush", FLUSH_MODES)
