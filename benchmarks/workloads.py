@@ -190,12 +190,12 @@ WORKLOADS: Final = (
     ),
     Workload(
         name="batch", title=f"send batches of {BATCH} messages of 50 B, 16 in flight",
-        requests=partial(Requests, batch_request, count=64), count=1600, window=16,
+        requests=partial(Requests, batch_request, count=64), count=8000, window=16,
         per_request=BATCH, goal=0.15,
     ),
     Workload(
         name="pull", title=f"pull {PULL} messages of 1 KB, 8 in flight", requests=pull_requests,
-        count=3000, window=8, per_request=PULL, answer_bytes_min=PULL * 1024, has_echo=False,
+        count=15_000, window=8, per_request=PULL, answer_bytes_min=PULL * 1024, has_echo=False,
         goal=0.25,
     ),
     Workload(
