@@ -55,6 +55,14 @@ def rocketpost() -> None:
 @click.option("--namesrv-port", default=9876, show_default=True, type=click.IntRange(0, 65535))
 @click.option("--broker-port", default=10911, show_default=True, type=click.IntRange(0, 65535))
 @click.option(
+    "--grpc-port",
+    type=click.IntRange(0, 65535),
+    help=(
+        "Port for clients of RocketMQ 5. [default: 8081, if it is free and the extra grpc is "
+        "installed]"
+    ),
+)
+@click.option(
     "--sync-flush/--async-flush",
     default=None,
     help="Whether messages are acknowledged once on disk, or sooner.",
@@ -97,6 +105,7 @@ def up(
     host: str,
     namesrv_port: int,
     broker_port: int,
+    grpc_port: int | None,
     sync_flush: bool | None,
     config: Path | None,
     segment_size: str | None,
@@ -113,6 +122,7 @@ def up(
             host=host,
             namesrv_port=namesrv_port,
             broker_port=broker_port,
+            grpc_port=grpc_port,
             sync_flush=sync_flush,
             config=config,
             segment_size=segment_size,

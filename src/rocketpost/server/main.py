@@ -37,6 +37,7 @@ from rocketpost.settings import build, format_properties, keys_of, reject_unknow
 from rocketpost.transport.host import local_ip
 
 if TYPE_CHECKING:
+    from rocketpost.proxy.settings import ProxyConfig
     from rocketpost.server.broker import BrokerServer
 
 logger = logging.getLogger(__name__)
@@ -93,6 +94,12 @@ def mqnamesrv(file: Path | None, show: bool, ignored: str | None) -> None:
     show_default=True,
     help="Number of brokers to run, one process each, to use more cores.",
 )
+@click.option(
+    "--enable-proxy", "with_proxy", is_flag=True, help="Also serve clients of RocketMQ 5 (gRPC)."
+)
+@click.option(
+    "-pc", "--proxyConfigPath", "proxy_file", type=_CONFIG_FILE, help="Settings of gRPC, in JSON."
+)
 @click.version_option(VERSION, "-V", "--version", prog_name="mqbroker of Rocketpost")
 def mqbroker(
     file: Path | None,
@@ -101,14 +108,23 @@ def mqbroker(
     important: bool,
     accept_missing: bool,
     count: int,
+    with_proxy: bool,
+    proxy_file: Path | None,
 ) -> None:
     """Run a broker, or several."""
+    proxy = None
     try:
         values = without_blanks(read_properties(file)) if file else {}
         if name_servers is not None:
             values["namesrvAddr"] = name_servers
         broker, _ = broker_settings(values)
         plans = plan_brokers(values, count)
+        if with_proxy:
+            if count > 1:
+                raise ConfigError("--enable-proxy serves one broker; run mqproxy beside several")
+            proxy = _proxy_settings(proxy_file)
+        elif proxy_file is not None:
+            raise ConfigError("-pc has no effect without --enable-proxy")
     except ConfigError as error:
         _stop(error)
     for note in setting_notes(values):
@@ -126,9 +142,34 @@ def mqbroker(
         from rocketpost.server.fleet.fleet import fleet_ready, make_fleet
 
         sys.exit(run(lambda: make_fleet(plans, accept_missing=accept_missing), ready=fleet_ready))
+    if proxy is not None:
+        from rocketpost.server.proxy.broker import ProxiedBroker
+
+        def make() -> BrokerServer:
+            return ProxiedBroker(values, proxy=proxy, accept_missing=accept_missing)
+
+        sys.exit(run(make, ready=broker_ready))
     from rocketpost.server.broker import BrokerServer
 
     sys.exit(run(lambda: BrokerServer(values, accept_missing=accept_missing), ready=broker_ready))
+
+
+def _proxy_settings(file: Path | None) -> ProxyConfig:
+    """Read the settings of the proxy; print notes about them.
+
+    Raises:
+        ConfigError: The file or one of its settings cannot be used.
+    """
+    from rocketpost.server.proxy.broker import read_settings
+
+    try:
+        text = file.read_text() if file is not None else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {file}: {error}") from None
+    config, notes = read_settings(text)
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
+    return config
 
 
 def warn_of_fleet(values: Mapping[str, str], count: int) -> None:
@@ -149,6 +190,8 @@ def namesrv_ready(server: NameServer) -> str:
 def broker_ready(server: BrokerServer) -> str:
     """Return the line that scripts wait for, as RocketMQ prints it."""
     line = f"The broker[{server.name}, {server.address}] boot success. serializeType=JSON"
+    if grpc_port := getattr(server, "grpc_port", 0):
+        line = f"{line}, gRPC port {grpc_port}"
     if not server.name_servers:
         return line
     line = f"{line} and name server is {server.name_servers}"

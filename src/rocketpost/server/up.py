@@ -10,7 +10,7 @@ import asyncio
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rocketpost.errors import ConfigError, StoreError
 from rocketpost.server.broker import BrokerServer
@@ -25,6 +25,7 @@ from rocketpost.server.fleet.plan import BrokerPlan, plan_brokers
 from rocketpost.server.main import broker_ready, namesrv_ready, warn_of_fleet
 from rocketpost.server.namesrv.process import NameServer, NamesrvConfig
 from rocketpost.server.process import run
+from rocketpost.server.proxy.broker import ProxiedBroker, settings_for_up
 from rocketpost.server.settings.broker import (
     broker_settings,
     name_of,
@@ -41,6 +42,9 @@ from rocketpost.server.settings.up import (
     sizes_blocking,
 )
 from rocketpost.transport.host import local_ip
+
+if TYPE_CHECKING:
+    from rocketpost.proxy.settings import ProxyConfig
 
 _LEADER_SECONDS: Final = 60
 
@@ -75,7 +79,8 @@ class Node(abc.ABC):
         self._settings = with_new_spellings(settings or {})
         self._data = data.absolute()
         self._host = host
-        self._public = local_ip() if host in ("", "0.0.0.0") else host
+        self.public = local_ip() if host in ("", "0.0.0.0") else host
+        """The address that clients get."""
         self._broker_port = broker_port
         self._sync_flush = sync_flush
         self.name_server = NameServer(
@@ -90,7 +95,7 @@ class Node(abc.ABC):
     @property
     def address(self) -> str:
         """The name server's address, as clients use it."""
-        return f"{self._public}:{self.name_server.port}"
+        return f"{self.public}:{self.name_server.port}"
 
     @property
     def directory(self) -> str:
@@ -127,7 +132,7 @@ class Node(abc.ABC):
             | {
                 "listenPort": str(self._broker_port),
                 "bindAddress": self._host,
-                "brokerIP1": self._public,
+                "brokerIP1": self.public,
                 "namesrvAddr": self.address,
                 "storePathRootDir": self.directory,
             }
@@ -138,15 +143,29 @@ class Node(abc.ABC):
 
 
 class SingleNode(Node):
-    """A name server and a broker that share an event loop. Arguments are those of ``Node``."""
+    """A name server and a broker that share an event loop.
+
+    Args:
+        data: As in ``Node``, which has the other arguments too.
+        grpc: The settings of the gRPC port; None for no such port.
+    """
 
     broker: BrokerServer | None = None
+
+    def __init__(self, data: Path, *, grpc: ProxyConfig | None = None, **options: Any) -> None:
+        super().__init__(data, **options)
+        self._grpc = grpc
 
     async def start_brokers(self) -> None:
         """Return when the broker serves requests."""
         values = self.values()
         values |= await asyncio.to_thread(sizes_blocking, self.directory, values)
-        self.broker = BrokerServer(values, accept_missing=self._accept_missing)
+        accept_missing = self._accept_missing
+        if self._grpc is None:
+            self.broker = BrokerServer(values, accept_missing=accept_missing)
+        else:
+            grpc = self._grpc
+            self.broker = ProxiedBroker(values, proxy=grpc, accept_missing=accept_missing)
         await self.broker.start()
 
     async def stop(self) -> None:
@@ -233,7 +252,7 @@ class GroupNode(FleetNode):
 
     def plan_blocking(self) -> list[BrokerPlan]:
         """Return the members of the group, with sizes of files if they lack them."""
-        plans = plan_group_blocking(self.values(), self._count, host=self._public)
+        plans = plan_group_blocking(self.values(), self._count, host=self.public)
         sizes = group_sizes_blocking(plans)
         for plan in plans:
             plan.values.update(sizes)
@@ -252,10 +271,12 @@ def run_up(
     accept_missing: bool = False,
     count: int = 1,
     nodes: int = 0,
+    grpc_port: int | None = None,
 ) -> int:
     """Run until Ctrl-C; return the exit code.
 
     ``nodes`` is the number of members of a group that elects its leader; 0 for no group.
+    ``grpc_port`` is the port for clients of RocketMQ 5; None for the usual one, if possible.
     """
     options: dict[str, Any] = {
         "host": host,
@@ -274,6 +295,9 @@ def run_up(
             plan_group_blocking(planned, nodes, host="127.0.0.1")
         else:
             plan_brokers(planned, count)
+        if grpc_port is not None and (nodes or count > 1):
+            raise ConfigError("--grpc-port serves one broker; run mqproxy beside several of them")
+        grpc = None if nodes or count > 1 else settings_for_up(grpc_port, host)
     except ConfigError as error:
         error = _with_option(error, "--broker-port")
         print(f"error: {error}", file=sys.stderr)
@@ -285,7 +309,7 @@ def run_up(
     warn_of_group_stores({**settings, **root})
     if count > 1:
         return run(lambda: FleetNode(data, count=count, **options), ready=_fleet_ready)
-    return run(lambda: SingleNode(data, **options), ready=_ready)
+    return run(lambda: SingleNode(data, grpc=grpc, **options), ready=_ready)
 
 
 def settings_of(config: Path | None, segment_size: str | None) -> dict[str, str]:
@@ -305,9 +329,13 @@ def settings_of(config: Path | None, segment_size: str | None) -> dict[str, str]
 
 def _ready(node: SingleNode) -> str:
     assert node.broker is not None
+    grpc = ""
+    if isinstance(node.broker, ProxiedBroker):
+        grpc = f"Clients of RocketMQ 5 (gRPC) connect to {node.public}:{node.broker.grpc_port}. "
     return (
         f"{namesrv_ready(node.name_server)}\n{broker_ready(node.broker)}\n"
-        f"Clients connect to {node.address}. Data is in {node.broker.directory}. Ctrl-C stops."
+        f"Clients connect to {node.address}. {grpc}"
+        f"Data is in {node.broker.directory}. Ctrl-C stops."
     )
 
 

@@ -16,6 +16,7 @@ from rocketpost.transport.connection import Connection
 from rocketpost.transport.entrance import STRANGERS_MAX, Entrance, EntranceRules, Stranger
 from rocketpost.transport.express import Express
 from rocketpost.transport.host import memory_bytes
+from rocketpost.transport.memory_link import link
 from rocketpost.transport.room import Room
 from rocketpost.transport.served_connection import Inbox, ServedConnection
 
@@ -138,6 +139,36 @@ class Listener:
             await self._server.wait_closed()
             self._server = None
 
+    def link(
+        self,
+        *,
+        client: tuple[str, int],
+        on_request: Callable[[Connection, Command], None],
+        sees: Callable[[Command], None] = lambda command: None,
+    ) -> Connection:
+        """Connect a part of this process, and return its end of the connection.
+
+        Its requests are served like those of other connections, but need no login.
+
+        Args:
+            client: The address for which that part sends requests.
+            on_request: Called with requests of this server.
+            sees: Called with every request before it is served.
+        """
+
+        def serve(connection: Connection, command: Command) -> None:
+            sees(command)
+            self._on_request(connection, command)
+
+        return link(
+            on_request=serve,
+            on_lost=self._on_lost or _nobody,
+            room=self._room,
+            on_server_request=on_request,
+            client=client,
+            server=("127.0.0.1", self.port),
+        )
+
     def _admit(self) -> Stranger:
         assert self._entrance is not None
         return self._entrance.admit()
@@ -190,6 +221,10 @@ class Listener:
                 else:  # closing since the last scan, but the peer reads nothing
                     connection.abort()
         self._schedule_scan()
+
+
+def _nobody(connection: Connection) -> None:
+    """Tell nobody of a lost connection."""
 
 
 def room_of_process(*, unwritten_bytes_max: int = 0, sharers: int = 1) -> Room:

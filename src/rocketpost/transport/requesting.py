@@ -52,6 +52,8 @@ class Requesting(asyncio.BaseProtocol):
         self.certificate_user = ""
         """The user that the peer has proved to be by its certificate; empty if it did not."""
         self.is_encrypted = False
+        self.is_trusted = False
+        """Whether the peer is a part of this process, which checks the rights of its clients."""
         self.encoding = JSON
         """The header encoding that the peer used last."""
 

@@ -37,6 +37,10 @@ NOT_COMMANDS = {
     ("tls.md", "tls.client.trustCertPath="): SETTINGS,
     ("tls.md", "tls.server.need.client.auth=require"): SETTINGS,
     ("tls.md", "proxyProtocolTrusted=10.1.0.0/16"): SETTINGS,
+    (
+        "grpc.md",
+        "from rocketmq import",
+    ): "needs a foreign package; tests/interop runs the same calls",
     ("mqadmin.md", "CONSUMED      the group has passed it"): "words in the output of explain",
 }
 """Blocks that hold no command, by page and how they begin."""
@@ -65,6 +69,13 @@ NOT_RUN = {
     ),
     ("group-operations.md", "mqadmin haStatus "): (
         "needs a group of three; tests/integration/test_admin_groups.py runs these commands"
+    ),
+    ("grpc.md", "rocketpost up  "): (
+        "the servers would stay, at ports that other tests may use; tests/integration/proxy/ runs "
+        "both commands at free ports"
+    ),
+    ("grpc.md", "mqadmin updateTopic"): (
+        "needs the servers of the block before; tests/integration/proxy/ runs these commands"
     ),
     ("groups.md", "rocketpost up --nodes 3"): (
         "the servers would stay, at ports that other tests may use; "

@@ -137,8 +137,8 @@ def test_a_server_of_all_addresses_tells_clients_one_that_they_reach(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(up, "local_ip", lambda: "192.0.2.7")
-    assert SingleNode(tmp_path, host="0.0.0.0")._public == "192.0.2.7"
-    assert SingleNode(tmp_path, host="127.0.0.1")._public == "127.0.0.1"
+    assert SingleNode(tmp_path, host="0.0.0.0").public == "192.0.2.7"
+    assert SingleNode(tmp_path, host="127.0.0.1").public == "127.0.0.1"
 
 
 def test_a_port_in_use_names_the_option() -> None:

@@ -138,7 +138,9 @@ class PopCalls:
         )
         if answer.code != ResponseCode.SUCCESS:
             return PopResult([], was_full=answer.code == ResponseCode.POLLING_FULL)
-        messages = self._messages(wish, answer)
+        messages = popped_messages(
+            answer, group=self._group, topic=wish.subscription.topic, broker_name=wish.broker_name
+        )
         wanted = wish.subscription.tags_set
         if not wanted:
             return PopResult(messages)
@@ -216,46 +218,60 @@ class PopCalls:
         )
         return answer.read(NotificationResponse).has_msg
 
-    def _messages(self, wish: PopQuery, answer: Command) -> list[PoppedMessage]:
-        head = answer.read(PopResponse)
-        starts = parse_start_offsets(head.start_offset_info or "")
-        counts = parse_order_counts(head.order_count_info or "")
-        topic = wish.subscription.topic
-        messages = []
-        for stored in decode_records(answer.body):
-            for record in unwrap_batch(stored, first=0):
-                receipt = self._receipt(head, starts, record, wish)
-                queue = MessageQueue(wish.broker_name, record.queue_id, topic)
-                times = counts.get((receipt.retry, receipt.queue_id, receipt.offset), 0)
-                messages.append(PoppedMessage(record, queue, receipt, came_before=times))
-        return messages
-
-    def _receipt(
-        self,
-        head: PopResponse,
-        starts: dict[tuple[int, int], int],
-        record: Record,
-        wish: PopQuery,
-    ) -> Receipt:
-        text = record.properties.get(names.POP_CK)
-        if text is not None:
-            return parse_receipt(text)
-        retry = IN_TOPIC
-        if record.topic.startswith(RETRY_PREFIX) and record.topic != wish.subscription.topic:
-            newer = real_topic(IN_RETRY_TOPIC_V2, self._group, wish.subscription.topic)
-            retry = IN_RETRY_TOPIC_V2 if record.topic == newer else IN_RETRY_TOPIC
-        return Receipt(
-            starts.get((retry, record.queue_id), record.queue_offset),
-            head.pop_time,
-            head.invisible_time,
-            head.revive_qid,
-            retry,
-            wish.broker_name,
-            record.queue_id,
-            record.queue_offset,
-        )
-
     async def _call(self, queue: MessageQueue, code: int, header: AckMessage) -> Command:
         return await self._session.call(
             self._session.routes.master(queue.broker_name), code, header
         )
+
+
+def popped_messages(
+    answer: Command, *, group: str, topic: str, broker_name: str
+) -> list[PoppedMessage]:
+    """Return the messages in the answer to a pop.
+
+    Args:
+        answer: The answer.
+        group: The group that popped.
+        topic: The topic that the pop named.
+        broker_name: The broker that answered.
+
+    Raises:
+        RemoteProtocolError: The answer cannot be read.
+    """
+    head = answer.read(PopResponse)
+    starts = parse_start_offsets(head.start_offset_info or "")
+    counts = parse_order_counts(head.order_count_info or "")
+    messages = []
+    for stored in decode_records(answer.body):
+        for record in unwrap_batch(stored, first=0):
+            queue = MessageQueue(broker_name, record.queue_id, topic)
+            receipt = _receipt(head, starts, record, queue, group)
+            times = counts.get((receipt.retry, receipt.queue_id, receipt.offset), 0)
+            messages.append(PoppedMessage(record, queue, receipt, came_before=times))
+    return messages
+
+
+def _receipt(
+    head: PopResponse,
+    starts: dict[tuple[int, int], int],
+    record: Record,
+    queue: MessageQueue,
+    group: str,
+) -> Receipt:
+    text = record.properties.get(names.POP_CK)
+    if text is not None:
+        return parse_receipt(text)
+    retry = IN_TOPIC
+    if record.topic.startswith(RETRY_PREFIX) and record.topic != queue.topic:
+        newer = real_topic(IN_RETRY_TOPIC_V2, group, queue.topic)
+        retry = IN_RETRY_TOPIC_V2 if record.topic == newer else IN_RETRY_TOPIC
+    return Receipt(
+        starts.get((retry, record.queue_id), record.queue_offset),
+        head.pop_time,
+        head.invisible_time,
+        head.revive_qid,
+        retry,
+        queue.broker_name,
+        record.queue_id,
+        record.queue_offset,
+    )

@@ -152,10 +152,12 @@ class Gate:
 
     def problem(self, connection: Connection, caller: Caller) -> NoPermission | None:
         """Return the reason why a user may not, or no longer, make a request; None if he may."""
+        return self._problem(connection.peer[0], caller)
+
+    def _problem(self, host: str, caller: Caller) -> NoPermission | None:
         if self._revision != self._table.revision:
             self._verdicts.clear()
             self._revision = self._table.revision
-        host = connection.peer[0]
         for need in caller.needs:
             key = (caller.name, host, need)
             verdict = self._verdicts.get(key)
@@ -168,6 +170,50 @@ class Gate:
             if not verdict.is_allowed:
                 return NoPermission(self._denial_text(caller.name, host, need, verdict))
         return None
+
+    # Calls of the other protocol, which have no connection and no request code.
+
+    def admit_call(
+        self, name: str, is_signed: Callable[[bytes], bool], *, source: str, method: str
+    ) -> None:
+        """Authenticate a call.
+
+        Args:
+            name: The user that the call names; empty if it is not signed.
+            is_signed: Tells whether the call is signed with a secret.
+            source: The address that it came from.
+            method: The method that is called.
+
+        Raises:
+            LoginFailed: The call is not signed, or not by an enabled user.
+        """
+        user = self._table.user(name)
+        is_right = is_signed((user or self._nobody).secret.encode())
+        if user is None or not user.is_enabled or not is_right:
+            reason = "user or signature" if name else "not signed"
+            delay = self.failures.note(source, monotonic())
+            self._audit.note(
+                "loginFailed",
+                user=name[:_NAME_CHARS_MAX],
+                source=source,
+                code=method,
+                reason=reason,
+            )
+            raise LoginFailed(_FAILED if name else _UNSIGNED, delay=delay, address=source)
+
+    def check_call(self, name: str, needs: Sequence[Need], *, source: str, method: str) -> None:
+        """Check that the user of a call has every right that it needs.
+
+        Raises:
+            NoPermission: A right is missing.
+        """
+        if not self.authorises:
+            return
+        problem = self._problem(source, Caller(name, needs))
+        if problem is not None:
+            self.denied_count += 1
+            self._audit.note("denied", user=name, source=source, code=method, reason=problem.remark)
+            raise problem
 
     def held_problem(self, owner: object, command: Command) -> NoPermission | None:
         """Return the reason why a held request must end; None if its user still has the rights."""

@@ -1,0 +1,203 @@
+"""The clients of the proxy: their settings, telemetry streams and ways to brokers.
+
+A client is known by its id from its first call on. It is forgotten when it says so, or when it has
+been silent for some time: a broken stream alone is no reason, since clients open it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Protocol
+
+from rocketpost.errors import RocketpostError
+from rocketpost.proxy.backend import Backend, BrokerRequest, Identity
+from rocketpost.proxy.refusals import Refusal
+from rocketpost.proxy.registration import heartbeat_of
+from rocketpost.proxy.settings import ProxyConfig
+from rocketpost.proxy.wire.enums import ClientType, Code
+
+logger = logging.getLogger(__name__)
+
+_SCAN_SECONDS: Final = 5.0
+PRODUCER_TOPICS_MAX: Final = 1000
+"""Most topics of one producer that are remembered for questions about transactions."""
+
+
+class Stream(Protocol):
+    """A telemetry stream, as seen by those who write to it."""
+
+    async def send(self, command: Any) -> bool:
+        """Send a command; return False if the stream is closed."""
+        ...
+
+
+class GrpcClient:
+    """One client. Belongs to the event loop.
+
+    Attributes:
+        identity: Its id, address, language and version.
+        settings: The settings that it sent last; None until then.
+        topics: The topics to which it sends.
+        streams: Its open telemetry streams, the newest last.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        backend: Backend,
+        on_request: Callable[[GrpcClient], BrokerRequest],
+    ) -> None:
+        self.identity = identity
+        self.link = backend.link(identity, on_request(self))
+        self.settings: Any | None = None
+        self.topics: dict[str, None] = {}
+        self.streams: list[Stream] = []
+        self.started_ms = time.time_ns() // 1_000_000
+        self.seen_at = asyncio.get_running_loop().time()
+        self.is_closed = False
+
+    def __repr__(self) -> str:
+        return f"<client {self.identity.client_id}>"
+
+    @property
+    def kind(self) -> ClientType:
+        """The kind of client, as far as it is known."""
+        kind = self.settings.client_type if self.settings is not None else 0
+        known = kind in ClientType._value2member_map_
+        return ClientType(kind) if known else ClientType.CLIENT_TYPE_UNSPECIFIED
+
+    @property
+    def is_consumer(self) -> bool:
+        """Whether it consumes."""
+        return self.settings is not None and self.settings.HasField("subscription")
+
+    @property
+    def group(self) -> str:
+        """The consumer group; empty for producers."""
+        name: str = self.settings.subscription.group.name if self.settings is not None else ""
+        return name
+
+    async def send(self, command: Any) -> bool:
+        """Send a command on the newest stream that takes it; return whether one did."""
+        for stream in reversed(list(self.streams)):
+            if await stream.send(command):
+                return True
+        return False
+
+    def note_topic(self, topic: str) -> bool:
+        """Remember a topic to which it sends; return whether that is news."""
+        if topic in self.topics or len(self.topics) >= PRODUCER_TOPICS_MAX:
+            return False
+        self.topics[topic] = None
+        return True
+
+    async def register(self) -> None:
+        """Tell brokers of its groups.
+
+        Raises:
+            RocketpostError: They could not be told.
+        """
+        await self.link.register(heartbeat_of(self.identity, self.settings, self.topics))
+
+
+class ClientTable:
+    """All clients. Belongs to the event loop.
+
+    Args:
+        backend: The way to brokers.
+        config: The limits.
+
+    Attributes:
+        on_request: Returns the function that serves requests of brokers to a client.
+        on_leave: Called with each client that is forgotten.
+    """
+
+    def __init__(self, backend: Backend, config: ProxyConfig) -> None:
+        self._backend = backend
+        self._config = config
+        self._clients: dict[str, GrpcClient] = {}
+        self._loop = asyncio.get_running_loop()
+        self.on_request: Callable[[GrpcClient], BrokerRequest] = lambda client: _ignore
+        self.on_leave: Callable[[GrpcClient], Awaitable[None]] = _nobody
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    def all(self) -> list[GrpcClient]:
+        """Return every client."""
+        return list(self._clients.values())
+
+    def find(self, client_id: str) -> GrpcClient | None:
+        """Return a client, if it is known."""
+        return self._clients.get(client_id)
+
+    def note(self, identity: Identity) -> GrpcClient:
+        """Return the client of a call, which need not have been known before.
+
+        Raises:
+            Refusal: There are too many clients already.
+        """
+        client = self._clients.get(identity.client_id)
+        if client is None:
+            if len(self._clients) >= self._config.client_count_max:
+                raise Refusal(
+                    Code.TOO_MANY_REQUESTS,
+                    f"{self._config.client_count_max} clients are connected already",
+                )
+            client = GrpcClient(identity, self._backend, self.on_request)
+            self._clients[identity.client_id] = client
+        client.seen_at = self._loop.time()
+        return client
+
+    def producer_of(self, topic: str) -> GrpcClient | None:
+        """Return a client with an open stream that sends to a topic."""
+        for client in self._clients.values():
+            if topic in client.topics and client.streams:
+                return client
+        return None
+
+    async def remove(self, client: GrpcClient) -> None:
+        """Forget a client."""
+        if self._clients.get(client.identity.client_id) is client:
+            self._forget(client)
+            await self.on_leave(client)
+
+    async def run(self) -> None:
+        """Forget silent clients until cancelled."""
+        while True:
+            await asyncio.sleep(_SCAN_SECONDS)
+            limit = self._loop.time() - self._config.client_expiry_ms / 1000
+            for client in self.all():
+                if client.seen_at < limit:
+                    logger.info("silent client removed: client=%s", client.identity.client_id)
+                    await self.remove(client)
+
+    async def renew(self, client: GrpcClient) -> None:
+        """Tell brokers of a client's groups again; log a failure."""
+        try:
+            await client.register()
+        except RocketpostError as error:
+            logger.warning(
+                "client not registered: client=%s reason=%s", client.identity.client_id, error
+            )
+
+    def close(self) -> None:
+        """Forget every client."""
+        for client in self.all():
+            self._forget(client)
+
+    def _forget(self, client: GrpcClient) -> None:
+        del self._clients[client.identity.client_id]
+        client.is_closed = True
+        client.link.close()
+
+
+def _ignore(connection: Any, command: Any) -> None:
+    """Ignore a request of a broker."""
+
+
+async def _nobody(client: GrpcClient) -> None:
+    """Tell nobody of a client that left."""

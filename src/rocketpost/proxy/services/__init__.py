@@ -1,0 +1,1 @@
+"""The methods of the protocol, grouped by their subject."""

@@ -1,0 +1,1 @@
+"""The gRPC port of a broker, and the command that serves it for a cluster."""

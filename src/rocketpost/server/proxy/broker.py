@@ -1,0 +1,129 @@
+"""A broker that also serves clients of the 5.x protocol, in its own process."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from rocketpost.errors import ConfigError
+from rocketpost.server.broker import BrokerServer
+
+if TYPE_CHECKING:
+    from rocketpost.proxy.proxy import GrpcProxy
+    from rocketpost.proxy.settings import ProxyConfig
+
+NOT_INSTALLED = "gRPC is not installed: pip install 'rocketpost[grpc]'"
+
+
+def read_settings(text: str) -> tuple[ProxyConfig, list[str]]:
+    """Read the settings of the proxy; return them, and notes for the user.
+
+    Raises:
+        ConfigError: A setting is wrong, or the gRPC library is not installed.
+    """
+    try:
+        import grpc  # noqa: F401
+
+        from rocketpost.proxy.settings import read_proxy_settings
+    except ImportError:
+        raise ConfigError(NOT_INSTALLED) from None
+    return read_proxy_settings(text)
+
+
+def settings_for_up(port: int | None, host: str) -> ProxyConfig | None:
+    """Return the settings of the gRPC port of ``rocketpost up``; None for no such port.
+
+    Args:
+        port: The wanted port; None for the usual one, if it is free and gRPC is installed.
+        host: The address to listen on.
+
+    Raises:
+        ConfigError: A port is wanted, but the gRPC library is not installed.
+    """
+    try:
+        config, _ = read_settings("")
+    except ConfigError:
+        if port is None:
+            return None
+        raise
+    if port is None and not _is_free(host, config.port):
+        print(
+            f"note: port {config.port} is in use, so clients of RocketMQ 5 (gRPC) are not served; "
+            "choose another with --grpc-port",
+            file=sys.stderr,
+        )
+        return None
+    return replace(config, bind_address=host, port=config.port if port is None else port)
+
+
+def _is_free(host: str, port: int) -> bool:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True
+
+
+class ProxiedBroker(BrokerServer):
+    """One broker with a gRPC port. Belongs to the event loop.
+
+    Args:
+        values: As in ``BrokerServer``, which has the other arguments too.
+        proxy: The settings of the gRPC port.
+    """
+
+    def __init__(self, values: Mapping[str, str], *, proxy: ProxyConfig, **options: Any) -> None:
+        super().__init__(values, **options)
+        self._proxy_config = proxy
+        self._proxy: GrpcProxy | None = None
+
+    @property
+    def grpc_port(self) -> int:
+        """The bound gRPC port."""
+        assert self._proxy is not None
+        return self._proxy.port
+
+    async def start(self) -> None:
+        """Return when requests and calls are served.
+
+        Raises:
+            ConfigError: An address is invalid or cannot be bound.
+            StoreError: The store cannot be opened.
+        """
+        await super().start()
+        try:
+            self._proxy = self._make_proxy()
+            await self._proxy.start()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Serve no more calls, then stop the broker."""
+        proxy, self._proxy = self._proxy, None
+        if proxy is not None:
+            await proxy.stop()
+        await super().stop()
+
+    def _make_proxy(self) -> GrpcProxy:
+        from rocketpost.proxy.proxy import GrpcProxy
+        from rocketpost.proxy.services.routes import endpoints_at, is_empty
+        from rocketpost.server.proxy.guard import LocalGuard
+        from rocketpost.server.proxy.local import LocalBackend
+
+        def endpoints_of(broker: object, asked: Any) -> Any:
+            """Return the endpoints that the client knows: they reach it, also through a NAT."""
+            return endpoints_at(self._ip, self.grpc_port) if is_empty(asked) else asked
+
+        backend = LocalBackend(self._listener, lambda: self._context, lambda: self.is_leader)
+        guard = LocalGuard(lambda: self._context.access.gate)
+        config = self._proxy_config
+        if not config.bind_address:
+            config = replace(config, bind_address=self._broker.bind_address)
+        return GrpcProxy(backend, config, guard=guard, endpoints_of=endpoints_of)
