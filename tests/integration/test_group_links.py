@@ -15,7 +15,7 @@ from rocketpost.errors import ConfigError, ReplicationError
 from rocketpost.raft.messages import Append, Message, PreVote, TermSpan, TimeoutNow
 from rocketpost.server.group import incoming, outgoing
 from rocketpost.server.group.incoming import IncomingLinks
-from rocketpost.server.group.link_values import Framing, Seat
+from rocketpost.server.group.link_values import Framing, Protection, Seat
 from rocketpost.server.group.outgoing import OutgoingLink
 from rocketpost.testing.waiting import until
 
@@ -30,7 +30,9 @@ def append_of(log: memoryview) -> Append:
 class Receiver:
     """The member n0, which listens; writes down what it hears."""
 
-    def __init__(self, settings: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, settings: dict[str, str] | None = None, protection: Protection | None = None
+    ) -> None:
         self.heard: list[tuple[str, Message, bytes]] = []
         self.hellos: list[tuple[str, str]] = []
         self.failing: Exception | None = None
@@ -40,6 +42,7 @@ class Receiver:
             framing=FRAMING,
             on_message=self.hear,
             on_hello=lambda hello: self.hellos.append((hello.sender, hello.address)),
+            protection=protection or Protection.of_group("g"),
         )
 
     def hear(self, peer: str, message: Message, body: bytes) -> None:
@@ -55,7 +58,14 @@ class Receiver:
 class Sender:
     """A member that dials n0; writes down when the link comes and goes."""
 
-    def __init__(self, address: str, *, node: str = "n1", group: str = "g") -> None:
+    def __init__(
+        self,
+        address: str,
+        *,
+        node: str = "n1",
+        group: str = "g",
+        protection: Protection | None = None,
+    ) -> None:
         self.told: list[str] = []
         self.link = OutgoingLink(
             "n0",
@@ -64,6 +74,7 @@ class Sender:
             framing=FRAMING,
             on_up=lambda peer, answer: self.told.append(f"up {peer} {answer.address}"),
             on_down=lambda peer: self.told.append(f"down {peer}"),
+            protection=protection or Protection.of_group("g"),
         )
 
     @contextlib.asynccontextmanager

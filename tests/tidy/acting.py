@@ -162,6 +162,9 @@ BROKER: Final = {
     "haListenPort": f"{_REPLICATION}haListenPort_and_brokerIP2",
     "brokerIP2": f"{_REPLICATION}haListenPort_and_brokerIP2",
     "haMasterAddress": "tests/integration/test_replication.py::test_haMasterAddress_is_enough",
+    "haTrustedNetworks": (
+        "tests/integration/test_peer_ports.py::test_haTrustedNetworks_serves_a_slave_of_rocketmq"
+    ),
     "haSendHeartbeatInterval": f"{_REPLICATION}haSendHeartbeatInterval",
     "haHousekeepingInterval": f"{_REPLICATION}haHousekeepingInterval",
     "haTransferBatchSize": f"{_REPLICATION}haTransferBatchSize",

@@ -427,7 +427,7 @@ class BrokerServer:
                 name_servers=lambda: self._name_servers,
                 is_member=member is not None,
             )
-            context.peers.tls = self._security.client
+            context.peers.use_tls(self._security)
             apply_settings(context)
             guard(self._dispatcher, context, lambda: self._term.features)
             if member is not None:

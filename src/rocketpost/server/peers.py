@@ -1,13 +1,16 @@
 """Connections of a server to other servers: name servers, masters, members of its group.
 
-Whatever all of them need is said here once: the signature of requests, and TLS.
+Whatever all of them need is said here once: the signature of requests, TLS, and the protection of
+the ports by which brokers copy their log.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from rocketpost.server.peer_ports.security import PeerSecurity
 from rocketpost.server.routes.dispatch import Dispatcher
+from rocketpost.server.secure.certificates import PortSecurity
 from rocketpost.transport.connection import Connection, Sign
 from rocketpost.transport.connector import CONNECT_SECONDS, Connector
 from rocketpost.transport.tls_contexts import ClientContext
@@ -18,12 +21,20 @@ class Peers:
 
     Args:
         sign: Signs requests; None if access control is off.
+        log_ports: The protection of connections that carry the log.
     """
 
-    def __init__(self, sign: Sign | None = None) -> None:
+    def __init__(self, sign: Sign | None = None, log_ports: PeerSecurity | None = None) -> None:
         self._sign = sign
+        self.log_ports = log_ports or PeerSecurity()
+        """The protection of connections that carry the log."""
         self.tls: ClientContext | None = None
         """TLS of connectors that are made from now on; plain connections if None."""
+
+    def use_tls(self, security: PortSecurity) -> None:
+        """Use the certificates of this server for everything that begins from now on."""
+        self.tls = self.log_ports.client = security.client
+        self.log_ports.rules = security.entrance
 
     def connector(
         self,

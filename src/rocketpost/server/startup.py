@@ -25,6 +25,8 @@ from rocketpost.server.access.control import AUDIT_FILE, AccessControl, own_sign
 from rocketpost.server.clock import BrokerClock
 from rocketpost.server.context import BrokerContext
 from rocketpost.server.group.life.new_log import forget_derived_blocking
+from rocketpost.server.peer_ports.login import PeerLogin
+from rocketpost.server.peer_ports.security import PeerSecurity
 from rocketpost.server.peers import Peers
 from rocketpost.server.settings.broker import BrokerConfig, broker_settings
 from rocketpost.server.settings.limits import topic_rules
@@ -171,7 +173,7 @@ async def open_context(
         stats=BrokerStats(clock=clock, day_of=_local_day),
         turns=turns,
         name_servers=name_servers,
-        peers=Peers(own_signature(broker)),
+        peers=Peers(own_signature(broker), _log_ports(broker, is_member)),
         access=AccessControl.of(
             tables.access,
             broker,
@@ -180,6 +182,22 @@ async def open_context(
             topic_at=partial(message_topic, store.record_at),
         ),
     )
+
+
+def _log_ports(config: BrokerConfig, is_member: bool) -> PeerSecurity:
+    """Return the protection of the ports by which brokers copy their log.
+
+    Raises:
+        ConfigError: A member of a group could not log in to the others.
+    """
+    login = PeerLogin(config.inner_login) if config.authentication_enabled else None
+    if is_member and login is not None and not login.is_set:
+        raise ConfigError(
+            "authenticationEnabled=true and enableDLegerCommitLog=true need "
+            "innerClientAuthenticationCredentials, the same on all members: they log in to each "
+            "other with it"
+        )
+    return PeerSecurity(login, config.trusted_networks)
 
 
 def apply_settings(context: BrokerContext) -> None:

@@ -37,3 +37,5 @@ class HaInfo(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     log_end: Int64 | None = None
     follow_problem: str | None = None
     """Reason why the slave can never follow this master; empty if it can."""
+    needs_login: bool = False
+    """Whether slaves log in at the HA port."""

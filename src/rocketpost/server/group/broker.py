@@ -15,7 +15,7 @@ from rocketpost.server.context import BrokerContext
 from rocketpost.server.group.broker_side import BrokerSide, MemberSettings
 from rocketpost.server.group.life.beginning import Beginning
 from rocketpost.server.group.life.new_log import begin_log_blocking
-from rocketpost.server.group.link_values import Framing
+from rocketpost.server.group.link_values import Framing, Protection
 from rocketpost.server.group.member import GroupMember
 from rocketpost.server.group.office import Leadership
 from rocketpost.server.group.serving.follower_term import GroupFollowerTerm
@@ -116,6 +116,9 @@ class GroupBroker:
                     "brokerClusterName": context.identity.cluster,
                 },
                 store=lambda: context.store_config,
+                protection=Protection.of_group(
+                    config.group, context.peers.log_ports, context.access.audit
+                ),
             ),
             clock=context.clock,
             framing=Framing(RaftEncoder(config.group).encode, lambda: RaftDecoder(config.group)),

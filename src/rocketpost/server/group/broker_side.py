@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
+from rocketpost.server.group.link_values import Protection
 from rocketpost.server.group.office import Leadership
 from rocketpost.store.config import FlushMode, StoreConfig
 
@@ -35,3 +36,5 @@ class MemberSettings(NamedTuple):
     """Settings that must be equal on all members."""
     store: Callable[[], StoreConfig]
     """Returns the settings of the store."""
+    protection: Protection | None = None
+    """TLS and logins of links; none if None."""

@@ -15,9 +15,17 @@ from typing import Final
 from rocketpost.codec.group.frames import Framed
 from rocketpost.codec.group.hello import Answer, Hello, encode_hello, take_hello, why_refuse
 from rocketpost.errors import ConfigError, RemoteProtocolError, RocketpostError
-from rocketpost.server.group.link_values import HELLO_SECONDS, Framing, Seat, prepare_socket
+from rocketpost.server.group.link_values import (
+    HELLO_SECONDS,
+    Framing,
+    Protection,
+    Seat,
+    prepare_socket,
+)
+from rocketpost.server.peer_ports.door import PeerDoor
 from rocketpost.transport.listener import bind_problem
 from rocketpost.transport.sockets import make_listening_socket
+from rocketpost.transport.tls_socket import StreamSocket
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +52,7 @@ class IncomingLinks:
         framing: Decodes messages.
         on_message: Takes each message.
         on_hello: Called with a peer's introduction when it has connected.
+        protection: TLS and logins.
     """
 
     def __init__(
@@ -54,6 +63,7 @@ class IncomingLinks:
         framing: Framing,
         on_message: TakeMessage,
         on_hello: Callable[[Hello], None],
+        protection: Protection,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self.seat = seat
@@ -65,6 +75,12 @@ class IncomingLinks:
         self.on_message = on_message
         """Takes each message."""
         self._on_hello = on_hello
+        self._door = PeerDoor(
+            protection.ports,
+            purpose=protection.purpose,
+            audit=protection.audit,
+            on_peer=self._add,
+        )
         self._listening: socket.socket | None = None
         self._links: set[_IncomingLink] = set()
         self._by_peer: dict[str, _IncomingLink] = {}
@@ -118,6 +134,7 @@ class IncomingLinks:
             self._loop.remove_reader(self._listening)
             self._listening.close()
             self._listening = None
+        self._door.close()
         for link in list(self._links):
             link.end("")
 
@@ -162,17 +179,21 @@ class IncomingLinks:
         except OSError as error:
             logger.warning("member not accepted: reason=%s", error.strerror)
             return
+        prepare_socket(sock)
+        self._door.admit(sock, (str(address[0]), int(address[1])))
+
+    def _add(self, sock: StreamSocket, address: tuple[str, int]) -> None:
+        """Have a broker that may enter introduce itself as a member."""
         if sum(not link.peer for link in self._links) >= STRANGERS_MAX:
             sock.close()
             return
-        prepare_socket(sock)
-        self._links.add(_IncomingLink(self, sock, str(address[0])))
+        self._links.add(_IncomingLink(self, sock, address[0]))
 
 
 class _IncomingLink:
     """One connection. Owned by the loop."""
 
-    def __init__(self, owner: IncomingLinks, sock: socket.socket, host: str) -> None:
+    def __init__(self, owner: IncomingLinks, sock: StreamSocket, host: str) -> None:
         self._owner = owner
         self._socket = sock
         self.host = host

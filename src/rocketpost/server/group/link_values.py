@@ -8,6 +8,8 @@ from typing import Final, NamedTuple, Protocol
 
 from rocketpost.codec.group.frames import Framed
 from rocketpost.codec.group.hello import History
+from rocketpost.server.access.audit import Audit, NoAudit
+from rocketpost.server.peer_ports.security import PeerSecurity
 
 HELLO_SECONDS: Final = 3.0
 """Time within which a connection is made, or a member introduces itself."""
@@ -36,6 +38,22 @@ class Framing(NamedTuple):
 
     encode: EncodeFrame
     decoder: Callable[[], FrameDecoder]
+
+
+class Protection(NamedTuple):
+    """The protection of the links of a group: TLS and logins, and the record of failed ones."""
+
+    ports: PeerSecurity
+    audit: Audit
+    purpose: str
+    """What links are for: members of other groups log in for another purpose."""
+
+    @classmethod
+    def of_group(
+        cls, group: str, ports: PeerSecurity | None = None, audit: Audit | None = None
+    ) -> Protection:
+        """Return the protection of a group; none at all if it has no login and no certificates."""
+        return cls(ports or PeerSecurity(), audit or NoAudit(), f"the group {group}")
 
 
 class Seat(NamedTuple):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from rocketpost.codec.group.frames import Framed
 from rocketpost.codec.group.hello import Answer, Hello, History
 from rocketpost.server.group.incoming import IncomingLinks, TakeMessage
-from rocketpost.server.group.link_values import Framing, Seat
+from rocketpost.server.group.link_values import Framing, Protection, Seat
 from rocketpost.server.group.outgoing import OutgoingLink
 
 logger = logging.getLogger(__name__)
@@ -25,6 +25,7 @@ class GroupLinks:
         on_up: Called with a peer's id when messages can be sent to it.
         on_down: Called with a peer's id when a connection that was up is lost.
         on_history: Called with a peer's id and what it has on its disk, whenever it is met.
+        protection: TLS and logins; none if None.
     """
 
     def __init__(
@@ -36,14 +37,21 @@ class GroupLinks:
         on_up: Callable[[str], None],
         on_down: Callable[[str], None],
         on_history: Callable[[str, History], None],
+        protection: Protection | None = None,
     ) -> None:
         self._seat = seat
+        self._protection = protection or Protection.of_group(seat.group)
         self._framing = framing
         self._on_up = on_up
         self._on_down = on_down
         self._on_history = on_history
         self.incoming = IncomingLinks(
-            seat=seat, peers=(), framing=framing, on_message=on_message, on_hello=self._take_hello
+            seat=seat,
+            peers=(),
+            framing=framing,
+            on_message=on_message,
+            on_hello=self._take_hello,
+            protection=self._protection,
         )
         """The connections by which peers send messages."""
         self._outgoing: dict[str, OutgoingLink] = {}
@@ -96,6 +104,7 @@ class GroupLinks:
                     framing=self._framing,
                     on_up=self._take_answer,
                     on_down=self._on_down,
+                    protection=self._protection,
                 )
                 self._outgoing[peer] = link
                 self._start(link)

@@ -123,6 +123,7 @@ class GroupMember:
             on_up=lambda peer: self._carry_out(self.node.link_up(peer)),
             on_down=lambda peer: self._carry_out(self.node.link_down(peer)),
             on_history=self._note_history,
+            protection=settings.protection,
         )
         """The links to all other members."""
         self.links.set_members(self.roster.addresses)

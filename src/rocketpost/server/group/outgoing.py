@@ -19,10 +19,17 @@ from typing import Final
 from rocketpost.codec.group.frames import Framed
 from rocketpost.codec.group.hello import Answer, Hello, encode_hello, take_hello
 from rocketpost.errors import NotConnected, ReplicationError, RocketpostError
-from rocketpost.server.group.link_values import HELLO_SECONDS, Framing, Seat, prepare_socket
+from rocketpost.server.group.link_values import (
+    HELLO_SECONDS,
+    Framing,
+    Protection,
+    Seat,
+    prepare_socket,
+)
 from rocketpost.transport.connector import split_address
 from rocketpost.transport.same_host import pace_to_others, put_pace_off
 from rocketpost.transport.sockets import make_socket
+from rocketpost.transport.tls_socket import StreamSocket, receive, send_all
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +57,7 @@ class OutgoingLink:
         framing: Encodes messages.
         on_up: Called with the peer's id and its answer when messages can be sent.
         on_down: Called with the peer's id when a connection that was up is lost.
+        protection: TLS and logins.
     """
 
     def __init__(
@@ -61,6 +69,7 @@ class OutgoingLink:
         framing: Framing,
         on_up: Callable[[str, Answer], None],
         on_down: Callable[[str], None],
+        protection: Protection,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self.peer = peer
@@ -69,7 +78,8 @@ class OutgoingLink:
         self._encode = framing.encode
         self._on_up = on_up
         self._on_down = on_down
-        self._socket: socket.socket | None = None
+        self._protection = protection
+        self._socket: StreamSocket | None = None
         self._pieces: deque[_Piece] = deque()
         self._unsent = 0
         self._log_bytes = 0
@@ -129,13 +139,14 @@ class OutgoingLink:
 
     # Connecting.
 
-    async def _dial(self) -> tuple[socket.socket, Answer]:
+    async def _dial(self) -> tuple[StreamSocket, Answer]:
         """Connect and introduce this member; returns the socket and the peer's answer.
 
         Raises:
             RocketpostError: The peer cannot be reached, or refuses the connection.
         """
         sock: socket.socket | None = None
+        link: StreamSocket | None = None
         is_done = False
         try:
             async with asyncio.timeout(HELLO_SECONDS):
@@ -147,7 +158,8 @@ class OutgoingLink:
                 method = put_pace_off(sock)
                 await self._loop.sock_connect(sock, target)
                 pace_to_others(sock, method)
-                answer = await self._introduce(sock)
+                link = await self._protection.ports.call(sock, host, self._protection.purpose)
+                answer = await self._introduce(link)
                 is_done = True
         except TimeoutError:
             raise NotConnected(f"no answer in {HELLO_SECONDS:g} s") from None
@@ -155,11 +167,13 @@ class OutgoingLink:
             number = error.errno or 0  # of an unknown name it is negative
             raise NotConnected(os.strerror(number) if number > 0 else str(error)) from error
         finally:
-            if sock is not None and not is_done:
-                sock.close()
-        return sock, answer
+            if not is_done:
+                for each in (sock, link):
+                    if each is not None:
+                        each.close()
+        return link, answer
 
-    async def _introduce(self, sock: socket.socket) -> Answer:
+    async def _introduce(self, sock: StreamSocket) -> Answer:
         seat = self._seat
         hello = Hello(
             group=seat.group,
@@ -169,13 +183,13 @@ class OutgoingLink:
             address=seat.address,
             history=seat.history(),
         )
-        await self._loop.sock_sendall(sock, encode_hello(hello))
+        await send_all(sock, encode_hello(hello))
         received = bytearray()
         while True:
             answer = take_hello(Answer, received) if received else None
             if answer is not None:
                 break
-            data = await self._loop.sock_recv(sock, _READ_BYTES)
+            data = await receive(sock, _READ_BYTES)
             if not data:
                 raise ReplicationError("it closed the connection without an answer")
             received += data
@@ -183,7 +197,7 @@ class OutgoingLink:
             raise ReplicationError(f"it refuses this member: {answer.problem}")
         return answer
 
-    async def _serve(self, sock: socket.socket, answer: Answer) -> None:
+    async def _serve(self, sock: StreamSocket, answer: Answer) -> None:
         """Let messages be sent until the connection is lost."""
         lost = self._lost = self._loop.create_future()
         self._socket = sock
@@ -265,7 +279,7 @@ class OutgoingLink:
             self._loop.remove_writer(self._socket)
             self._pump()
 
-    def _send_some(self, sock: socket.socket) -> int:
+    def _send_some(self, sock: StreamSocket) -> int:
         """Send the first pieces with one call; returns the number of bytes that were taken."""
         pieces = self._pieces
         sent = left = sock.sendmsg(list(islice(pieces, _PIECES_MAX)))

@@ -123,7 +123,7 @@ class NameServer:
         self._handlers.note_start()
         self._stopping.clear()
         peers = Peers(own_signature(self.config))
-        peers.tls = self._security.client
+        peers.use_tls(self._security)
         self._notices = MinBrokerNotices(peers)
         await self._listener.start(self.config.bind_address, self.config.listen_port)
         self._security.start()

@@ -18,12 +18,14 @@ from rocketpost.codec.command import to_fields
 from rocketpost.codec.headers.replication import ExchangeHaInfo, HaInfo
 from rocketpost.errors import NotConnected, ReplicationError
 from rocketpost.replication.following import LogFacts, why_not_follow
-from rocketpost.server.replication.hello import describe_blocking, find_tail
+from rocketpost.server.peer_ports.security import PeerSecurity
+from rocketpost.server.replication.hello import LOG_PURPOSE, describe_blocking, find_tail
 from rocketpost.server.replication.master_client import MasterClient
 from rocketpost.settings import parse_properties
 from rocketpost.store.message_store import MessageStore
 from rocketpost.transport.connector import split_address
 from rocketpost.transport.sockets import make_socket
+from rocketpost.transport.tls_socket import StreamSocket
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +36,7 @@ _SEGMENT_KEY: Final = "mappedFileSizeCommitLog"
 class Dialed(NamedTuple):
     """A connection to a master's log, before the first report."""
 
-    sock: socket.socket
+    sock: StreamSocket
     request: int
     """Position to request the log from."""
     is_foreign: bool
@@ -46,6 +48,7 @@ class Dialer:
 
     Args:
         client: Asks the master.
+        log_ports: The protection of connections that carry the log.
         store: The slave's log.
         broker_id: The slave's id.
         from_last_file: Whether an empty slave starts with the master's last segment.
@@ -56,12 +59,14 @@ class Dialer:
         self,
         client: MasterClient,
         *,
+        log_ports: PeerSecurity,
         store: MessageStore,
         broker_id: int,
         from_last_file: bool,
         keeps_flushed: bool,
     ) -> None:
         self._client = client
+        self._log_ports = log_ports
         self._store = store
         self._broker_id = broker_id
         self._from_last_file = from_last_file
@@ -86,7 +91,14 @@ class Dialer:
         except BaseException:
             sock.close()
             raise
-        return Dialed(sock, request, is_foreign)
+        return Dialed(await self._protect(sock, address, is_foreign), request, is_foreign)
+
+    async def _protect(self, sock: socket.socket, address: str, is_foreign: bool) -> StreamSocket:
+        """Return the connection with TLS and login, as far as the master knows them."""
+        if is_foreign and self._log_ports.is_trusted(sock.getpeername()[0]):
+            return sock
+        host, _ = split_address(address)
+        return await self._log_ports.call(sock, host, LOG_PURPOSE)
 
     async def _agree(self, sock: socket.socket) -> tuple[int, bool]:
         """Return the position to request, and whether the master is RocketMQ's."""
@@ -105,7 +117,9 @@ class Dialer:
         self._client.master.learn(remoting="", ha=info.master_ha_address)
         self.take_flushed(info.master_flush_offset)
         if info.follow_problem is None:
+            self._log_ports.check_foreign(sock.getpeername()[0])
             return await self._judge_foreign(facts), True
+        self._log_ports.check_login(info.needs_login)
         if info.follow_problem:
             raise ReplicationError(info.follow_problem)
         if facts.end == 0 and self._from_last_file and info.log_end:
@@ -145,6 +159,7 @@ class Dialer:
             log_first=_number(fields.get("logFirst")),
             log_end=_number(fields.get("logEnd")),
             follow_problem=fields.get("followProblem"),
+            needs_login=fields.get("needsLogin") == "true",
         )
 
     def take_flushed(self, position: int | None) -> None:

@@ -13,6 +13,8 @@ from rocketpost.codec.headers.replication import ExchangeHaInfo
 from rocketpost.replication.following import TAIL_BYTES_MAX, LogFacts, why_not_follow
 from rocketpost.store.message_store import MessageStore
 
+LOG_PURPOSE: Final = "the log of a master"
+"""The purpose of connections to an HA port, for which brokers log in."""
 TAIL_BYTES: Final = 64 * 1024
 """Bytes before the end of a log that are compared; more if its last message is longer."""
 

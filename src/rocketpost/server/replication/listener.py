@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable
 from typing import Final
 
 from rocketpost.errors import ConfigError
+from rocketpost.server.peer_ports.door import PeerDoor
 from rocketpost.transport.listener import bind_problem
 from rocketpost.transport.same_host import pace_to_others, put_pace_off
 from rocketpost.transport.sockets import make_listening_socket
@@ -24,11 +24,11 @@ class HaListener:
     """A listening socket. Owned by the loop.
 
     Args:
-        on_slave: Called with each new socket, which is not blocking, and its peer's host and port.
+        door: Gets each new socket, which is not blocking, and its peer's host and port.
     """
 
-    def __init__(self, *, on_slave: Callable[[socket.socket, tuple[str, int]], None]) -> None:
-        self._on_slave = on_slave
+    def __init__(self, *, door: PeerDoor) -> None:
+        self._door = door
         self._socket: socket.socket | None = None
         self._method = b""
 
@@ -61,7 +61,8 @@ class HaListener:
         loop.add_reader(listening, self._accept)
 
     def close(self) -> None:
-        """Stop accepting; connections stay."""
+        """Stop accepting; connections of slaves stay."""
+        self._door.close()
         if self._socket is not None:
             asyncio.get_running_loop().remove_reader(self._socket)
             self._socket.close()
@@ -80,4 +81,4 @@ class HaListener:
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         pace_to_others(accepted, self._method)
-        self._on_slave(accepted, (address[0].removeprefix(_MAPPED), address[1]))
+        self._door.admit(accepted, (address[0].removeprefix(_MAPPED), address[1]))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -17,7 +16,8 @@ from rocketpost.replication.acks import ReplicaAcks
 from rocketpost.replication.sender import WINDOW_BYTES, LogSender
 from rocketpost.server.context import BrokerContext
 from rocketpost.server.feature import Feature
-from rocketpost.server.replication.hello import judge_blocking
+from rocketpost.server.peer_ports.door import PeerDoor
+from rocketpost.server.replication.hello import LOG_PURPOSE, judge_blocking
 from rocketpost.server.replication.listener import HaListener
 from rocketpost.server.replication.master_log import MasterLog
 from rocketpost.server.replication.slave_link import LINGER_SECONDS, SlaveLink
@@ -28,6 +28,7 @@ from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.server.settings.replication import BrokerRole
 from rocketpost.store.config import StoreConfig
 from rocketpost.transport.connection import Connection
+from rocketpost.transport.tls_socket import StreamSocket
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +65,15 @@ class MasterFeature(Feature):
         """What each slave has."""
         self.on_acks: Callable[[], None] = _nobody
         """Called when slaves have more, or when one came or went."""
-        self._listener = HaListener(on_slave=self._add)
+        self._listener = HaListener(
+            door=PeerDoor(
+                context.peers.log_ports,
+                purpose=LOG_PURPOSE,
+                audit=context.access.audit,
+                on_peer=self._add,
+                serves_foreign=True,
+            )
+        )
         self._links: dict[SlaveLink, bool] = {}
         self._has_links = asyncio.Event()
         self._hellos: dict[str, _Hello] = {}
@@ -158,6 +167,7 @@ class MasterFeature(Feature):
         answer.segment_bytes = self._log.segment_bytes
         answer.log_first, answer.log_end = self._log.first, self._log.end
         answer.follow_problem = problem
+        answer.needs_login = self._context.peers.log_ports.login is not None
         return Reply(fields=to_fields(answer))
 
     def _remember(self, header: ExchangeHaInfo, problem: str) -> None:
@@ -192,7 +202,7 @@ class MasterFeature(Feature):
 
     # Connections.
 
-    def _add(self, sock: socket.socket, address: tuple[str, int]) -> None:
+    def _add(self, sock: StreamSocket, address: tuple[str, int]) -> None:
         if len(self._links) >= LINKS_MAX:
             logger.warning(
                 "slave refused: address=%s:%s reason=%s are connected", *address, LINKS_MAX

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 from typing import Final
 
 from rocketpost.replication.sender import MARK_BYTES, stated_bytes
 from rocketpost.store.log.segment import SegmentReader
 from rocketpost.store.message_store import MessageStore
+from rocketpost.transport.tls_socket import StreamSocket, TlsSocket
 
 HOT_BYTES: Final = 16 * 1024 * 1024
 """Bytes before the end of the log that are in memory if they were written in this term."""
@@ -49,17 +49,20 @@ class MasterLog:
         """Size of a segment."""
         return self._segments.segment_bytes
 
-    def send(self, sock: socket.socket, position: int, size: int) -> int:
+    def send(self, sock: StreamSocket, position: int, size: int) -> int:
         """Send bytes of one segment to a socket; returns how many it took, 0 if there are none.
 
         They go from the file to the socket, which costs less than a view of the map. The
         descriptors of older segments may be closed at any time, so such a segment is opened anew
-        and kept open until another one is sent.
+        and kept open until another one is sent. Bytes that must be encrypted come from the map.
 
         Raises:
             OSError: The socket takes nothing now, the connection is lost, or the file cannot be
                 opened.
         """
+        if isinstance(sock, TlsSocket):
+            found = self.view(position, size)
+            return sock.send(found) if found is not None else 0
         last = self._segments.last
         if last is not None and last.start <= position:
             self.close()

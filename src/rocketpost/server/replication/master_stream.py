@@ -11,6 +11,7 @@ from rocketpost.codec.ha_frames import encode_report
 from rocketpost.errors import ReplicationError, StoreError
 from rocketpost.replication.receiver import LogReceiver
 from rocketpost.replication.reports import ReportSchedule
+from rocketpost.transport.tls_socket import StreamSocket
 
 READ_BYTES: Final = 1024 * 1024
 """Most bytes read in one turn of the loop."""
@@ -35,7 +36,7 @@ class MasterStream:
 
     def __init__(
         self,
-        sock: socket.socket,
+        sock: StreamSocket,
         *,
         receiver: LogReceiver,
         request: int,

@@ -65,6 +65,7 @@ class SlaveFeature(Feature):
         self._loop = asyncio.get_running_loop()
         self._dialer = Dialer(
             client,
+            log_ports=context.peers.log_ports,
             store=context.store,
             broker_id=broker_id,
             from_last_file=config.sync_from_last_file,

@@ -21,6 +21,7 @@ from rocketpost.codec.ha_frames import REPORT_BYTES, ReportDecoder
 from rocketpost.errors import RemoteProtocolError, ReplicationError
 from rocketpost.replication.pacing import CatchUpPace
 from rocketpost.replication.sender import LogSender
+from rocketpost.transport.tls_socket import StreamSocket
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +51,7 @@ class Log(Protocol):
     def announce(self, end: int) -> None:
         """Note that the log grows up to ``end`` now."""
 
-    def send(self, sock: socket.socket, position: int, size: int) -> int:
+    def send(self, sock: StreamSocket, position: int, size: int) -> int:
         """Send bytes to a socket; returns how many it took, 0 if the log lacks them."""
 
     def is_cached(self, position: int, size: int) -> bool:
@@ -82,7 +83,7 @@ class SlaveLink:
 
     def __init__(
         self,
-        sock: socket.socket,
+        sock: StreamSocket,
         address: tuple[str, int],
         *,
         log: Log,

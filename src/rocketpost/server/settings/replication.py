@@ -9,7 +9,9 @@ from typing import Final
 from rocketpost.errors import ConfigError
 from rocketpost.model.route import MASTER_ID
 from rocketpost.server.settings.metrics import MetricsConfig
+from rocketpost.server.settings.networks import parse_networks
 from rocketpost.settings import option
+from rocketpost.transport.entrance import Network
 
 FRAME_BODY_MAX: Final = 4 * 1024 * 1024 - 12
 """Most bytes of log in one frame of the HA stream: RocketMQ's slaves read into 4 MiB."""
@@ -42,6 +44,8 @@ class ReplicationConfig(MetricsConfig):
     ha_listen_port: int = option("haListenPort", _NEXT_PORT, important=True)
     ha_ip: str = option("brokerIP2", "", important=True)
     ha_master_address: str = option("haMasterAddress", "", important=True)
+    ha_trusted_networks: str = option("haTrustedNetworks", "")
+    """Networks of RocketMQ's brokers, which need neither TLS nor a login at HA ports."""
     ha_heartbeat_ms: int = option("haSendHeartbeatInterval", 5000)
     ha_housekeeping_ms: int = option("haHousekeepingInterval", 20_000)
     ha_batch_bytes: int = option("haTransferBatchSize", 2 * 1024 * 1024, mutable=True)
@@ -67,6 +71,11 @@ class ReplicationConfig(MetricsConfig):
     strict_locks: bool = option("lockInStrictMode", False)
 
     @property
+    def trusted_networks(self) -> tuple[Network, ...]:
+        """The networks of brokers that need not log in at HA ports."""
+        return parse_networks("haTrustedNetworks", self.ha_trusted_networks)
+
+    @property
     def is_slave(self) -> bool:
         """Whether the broker copies a master."""
         return self.broker_role is BrokerRole.SLAVE
@@ -78,6 +87,7 @@ class ReplicationConfig(MetricsConfig):
             ConfigError: A value cannot be honoured.
         """
         self._check_role()
+        assert isinstance(self.trusted_networks, tuple)
         self._resolve_port()
         if self.in_sync_replicas == 0:
             needed = 2 if self.broker_role is BrokerRole.SYNC_MASTER else 1

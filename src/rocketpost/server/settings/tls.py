@@ -9,7 +9,6 @@ are asked for are checked (ADR 0171).
 
 from __future__ import annotations
 
-import ipaddress
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from typing import Final
 from rocketpost.client.tls import DEFAULT_FILE, TlsClientKeys, split_names
 from rocketpost.errors import ConfigError
 from rocketpost.server.settings.certificate_users import NOBODY, CertificateUsers, parse_user_rules
+from rocketpost.server.settings.networks import parse_networks
 from rocketpost.settings import build, keys_of, option, parse_properties, reject_unknown
 from rocketpost.transport.entrance import Network, TlsMode
 from rocketpost.transport.tls_contexts import (
@@ -115,7 +115,7 @@ def tls_settings_blocking(values: Mapping[str, str]) -> TlsSettings:
         users=users,
         client=config.client_tls if is_client else None,
         reload_seconds=config.reload_ms / 1000,
-        proxies=_networks(config.proxies),
+        proxies=parse_networks("proxyProtocolTrusted", config.proxies),
     )
 
 
@@ -193,16 +193,3 @@ def _server(config: TlsConfig) -> ServerTls:
 
 def _path(text: str) -> str:
     return os.path.expanduser(text)
-
-
-def _networks(text: str) -> tuple[Network, ...]:
-    networks: list[Network] = []
-    for part in filter(None, map(str.strip, text.replace(";", ",").split(","))):
-        try:
-            networks.append(ipaddress.ip_network(part))
-        except ValueError:
-            raise ConfigError(
-                f"proxyProtocolTrusted has {part}, which is not an address or a network such as "
-                "10.0.0.0/8"
-            ) from None
-    return tuple(networks)
