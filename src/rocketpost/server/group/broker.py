@@ -197,6 +197,7 @@ class GroupBroker:
 
         leadership.hold = self._hold
         await self._change_term(open_leader)
+        self._serve_waiting()  # in the turn in which its routes are used
 
     async def _follow(self) -> None:
         await self._change_term(self.open_follower)
@@ -249,7 +250,13 @@ class GroupBroker:
             self._dispatcher.use(self.forwarding.replace(term.routes()))
         elif term is not None:
             self._dispatcher.use(term.routes(), term.express)
+            self._serve_waiting()
         self.forwarding.note_leader()
+
+    def _serve_waiting(self) -> None:
+        """Serve the sends that wait for a leader, if this broker leads; its routes are in use."""
+        if self._is_serving:
+            self.forwarding.serve_here(self._dispatcher.handle)
 
     def _leader_address(self) -> str | None:
         """Return the address of the leader for clients; None if there is none that serves."""

@@ -220,7 +220,8 @@ async def _run(
         raise
     except Exception as error:
         reply = refusal(connection, command, error)
-    answer(connection, command, reply)
+    if reply is not None:
+        answer(connection, command, reply)
 
 
 def _steps(

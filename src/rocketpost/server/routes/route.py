@@ -41,7 +41,7 @@ class Reply(NamedTuple):
 
 Handler = Callable[[Connection, Command, H], Reply | None]
 SlicedHandler = Callable[[Connection, Command, H], Generator[None, None, Reply | None]]
-WaitingHandler = Callable[[Connection, Command, H], Awaitable[Reply]]
+WaitingHandler = Callable[[Connection, Command, H], Awaitable[Reply | None]]
 
 
 class How(Enum):

@@ -8,6 +8,8 @@ for one, but not for long.
 A request is passed on once: a follower that gets one from another follower refuses it. Signed
 requests are refused too: the leader could not see the address that they come from, which rules of
 access control may depend on.
+
+Sends of one connection keep their order (``send_line``).
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from rocketpost.codec.command import Command
 from rocketpost.codec.faults import ServiceNotAvailable
 from rocketpost.errors import ClientError, NotConnected, ServerError
 from rocketpost.server.feature import Feature
+from rocketpost.server.group.serving.send_line import Passage, SendLine, Stage
 from rocketpost.server.routes.access import NOTHING
 from rocketpost.server.routes.dispatch import Dispatcher
 from rocketpost.server.routes.follower_refusals import OF_GROUP
@@ -47,6 +50,9 @@ _OF_THIS_MEMBER: Final = frozenset(
         RequestCode.DELETE_EXPIRED_COMMITLOG,
     }
 )
+_SENDS: Final = frozenset(
+    {RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE}
+)
 _OFFSETS: Final = frozenset({RequestCode.UPDATE_CONSUMER_OFFSET, RequestCode.QUERY_CONSUMER_OFFSET})
 PASSED_ON: Final = (frozenset(OF_GROUP) | _OFFSETS) - _OF_THIS_MEMBER
 """Codes of the requests that a follower passes on."""
@@ -67,6 +73,7 @@ class Forwarding(Feature):
             connect_seconds=_CONNECT_SECONDS,
         )
         self._waiting = 0
+        self._lines: dict[Connection, SendLine] = {}
         self.passed_on = 0
         """Number of requests that the leader answered."""
         self.failed = 0
@@ -97,6 +104,12 @@ class Forwarding(Feature):
         change, self._change = self._change, asyncio.Event()
         change.set()
 
+    def serve_here(self, handle: Callable[[Connection, Command], None]) -> None:
+        """Have this broker, which leads now, serve the sends that wait for a leader."""
+        for connection, line in list(self._lines.items()):
+            for command in line.take_waiting():
+                handle(connection, command)
+
     def runtime_values(self) -> dict[str, str]:
         """Return the numbers of requests that were passed on."""
         return {
@@ -105,8 +118,8 @@ class Forwarding(Feature):
             "groupRequestsAtLeader": str(self._waiting),
         }
 
-    async def pass_on(self, connection: Connection, command: Command, header: None) -> Reply:
-        """Return the leader's answer to a request.
+    async def pass_on(self, connection: Connection, command: Command, header: None) -> Reply | None:
+        """Return the leader's answer to a request; None if this broker serves it after all.
 
         Raises:
             ServiceNotAvailable: There is no leader; the request has had no effect.
@@ -121,7 +134,10 @@ class Forwarding(Feature):
             )
         self._waiting += 1
         try:
-            reply = await self._ask(command)
+            if command.code in _SENDS:
+                reply = await self._send(connection, command)
+            else:
+                reply = await self._ask(command)
         except ClientError as error:
             self.failed += 1
             raise ServerError(
@@ -133,8 +149,64 @@ class Forwarding(Feature):
             raise
         finally:
             self._waiting -= 1
-        self.passed_on += 1
+        self.passed_on += reply is not None
         return reply
+
+    async def _send(self, connection: Connection, command: Command) -> Reply | None:
+        line = self._lines.get(connection)
+        if line is None:
+            line = self._lines[connection] = SendLine()
+        passage = line.join(command)
+        try:
+            return await self._pass_in_line(line, passage)
+        finally:
+            line.leave(passage)
+            if line.is_empty and self._lines.get(connection) is line:
+                del self._lines[connection]
+
+    async def _pass_in_line(self, line: SendLine, passage: Passage) -> Reply | None:
+        loop = asyncio.get_running_loop()
+        end_at = loop.time() + LEADER_SECONDS
+        refusal: Command | None = None
+        while passage.is_at(Stage.WAITING):
+            if not line.is_next(passage):
+                await passage.wait(end_at)
+                if loop.time() < end_at or not passage.is_at(Stage.WAITING):
+                    continue
+                return _no_leader(refusal)
+            change = self._change
+            answer = await self._send_next(line, passage)
+            if answer is not None and answer.code != ResponseCode.SERVICE_NOT_AVAILABLE:
+                return _reply_of(answer)
+            refusal = answer or refusal
+            while passage.is_at(Stage.REFUSED):
+                await passage.wait()
+            if passage.is_at(Stage.WAITING) and loop.time() >= end_at:
+                return _no_leader(refusal)
+            if line.is_next(passage):
+                await _wait_for(change, min(end_at, loop.time() + _AGAIN_SECONDS))
+        return None if passage.is_at(Stage.SERVED) else _no_leader(refusal)
+
+    async def _send_next(self, line: SendLine, passage: Passage) -> Command | None:
+        """Send the next one in line; returns the leader's answer, or None if it was not sent."""
+        try:
+            leader = await self._connect()
+        except NotConnected:
+            return None
+        if leader is None or not line.is_next(passage):
+            return None
+        line.note_sent(passage)
+        try:
+            answer = await self._request(leader, passage.command)
+        except NotConnected:
+            line.note_answer(passage, is_refused=True)
+            return None
+        except BaseException:
+            line.note_answer(passage, is_refused=False)
+            raise
+        is_refused = answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        line.note_answer(passage, is_refused=is_refused)
+        return answer
 
     async def _ask(self, command: Command) -> Reply:
         loop = asyncio.get_running_loop()
@@ -148,22 +220,21 @@ class Forwarding(Feature):
             if answer is not None and answer.code != ResponseCode.SERVICE_NOT_AVAILABLE:
                 return _reply_of(answer)
             if loop.time() >= end_at:
-                if answer is not None:
-                    return _reply_of(answer)
-                raise ServiceNotAvailable(
-                    "this broker follows, and its group has no leader: too few members are up, or "
-                    "they are electing one; try again"
-                )
+                return _no_leader(answer)
             # 14 says that nothing has happened: the leader is about to change.
             await _wait_for(change, min(end_at, loop.time() + _AGAIN_SECONDS))
 
     async def _ask_leader(self, command: Command) -> Command | None:
+        leader = await self._connect()
+        return None if leader is None else await self._request(leader, command)
+
+    async def _connect(self) -> Connection | None:
         address = self._leader()
-        if address is None:
-            return None
-        connection = await self._connector.connect(address)
+        return None if address is None else await self._connector.connect(address)
+
+    async def _request(self, leader: Connection, command: Command) -> Command:
         fields = {**command.fields, _MARK: "true"}
-        return await connection.request(
+        return await leader.request(
             command.code, fields=fields, body=command.body, timeout=_seconds_for(command)
         )
 
@@ -172,6 +243,20 @@ def _seconds_for(command: Command) -> float:
     asked = command.fields.get("pollTime", "")
     hold = int(asked) / 1000 if asked.isascii() and asked.isdecimal() and len(asked) < 10 else 0
     return ANSWER_SECONDS + min(hold, _HOLD_SECONDS_MAX)
+
+
+def _no_leader(refusal: Command | None) -> Reply:
+    """Return a leader's refusal.
+
+    Raises:
+        ServiceNotAvailable: There was no leader that could refuse.
+    """
+    if refusal is not None:
+        return _reply_of(refusal)
+    raise ServiceNotAvailable(
+        "this broker follows, and its group has no leader: too few members are up, or they are "
+        "electing one; try again"
+    )
 
 
 def _reply_of(answer: Command) -> Reply:
