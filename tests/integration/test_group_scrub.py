@@ -103,6 +103,29 @@ async def test_a_minority_is_never_copied(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("hurried")
+async def test_blocks_without_a_majority_are_compared_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A member is away while damage is found: it is repaired once that member is back."""
+    monkeypatch.setattr(log_scrub, "_AGAIN_SECONDS", 0.05)
+    async with group_of_three(tmp_path, scrubCommitLogBytesPerSecond=2**30) as group:
+        await fill(group, 8)
+        await until_equal(group)
+        leader = await group.leader()
+        damaged, gone = (node for node in NODES if node != leader)
+        await group.stop([gone])
+        before = flip(group, tmp_path, damaged)
+        scrub = group.member(damaged).scrub
+        scrub._position = 0
+        await until(lambda: "differ without a majority" in scrub.describe(), seconds=15)
+        await group.start([gone])
+        await until_repaired(scrub)
+        block = scrub._block_at(AT - AT % log_scrub.BLOCK_BYTES, 2**40)
+        assert block_of(tmp_path, damaged, block) == before
+        assert "without a majority" not in scrub.describe()
+
+
+@pytest.mark.usefixtures("hurried")
 async def test_damage_that_a_read_has_found_is_repaired_first(tmp_path: Path) -> None:
     settings = {"scrubCommitLogBytesPerSecond": 2**30}
     async with group_of_three(tmp_path, **settings) as group:

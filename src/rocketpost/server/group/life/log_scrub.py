@@ -6,7 +6,8 @@ a follower with its leader, a leader with one follower after the other. If two d
 are asked. **Only a majority of the voters decides**: a member whose block differs from what a
 majority has gets the bytes from one of them. Without a majority nothing is changed.
 
-Damage that a read, or the scrub of the own disk, has found is compared first. Rate and interval are
+Damage that a read, or the scrub of the own disk, has found is compared first. Blocks about which no
+majority could be asked, or agreed, are compared again every few seconds. Rate and interval are
 those of the scrub: ``scrubCommitLogBytesPerSecond``, ``scrubCommitLogIntervalHours``.
 """
 
@@ -33,6 +34,8 @@ logger = logging.getLogger(__name__)
 BLOCK_BYTES: Final = 256 * 1024
 """Bytes that are compared at once."""
 _PAUSE_SECONDS: Final = 1.0
+_AGAIN_SECONDS: Final = 5.0
+"""Time after which a block without a majority is compared again: members may be back."""
 _HOUR_SECONDS: Final = 3600.0
 
 
@@ -86,7 +89,7 @@ class LogScrub:
         self._compared_bytes = 0
         self.repaired_count = 0
         """Number of blocks that were replaced by those of other members."""
-        self._undecided: set[int] = set()
+        self._undecided: dict[Block, float] = {}  # when each may be compared again
         self._left: set[Damage] = set()
 
     # For other members.
@@ -153,11 +156,24 @@ class LogScrub:
             return damage.end - damage.begin
         self._position = max(self._position, int(self._store.first_position))
         if self._position >= self._limit:
-            return 0
+            return await self._try_undecided()
         block = self._block_at(self._position, self._limit)
         await self.compare(block)
         if self._position == block.begin:
             self._position = block.end
+        return block.end - block.begin
+
+    async def _try_undecided(self) -> int:
+        """Compare a block again about which there was no majority."""
+        now = asyncio.get_running_loop().time()
+        block = next((each for each, again in self._undecided.items() if again <= now), None)
+        if block is None:
+            return 0
+        self._undecided[block] = now + _AGAIN_SECONDS
+        if block.begin < self._store.first_position:
+            del self._undecided[block]
+            return 0
+        await self.compare(block)
         return block.end - block.begin
 
     def _may_mend(self, damage: Damage) -> bool:
@@ -208,14 +224,9 @@ class LogScrub:
         digests = await self._ask_all(block, {self._node.node: own, peer: theirs})
         right = choose_right(digests, self._node.members.voters)
         if right is None or right == UNREADABLE:
-            self._undecided.add(block.begin)
-            logger.error(
-                "old log differs between members, and no majority agrees: position=%s bytes=%s "
-                "digests=%s", block.begin, block.end - block.begin,
-                {name: digest.hex() for name, digest in sorted(digests.items())},
-            )  # fmt: skip
+            self._note_undecided(block, digests)
             return False
-        self._undecided.discard(block.begin)
+        self._undecided.pop(block, None)
         if own != right:
             await self._repair(block, right, digests)
             return True
@@ -225,6 +236,16 @@ class LogScrub:
             ", ".join(sorted(name for name, digest in digests.items() if digest != right)),
         )  # fmt: skip
         return True
+
+    def _note_undecided(self, block: Block, digests: Mapping[str, bytes]) -> None:
+        is_new = block not in self._undecided
+        self._undecided[block] = asyncio.get_running_loop().time() + _AGAIN_SECONDS
+        if is_new:
+            logger.error(
+                "old log differs between members, and no majority agrees: position=%s bytes=%s "
+                "digests=%s", block.begin, block.end - block.begin,
+                {name: digest.hex() for name, digest in sorted(digests.items())},
+            )  # fmt: skip
 
     async def _ask_all(self, block: Block, digests: dict[str, bytes]) -> dict[str, bytes]:
         for name in sorted(self._node.members.voters - digests.keys()):
