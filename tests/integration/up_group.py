@@ -21,6 +21,8 @@ UP = ("-c", "from rocketpost.cli import rocketpost; rocketpost()", "up")
 READY = r"(?P<leader>\S+) leads the group\. Kill"
 _PID = re.compile(r"broker-a-n(\d) pid (\d+)|broker restarted: name=broker-a-n(\d) pid=(\d+)")
 _PORTS_OF_A_MEMBER = 10
+_QUIET_SECONDS = 3.0
+"""Time without requests after which no client takes a follower for the leader."""
 
 
 class UpGroup:
@@ -63,6 +65,45 @@ class UpGroup:
         """Wait until a killed member is back."""
         text = f"broker restarted: name=broker-a-n{number}"
         await asyncio.to_thread(self.server.wait_for, text, seconds=60)
+
+    async def restart(self, number: int) -> None:
+        """Restart a member as the guide says: hand over, let clients go, stop, wait for its log."""
+        async with AdminClient(name_servers=self.address) as admin:
+            if await self.leader() == number:
+                await admin.brokers.change_group(self.client_address(number), "transfer", "")
+            await self._wait_left(admin, number)
+            os.kill(self.pid(number), signal.SIGTERM)
+            await self.wait_restarted(number)
+            await self._wait_in_sync(admin)
+
+    def client_address(self, number: int) -> str:
+        """Return the address of a member for clients."""
+        return f"127.0.0.1:{self._port + _PORTS_OF_A_MEMBER * number}"
+
+    async def _status(self, admin: AdminClient, number: int) -> dict[str, str]:
+        return await admin.brokers.runtime(self.client_address(number))
+
+    async def _wait_left(self, admin: AdminClient, number: int) -> None:
+        """Wait until a follower has had nothing to pass on to the leader for some seconds."""
+        async with asyncio.timeout(120):
+            before, since = "", 0.0
+            while time.monotonic() - since < _QUIET_SECONDS:
+                now = (await self._status(admin, number))["groupRequestsPassedOn"]
+                if now != before:
+                    before, since = now, time.monotonic()
+                await asyncio.sleep(0.1)
+
+    async def _wait_in_sync(self, admin: AdminClient) -> None:
+        """Wait until every member has what was committed when this was called."""
+        committed = ""
+        async with asyncio.timeout(60):
+            while True:
+                states = [await self._status(admin, number) for number in range(3)]
+                ends = [int(state["groupCommitted"]) for state in states]
+                committed = committed or str(max(ends))
+                if min(ends) >= int(committed) and len({s["groupLeader"] for s in states}) == 1:
+                    return
+                await asyncio.sleep(0.1)
 
 
 def _free_ports() -> int:
