@@ -250,6 +250,14 @@ class BrokerLink:
         answer = await self._ask(RequestCode.GET_TOPIC_CONFIG, TopicRequest(topic=topic))
         return answer.code == ResponseCode.SUCCESS
 
+    async def ask(self, code: int, *, seconds: float = ANSWER_SECONDS) -> Command:
+        """Return the answer to a request without fields, whatever its code.
+
+        Raises:
+            ClientError: There is no answer in time.
+        """
+        return await self._connection.request(code, timeout=seconds)
+
     # -- inside
 
     async def _ask(self, code: int, header: object) -> Command:

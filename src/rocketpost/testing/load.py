@@ -61,6 +61,8 @@ class Stream:
         large_share: Share of messages that take many pages.
         rest_seconds: Maximum pause between bursts.
         keys: Number of sharding keys, each with its own queue; 0 for none.
+        may_skip: Whether a message without an answer may be missing although later ones are stored:
+            a follower may have passed them on to different leaders.
     """
 
     def __init__(
@@ -73,7 +75,9 @@ class Stream:
         large_share: float = LARGE_SHARE,
         rest_seconds: float = 0.02,
         keys: int = 0,
+        may_skip: bool = False,
     ) -> None:
+        self._may_skip = may_skip
         self._large_share = large_share
         self._rest_seconds = rest_seconds
         self._keys = keys
@@ -134,6 +138,8 @@ class Stream:
         self._room.release()
         self._waiting.discard(future)
         if future.cancelled() or future.exception() is not None:
+            if self._may_skip:
+                self._refuse(numbers)
             return  # it is unknown whether the message is stored
         answer = future.result()
         if answer.code == ResponseCode.SUCCESS:
@@ -144,8 +150,11 @@ class Stream:
             self.doubts[answer.code] += len(numbers)
         else:
             self.refusals[f"{answer.code}: {answer.remark}"] += 1
-            for number in numbers:
-                self._ledger.refuse(number)
+            self._refuse(numbers)
+
+    def _refuse(self, numbers: list[int]) -> None:
+        for number in numbers:
+            self._ledger.refuse(number)
 
     def _batch_count(self) -> int:
         return self._rng.randrange(2, 9) if self._rng.random() < _BATCH_SHARE else 1
