@@ -11,6 +11,7 @@ from typing import Any
 from rocketpost.replication.acks import ReplicaAcks
 from rocketpost.replication.sender import LogSender
 from rocketpost.server.__main__ import servers
+from rocketpost.server.replication.slave_link import SlaveLink
 from rocketpost.server.writer.follower_log import FollowerLog
 
 LATE_SECONDS = 0.3
@@ -18,12 +19,20 @@ LATE_SECONDS = 0.3
 
 def count_what_is_sent() -> None:
     """The master takes what it has sent for what the slave has."""
-    report = ReplicaAcks.report
+    report, send_frames = ReplicaAcks.report, SlaveLink._send_frames
 
     def eager(self: Any, link: Any, position: int, now_ms: int, **options: Any) -> None:
         report(self, link, max(position, link.sender.next), now_ms, **options)
 
+    def counted(self: Any) -> None:
+        try:
+            send_frames(self)
+        finally:
+            if self.sender.acked:  # it has reported once, so that the master knows it
+                self._on_report(self)
+
     ReplicaAcks.report = eager  # type: ignore[method-assign, assignment]
+    SlaveLink._send_frames = counted  # type: ignore[method-assign]
 
 
 def report_before_append() -> None:
