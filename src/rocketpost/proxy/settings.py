@@ -46,6 +46,7 @@ class ProxyConfig:
     bind_address: str = option("bindAddress", "")
     cluster_name: str = option("rocketMQClusterName", "DefaultCluster")
     name_servers: str = option("namesrvAddr", "")
+    inner_credentials: str = option("innerClientAuthenticationCredentials", "", secret=True)
     public_address: str = option("localServeAddr", "")
     keeps_client_port: bool = option("useEndpointPortFromRequest", True)
     call_bytes_max: int = option("grpcMaxInboundMessageSize", 130 * 1024 * 1024)

@@ -1,10 +1,10 @@
-"""``python -m rocketpost.server mqnamesrv|mqbroker ...``: the servers without console scripts."""
+"""``python -m rocketpost.server mqnamesrv|mqbroker|mqproxy``: servers without console scripts."""
 
 from __future__ import annotations
 
 import click
 
-from rocketpost.server.main import mqbroker, mqnamesrv
+from rocketpost.server.main import mqbroker, mqnamesrv, mqproxy
 
 
 @click.group()
@@ -14,6 +14,7 @@ def servers() -> None:
 
 servers.add_command(mqnamesrv, "mqnamesrv")
 servers.add_command(mqbroker, "mqbroker")
+servers.add_command(mqproxy, "mqproxy")
 
 if __name__ == "__main__":
     servers()

@@ -9,6 +9,7 @@ import logging
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ from rocketpost.server.fleet.plan import (
 )
 from rocketpost.server.namesrv.process import NameServer, NamesrvConfig
 from rocketpost.server.process import run
+from rocketpost.server.settings.access import AccessConfig
 from rocketpost.server.settings.broker import (
     broker_settings,
     read_properties,
@@ -152,6 +154,38 @@ def mqbroker(
     from rocketpost.server.broker import BrokerServer
 
     sys.exit(run(lambda: BrokerServer(values, accept_missing=accept_missing), ready=broker_ready))
+
+
+@click.command(context_settings=_HELP)
+@click.option("-n", "--namesrvAddr", "name_servers", help="Name servers: host:port;host:port")
+@click.option("-pc", "--proxyConfigPath", "file", type=_CONFIG_FILE, help="Settings, in JSON.")
+@click.option(
+    "-pm",
+    "--proxyMode",
+    "mode",
+    type=click.Choice(["cluster", "local"], case_sensitive=False),
+    default="cluster",
+    help="Always cluster; for local, run mqbroker --enable-proxy.",
+)
+@click.version_option(VERSION, "-V", "--version", prog_name="mqproxy of Rocketpost")
+def mqproxy(name_servers: str | None, file: Path | None, mode: str) -> None:
+    """Serve clients of RocketMQ 5 (gRPC) in front of the brokers of a cluster."""
+    try:
+        if mode == "local":
+            raise ConfigError("a proxy in a broker's process is started by mqbroker --enable-proxy")
+        config = _proxy_settings(file)
+        if name_servers is not None:
+            config = replace(config, name_servers=name_servers)
+        key = "innerClientAuthenticationCredentials"
+        login = build(AccessConfig, {key: config.inner_credentials}).inner_login
+    except ConfigError as error:
+        _stop(error)
+    from rocketpost.server.proxy.process import ProxyServer
+
+    def ready(server: ProxyServer) -> str:
+        return f"The proxy[{server.address}] boot success, name server is {server.name_servers}"
+
+    sys.exit(run(lambda: ProxyServer(config, login=login), ready=ready))
 
 
 def _proxy_settings(file: Path | None) -> ProxyConfig:

@@ -12,6 +12,7 @@ from rocketpost.proxy.backend import Backend
 from rocketpost.proxy.calls import Call
 from rocketpost.proxy.message_types import accepted_types
 from rocketpost.proxy.refusals import OK, Refusal
+from rocketpost.proxy.settings import ProxyConfig
 from rocketpost.proxy.validation import group_name, topic_name
 from rocketpost.proxy.wire.enums import Code, Permission
 from rocketpost.proxy.wire.messages import (
@@ -125,6 +126,28 @@ def _permissions(data: QueueData) -> Iterator[Permission]:
 def is_empty(endpoints: Any) -> bool:
     """Tell whether endpoints have no usable address."""
     return not any(each.host and 0 < each.port < 65_536 for each in endpoints.addresses)
+
+
+def endpoints_for(asked: Any, config: ProxyConfig, *, host: str, port: int) -> Any:
+    """Return the endpoints at which a client finds this proxy.
+
+    They are those that the client has used: they reach the proxy, also through a NAT.
+
+    Args:
+        asked: The endpoints that the client has used; may be empty.
+        config: The settings.
+        host: The host of this proxy, for clients that name none.
+        port: The port of this proxy.
+    """
+    if is_empty(asked):
+        return endpoints_at(host, port)
+    if config.keeps_client_port:
+        return asked
+    endpoints = Endpoints()
+    endpoints.CopyFrom(asked)
+    for address in endpoints.addresses:
+        address.port = port
+    return endpoints
 
 
 def endpoints_at(host: str, port: int) -> Any:

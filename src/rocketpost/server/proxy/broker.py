@@ -113,17 +113,17 @@ class ProxiedBroker(BrokerServer):
 
     def _make_proxy(self) -> GrpcProxy:
         from rocketpost.proxy.proxy import GrpcProxy
-        from rocketpost.proxy.services.routes import endpoints_at, is_empty
+        from rocketpost.proxy.services.routes import endpoints_for
         from rocketpost.server.proxy.guard import LocalGuard
         from rocketpost.server.proxy.local import LocalBackend
 
-        def endpoints_of(broker: object, asked: Any) -> Any:
-            """Return the endpoints that the client knows: they reach it, also through a NAT."""
-            return endpoints_at(self._ip, self.grpc_port) if is_empty(asked) else asked
-
-        backend = LocalBackend(self._listener, lambda: self._context, lambda: self.is_leader)
-        guard = LocalGuard(lambda: self._context.access.gate)
         config = self._proxy_config
         if not config.bind_address:
             config = replace(config, bind_address=self._broker.bind_address)
+
+        def endpoints_of(broker: object, asked: Any) -> Any:
+            return endpoints_for(asked, config, host=self._ip, port=self.grpc_port)
+
+        backend = LocalBackend(self._listener, lambda: self._context, lambda: self.is_leader)
+        guard = LocalGuard(lambda: self._context.access.gate)
         return GrpcProxy(backend, config, guard=guard, endpoints_of=endpoints_of)

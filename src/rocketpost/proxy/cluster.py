@@ -1,0 +1,192 @@
+"""The proxy's way to the brokers of a cluster, over the SDK's connections.
+
+Routes come from name servers, configurations of topics and groups from brokers; both are kept for a
+while. All clients of the proxy share one connection to each broker. Brokers know the proxy as a
+producer of the topics with transactions, so that they can ask about them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final, Generic, TypeVar
+
+import msgspec
+
+from rocketpost.client.session import Session
+from rocketpost.codec.bodies.client import Heartbeat
+from rocketpost.codec.bodies.group import decode_group_config
+from rocketpost.codec.bodies.leniency import decode_body
+from rocketpost.codec.codes import RequestCode
+from rocketpost.codec.command import Command
+from rocketpost.codec.headers.group import GroupRequest
+from rocketpost.codec.headers.topic import TopicRequest
+from rocketpost.errors import (
+    ConnectionLost,
+    Fault,
+    RequestCodeNotSupported,
+    RouteNotFound,
+)
+from rocketpost.model.group import GroupConfig
+from rocketpost.model.route import TopicRoute
+from rocketpost.model.topic import TopicConfig
+from rocketpost.proxy.backend import CALL_SECONDS, BrokerRequest, Identity
+from rocketpost.proxy.message_types import accepted_types
+from rocketpost.proxy.wire.enums import MessageType
+
+logger = logging.getLogger(__name__)
+
+KEPT_SECONDS: Final = 20.0
+"""Time for which a configuration is used before it is asked for again."""
+_ENTRIES_MAX: Final = 10_000
+T = TypeVar("T")
+
+
+class _Kept(Generic[T]):
+    """Answers that are kept for a while. Belongs to the event loop."""
+
+    def __init__(self, ask: Callable[[str], Awaitable[T | None]]) -> None:
+        self._ask = ask
+        self._entries: dict[str, tuple[float, T | None]] = {}
+
+    async def get(self, name: str) -> T | None:
+        """Return an answer; ask if it is not known or old."""
+        now = asyncio.get_running_loop().time()
+        entry = self._entries.get(name)
+        if entry is not None and entry[0] > now:
+            return entry[1]
+        found = await self._ask(name)
+        if len(self._entries) >= _ENTRIES_MAX:
+            self._entries.clear()
+        if found is not None:  # what does not exist yet may do so at any time
+            self._entries[name] = now + KEPT_SECONDS, found
+        return found
+
+
+class ClusterBackend:
+    """The brokers of a cluster. Belongs to the event loop.
+
+    Args:
+        session: The connections to name servers and brokers.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._topics = _Kept(self._ask_topic)
+        self._groups = _Kept(self._ask_group)
+        self._announced: set[str] = set()
+
+    def serve(self, on_request: BrokerRequest) -> None:
+        """Have questions of brokers about transactions answered by ``on_request``."""
+
+        def ask(connection: object, command: Command) -> None:
+            on_request(connection, command)  # type: ignore[arg-type]
+
+        self._session.on(RequestCode.CHECK_TRANSACTION_STATE, ask)
+
+    async def route(self, topic: str) -> TopicRoute:
+        """Return the brokers and queues of a topic.
+
+        Raises:
+            RouteNotFound: No name server knows the topic.
+            ClientError: No name server answers.
+        """
+        return await self._session.routes.route(topic)
+
+    async def topic(self, topic: str) -> TopicConfig | None:
+        """Return the configuration of a topic at one of its brokers."""
+        return await self._topics.get(topic)
+
+    async def group(self, group: str) -> GroupConfig | None:
+        """Return the configuration of a group at a broker that has it."""
+        return await self._groups.get(group)
+
+    def link(self, identity: Identity, on_request: BrokerRequest) -> SharedLink:
+        """Return the way of a client to brokers, which it shares with the others."""
+        return SharedLink(self._session, self._announce)
+
+    async def _ask_topic(self, topic: str) -> TopicConfig | None:
+        try:
+            route = await self.route(topic)
+        except RouteNotFound:
+            return None
+        header = TopicRequest(topic=topic)
+        for broker in route.broker_datas:
+            if broker.reader is None:
+                continue
+            try:
+                answer = await self._session.call(
+                    broker.reader, RequestCode.GET_TOPIC_CONFIG, header
+                )
+            except RequestCodeNotSupported:
+                return TopicConfig(topic_name=topic)  # a broker without types of topics
+            except (Fault, ConnectionLost) as error:
+                logger.info("topic not known: broker=%s reason=%s", broker.broker_name, error)
+                continue
+            return decode_body(answer.body, TopicConfig)
+        return None
+
+    async def _ask_group(self, group: str) -> GroupConfig | None:
+        header = GroupRequest(group=group)
+        for address in self._session.routes.broker_addresses(masters_only=True):
+            try:
+                answer = await self._session.call(
+                    address, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, header
+                )
+            except (Fault, ConnectionLost):
+                continue  # it has no such group, or another broker knows more
+            return decode_group_config(answer.body)
+        return None
+
+    async def _announce(self, topics: list[str]) -> None:
+        """Tell brokers that this proxy can be asked about transactions of topics."""
+        new = [topic for topic in topics if topic not in self._announced]
+        for topic in new:
+            if MessageType.TRANSACTION not in accepted_types(await self.topic(topic)):
+                continue
+            self._announced.add(topic)
+            self._session.add_producer(topic)
+        if self._announced.intersection(new):
+            await self._session.heartbeat_all()
+
+
+class SharedLink:
+    """The way of one client to brokers. Belongs to the event loop."""
+
+    def __init__(self, session: Session, announce: Callable[[list[str]], Awaitable[None]]) -> None:
+        self._session = session
+        self._announce = announce
+
+    async def call(
+        self,
+        broker: str,
+        code: int,
+        header: msgspec.Struct | None = None,
+        *,
+        body: bytes = b"",
+        timeout: float = CALL_SECONDS,
+        accept: frozenset[int] = frozenset(),
+    ) -> Command:
+        """Send a request to the master of a broker name and return its response.
+
+        Raises:
+            RouteNotFound: No such broker is known.
+            Fault: The broker refuses.
+            ClientError: It cannot be reached or does not answer.
+        """
+        routes = self._session.routes
+        try:
+            return await self._session.call(
+                routes.master(broker), code, header, body=body, timeout=timeout, accept=accept
+            )
+        except ConnectionLost:
+            await routes.refresh_all()  # its master may be at another address by now
+            raise
+
+    async def register(self, heartbeat: Heartbeat) -> None:
+        """Announce the topics to which a producer sends; consumers are known to the proxy only."""
+        await self._announce([each.group_name for each in heartbeat.producer_data_set])
+
+    def close(self) -> None:
+        """Do nothing: the connections serve others too."""

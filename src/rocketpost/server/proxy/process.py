@@ -1,0 +1,91 @@
+"""The proxy process: serves gRPC clients in front of the brokers of a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from rocketpost.client.config import ClientConfig
+from rocketpost.client.credentials import Credentials
+from rocketpost.client.session import Session
+from rocketpost.proxy.cluster import KEPT_SECONDS, ClusterBackend
+from rocketpost.proxy.proxy import GrpcProxy
+from rocketpost.proxy.rights import NoGuard
+from rocketpost.proxy.services.routes import endpoints_for
+from rocketpost.proxy.settings import ProxyConfig
+from rocketpost.server.settings.access import Login
+from rocketpost.transport.host import local_ip
+
+
+class ProxyServer:
+    """One proxy. Belongs to the event loop. It keeps nothing that a restart would lose.
+
+    Args:
+        config: The settings.
+        login: The user as whom it sends requests to brokers; None if they are not signed.
+    """
+
+    def __init__(self, config: ProxyConfig, *, login: Login | None = None) -> None:
+        self._config = config
+        credentials = None if login is None else Credentials(login.name, login.secret)
+        self._session = Session(
+            ClientConfig(
+                name_servers=config.name_servers or None,
+                route_seconds=KEPT_SECONDS,
+                credentials=credentials,
+            )
+        )
+        self._proxy: GrpcProxy | None = None
+
+    @property
+    def address(self) -> str:
+        """The address of the gRPC port."""
+        assert self._proxy is not None
+        return f"{self._host}:{self._proxy.port}"
+
+    @property
+    def name_servers(self) -> str:
+        """The name servers that it asks for routes."""
+        return ";".join(self._session.name_servers.addresses)
+
+    async def start(self) -> None:
+        """Return when calls are served.
+
+        Raises:
+            ConfigError: The port cannot be bound.
+            NoNameServer: No address of a name server is known.
+        """
+        await self._session.start()
+        backend = ClusterBackend(self._session)
+        try:
+            proxy = GrpcProxy(
+                backend, self._config, guard=NoGuard(), endpoints_of=self._endpoints_of
+            )
+            backend.serve(proxy.broker_requests.serve_for(None))
+            await proxy.start()
+        except BaseException:
+            await self._session.stop()
+            raise
+        self._proxy = proxy
+
+    async def stop(self) -> None:
+        """Return when no call is served any more."""
+        proxy, self._proxy = self._proxy, None
+        if proxy is not None:
+            await proxy.stop()
+            await self._session.stop()
+
+    async def wait_failed(self) -> str:
+        """Wait for ever: a proxy serves as long as its process runs."""
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    @property
+    def _host(self) -> str:
+        config = self._config
+        bound = config.bind_address
+        return config.public_address or (local_ip() if bound in ("", "0.0.0.0", "::") else bound)
+
+    def _endpoints_of(self, broker: object, asked: Any) -> Any:
+        assert self._proxy is not None
+        return endpoints_for(asked, self._config, host=self._host, port=self._proxy.port)
