@@ -2,8 +2,9 @@
 
 The servers have free ports; connections to the printed ports go there. A block whose first line is
 ``# Not run: <reason>`` is left out, and its reader sees why. The pages about Spark are one program,
-which ``spark/test_printed.py`` runs; here it is checked for names that nobody defines. The commands
-in other blocks are run by the tests in ``printed/``.
+which ``spark/test_printed.py`` runs; here it is checked for names that nobody defines. The program
+for the official gRPC client needs a package of its own; ``interop/test_grpc_printed.py`` runs it.
+The commands in other blocks are run by the tests in ``printed/``.
 """
 
 from __future__ import annotations
@@ -39,6 +40,10 @@ def uses_spark(block: Block) -> bool:
     return block.chapter == "spark" or "rocketpost.spark" in block.text
 
 
+def uses_official_client(block: Block) -> bool:
+    return "from rocketmq import" in block.text
+
+
 def is_conftest(block: Block) -> bool:
     return "def rocketmq_settings" in block.text
 
@@ -47,6 +52,7 @@ PROGRAMS = [
     block
     for block in PYTHON
     if not uses_spark(block)
+    and not uses_official_client(block)
     and not block.text.startswith(NOT_RUN)
     and "def test_" not in block.text
     and not is_conftest(block)

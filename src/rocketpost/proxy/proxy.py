@@ -12,7 +12,8 @@ from rocketpost.proxy.methods import MethodTable
 from rocketpost.proxy.renewal import Renewals
 from rocketpost.proxy.rights import Guard
 from rocketpost.proxy.server import GrpcServer
-from rocketpost.proxy.services import receiving
+from rocketpost.proxy.services import offsets, receiving
+from rocketpost.proxy.services.offsets import OffsetMethods
 from rocketpost.proxy.services.receipts import ReceiptMethods
 from rocketpost.proxy.services.receiving import ReceiveMethods
 from rocketpost.proxy.services.routes import EndpointsOf, RouteMethods
@@ -43,6 +44,7 @@ class GrpcProxy:
         routes = RouteMethods(backend, endpoints_of)
         sends = SendMethods(backend, self.clients, config)
         receives = ReceiveMethods(backend, self._renewals, config)
+        pulls = OffsetMethods(backend, config)
         receipts = ReceiptMethods(self._renewals, config)
         telemetry = TelemetryMethods(backend, self.clients, config, self.broker_requests)
         self._methods = MethodTable(
@@ -59,8 +61,14 @@ class GrpcProxy:
                 "AckMessage": receipts.acknowledge,
                 "ChangeInvisibleDuration": receipts.change_invisible,
                 "ForwardMessageToDeadLetterQueue": receipts.forward,
+                "UpdateOffset": pulls.update,
+                "GetOffset": pulls.get,
+                "QueryOffset": pulls.query,
             },
-            streaming={"ReceiveMessage": (receives.receive, receiving.failed_answers)},
+            streaming={
+                "ReceiveMessage": (receives.receive, receiving.failed_answers),
+                "PullMessage": (pulls.pull, offsets.failed_answers),
+            },
             telemetry=telemetry,
         )
         self._server = GrpcServer(self._methods, config)

@@ -37,10 +37,6 @@ NOT_COMMANDS = {
     ("tls.md", "tls.client.trustCertPath="): SETTINGS,
     ("tls.md", "tls.server.need.client.auth=require"): SETTINGS,
     ("tls.md", "proxyProtocolTrusted=10.1.0.0/16"): SETTINGS,
-    (
-        "grpc.md",
-        "from rocketmq import",
-    ): "needs a foreign package; tests/interop runs the same calls",
     ("mqadmin.md", "CONSUMED      the group has passed it"): "words in the output of explain",
 }
 """Blocks that hold no command, by page and how they begin."""

@@ -300,3 +300,40 @@ def _make_ordered(broker: ProxiedBroker, group: str) -> None:
     broker._context.tables.groups.update(
         GroupChange(group_name=group, consume_message_orderly=True)
     )
+
+
+async def test_a_consumer_that_pulls_keeps_its_own_offsets(client: Client) -> None:
+    for number in range(8):
+        await client.send("normal", b"%d" % number)
+    queue = messages.MessageQueue(id=1)
+    queue.topic.name, queue.broker.name = "normal", "broker-a"
+    found, next_offset = await _pull(client, queue, 0)
+    assert len(found) == next_offset == 2
+    found, again = await _pull(client, queue, next_offset)
+    assert (found, again) == ([], next_offset)
+    request = messages.GetOffsetRequest(message_queue=queue)
+    request.group.name = "pulling"
+    assert (await client.call("GetOffset", request)).status.code == Code.OFFSET_NOT_FOUND
+    update = messages.UpdateOffsetRequest(message_queue=queue, group=request.group, offset=1)
+    assert (await client.call("UpdateOffset", update)).status.code == Code.OK
+    answer = await client.call("GetOffset", request)
+    assert (answer.status.code, answer.offset) == (Code.OK, 1)
+    for policy, offset in ((0, 0), (1, 2), (2, 0)):
+        ask = messages.QueryOffsetRequest(message_queue=queue, query_offset_policy=policy)
+        ask.timestamp.seconds = 1
+        answer = await client.call("QueryOffset", ask)
+        assert (answer.status.code, answer.offset) == (Code.OK, offset)
+    queue.id = 4
+    answer = await client.call("GetOffset", messages.GetOffsetRequest(message_queue=queue))
+    assert answer.status.code == Code.BAD_REQUEST
+
+
+async def _pull(client: Client, queue: object, offset: int) -> tuple[list[bytes], int]:
+    request = messages.PullMessageRequest(message_queue=queue, offset=offset, batch_size=32)
+    request.group.name = "pulling"
+    read = messages.PullMessageResponse.FromString
+    answers = [read(data) async for data in client.stream("PullMessage", request)]
+    assert answers[0].WhichOneof("content") == "status"
+    found = [each.message.body for each in answers[1:-1]]
+    assert answers[0].status.code == (Code.OK if found else Code.MESSAGE_NOT_FOUND)
+    return found, answers[-1].next_offset
