@@ -74,6 +74,7 @@ class Group:
             (1, self.plan_fault),
             (4, self.replace_log),
             *([(1, self.harm), (2, self.flip_bit), (20, self.scrub)] if self.is_harmed else []),
+            *([(2, self.flip_and_cut_power)] if self.is_harmed else []),
             *([(6, self.change_members), (6, self.expire)] if self.is_changing else []),
         ]
         weights = [weight for weight, _ in happenings]
@@ -176,16 +177,36 @@ class Group:
         if not kept:
             return
         sent = self.rng.choice(kept)
+        if sent.end <= server.node.commit:
+            self._flip(server, sent)
+
+    def flip_and_cut_power(self, server: Server) -> None:
+        """Flip a bit in a message that this member has just acknowledged, and cut its power.
+
+        The other members may lack the message but for one, so it is lost if this one votes.
+        """
+        if any(each.is_harmed or each.flips for each in self.servers):
+            return
+        durable = min(int(server.running.store.durable_position), server.node.log.persisted)
+        kept = [each for each in self.acknowledged[-5:] if each.end <= durable]
+        if kept and not server.running.state.suspect and self._flip(server, self.rng.choice(kept)):
+            server.is_harmed = True
+            self.count("flips before a power cut")
+            server.stop(server.disk.after_power_cut(self.rng))
+
+    def _flip(self, server: Server, sent: Sent) -> bool:
+        """Flip a bit in the body of a message, if the member has it."""
         log = server.log()
         at = log.find(sent.body, sent.position, sent.end)
-        if not sent.body or at < 0 or sent.end > min(server.node.commit, len(log)):
-            return
+        if not sent.body or at < 0:
+            return False
         segment = server.running.store.segments.find(at)
         assert segment is not None
         position = at + self.rng.randrange(len(sent.body))
         server.disk.flip(segment.path, 8 * (position - segment.start) + self.rng.randrange(8))
         server.flips[position] = log[position]
         self.count("flips")
+        return True
 
     def scrub(self, server: Server) -> None:
         """Compare a block with all others, as members do in the background."""

@@ -15,6 +15,7 @@ from rocketpost.raft.core import Log
 from rocketpost.raft.follower import Suspicion
 from rocketpost.server.group.life import log_scrub
 from rocketpost.store.member.member_store import MemberStore
+from rocketpost.store.recovery import recovery
 
 from . import servers
 from .group import Group
@@ -60,6 +61,10 @@ def keeps_a_damaged_log(patch: pytest.MonkeyPatch) -> None:
     )
 
 
+def takes_damage_for_a_torn_write(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(recovery, "find_written_end", lambda *_, **__: None)
+
+
 def repairs_old_log_from_a_minority(patch: pytest.MonkeyPatch) -> None:
     def choose_any(digests: dict[str, bytes], voters: object) -> bytes | None:
         counts = Counter(digests.values())
@@ -102,6 +107,7 @@ CHANGING = (forgets_the_offsets_of_idle_queues,)
         votes_without_looking_at_logs,
         lets_a_suspect_member_vote,
         keeps_a_damaged_log,
+        takes_damage_for_a_torn_write,
         repairs_old_log_from_a_minority,
         forgets_the_offsets_of_idle_queues,
         does_not_cut,

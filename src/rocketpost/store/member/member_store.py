@@ -6,7 +6,9 @@ after the commit bound is visible; the rest waits until the group has decided ab
 A member whose files lack something that it had promised is *suspect*: its log ends before the
 watermark, has damaged bytes, contradicts its terms, or its hard state is lost. A suspect member
 must not vote or lead. That is saved, so that it is not forgotten before its log is repaired. A torn
-tail is no such case: it was never promised, and recovery cuts it off.
+tail is no such case: it was never promised, and recovery cuts it off. A record that was written
+whole is never taken for torn (``store.recovery.torn_writes``), also behind the watermark: the
+member may have acknowledged it since the watermark was saved.
 
 Order of the changes on disk, so that a stop at any operation is harmless:
 

@@ -13,7 +13,8 @@ not torn: they are kept and reported, and the log continues after them.
 A power cut is different: any page that was not synced may be lost while a later one survives.
 Records rely on earlier ones (a commit before the mark that ends its transaction, a copy before the
 acknowledgement of its original). So if the machine was restarted, the log ends at the first
-position after the durable one without a sound record; the bytes after it are moved to a file.
+position after the durable one without a sound record; the bytes after it are moved to a file. A
+record that was written whole is no such position: it is damaged, wherever it is (``torn_writes``).
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from rocketpost.store.queue.table import QueueTable
 from rocketpost.store.recovery.losses import Losses
 from rocketpost.store.recovery.missing import MissingLog
 from rocketpost.store.recovery.resync import BadRange, Resync
+from rocketpost.store.recovery.torn_writes import find_written_end
 from rocketpost.store.recovery.values import RecoveryInput, RecoveryResult
 
 logger = logging.getLogger(__name__)
@@ -326,9 +328,12 @@ class Recovery:
         self._resync.store_ms_min = self._store_ms if self._is_foreign else None
         following = self._resync.find(position, bytes_max=self._look_bytes(position))
         if self._lost_power and position >= floor:
-            if following is not None:
-                keep_cut_tail(self._files, self._segments, position, self._cut_tails)
-            return None
+            whole = self._find_whole(position, following)
+            if whole is None:
+                if following is not None:
+                    keep_cut_tail(self._files, self._segments, position, self._cut_tails)
+                return None
+            following = whole
         if following is None:
             if position >= floor:
                 return None
@@ -336,6 +341,17 @@ class Recovery:
         for bad in self._resync.ranges(position, following):
             self._take_damage(bad)
         return following
+
+    def _find_whole(self, position: int, following: int | None) -> int | None:
+        """Return the end of bytes that are damaged, not torn; None if a power cut may be the cause.
+
+        A Java broker may have left bytes of its own there.
+        """
+        segment = self._segments.find(position)
+        if segment is None or self._is_foreign:
+            return None
+        bytes_max = self._record_bytes_max
+        return find_written_end(segment, position, following, record_bytes_max=bytes_max)
 
     def _look_bytes(self, position: int) -> int | None:
         """Return how many bytes to search for more records; None for all segments.
