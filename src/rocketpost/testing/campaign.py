@@ -186,7 +186,7 @@ class Campaign:
     def _workplace(self, settings: Mapping[str, str]) -> Workplace:
         return Workplace(
             name_servers=settings["namesrvAddr"],
-            address=self.address,
+            locate=lambda: self.address,
             rng=random.Random(self._rng.random()),
             complain=self.ledger.violations.append,
         )

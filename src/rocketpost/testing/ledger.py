@@ -209,17 +209,37 @@ class Ledger:
         """Return the offset after the last acknowledged or seen one of the queue."""
         return self._ends.get((topic, queue_id), 0)
 
-    def check_queue(self, topic: str, queue_id: int, records: list[Record], *, first: int) -> None:
+    def check_queue(
+        self,
+        topic: str,
+        queue_id: int,
+        records: list[Record],
+        *,
+        first: int,
+        may_have_gaps: bool = False,
+    ) -> None:
         """Check a queue that was read from ``first`` to its end.
 
         Every offset must be present; then the messages and their order are checked.
+
+        Args:
+            topic: The topic.
+            queue_id: The queue.
+            records: The messages that were read.
+            first: The offset from which they were read.
+            may_have_gaps: Whether offsets may be missing of messages that nobody was promised or
+                has seen, as after a power cut.
         """
         offsets = [record.queue_offset for record in records]
-        if offsets != list(range(first, first + len(records))):
+        end = max(first + len(records), offsets[-1] + 1 if offsets and may_have_gaps else 0)
+        if not may_have_gaps and offsets != list(range(first, end)):
             self._complain(f"{topic}/{queue_id} has holes: {_gaps(offsets, first)}")
+        for offset in sorted(set(range(first, end)).difference(offsets)):
+            slot = QueueSlot(topic, queue_id, offset)
+            if may_have_gaps and slot in self._number_at and self._is_owed(slot):
+                self._complain(f"message {self._number_at[slot]} is lost: {_show(slot)} is a hole")
         for record in records:
             self.see(record)
-        end = first + len(records)
         for slot in self._seen:
             if slot[:2] == (topic, queue_id) and slot.offset >= end and self._is_owed(slot):
                 self._complain(f"a reader saw {_show(slot)}, now the queue ends at {end}")

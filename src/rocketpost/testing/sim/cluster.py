@@ -257,6 +257,15 @@ class SimulatedCluster:
 
     # Looking.
 
+    @property
+    def machines(self) -> list[str]:
+        """The names of all machines."""
+        return list(self.network.machines)
+
+    def address_of(self, node: str) -> str:
+        """Return the address of a broker for clients."""
+        return f"{self._machine(node).ip}:{_BROKER_PORT}"
+
     def leader(self) -> str | None:
         """Return the machine of the broker that serves as leader; None if none does."""
         leaders = [node for node, broker in self.brokers.items() if broker.is_leader]

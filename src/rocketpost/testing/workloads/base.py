@@ -30,15 +30,20 @@ class Workplace:
 
     Attributes:
         name_servers: ``host:port;host:port``.
-        address: The address of the broker.
+        locate: Returns the address of the broker; in a group, that of its leader now.
         rng: The source of a workload's choices.
         complain: Called with a description of each broken promise.
     """
 
     name_servers: str
-    address: str
+    locate: Callable[[], str]
     rng: random.Random
     complain: Callable[[str], None]
+
+    @property
+    def address(self) -> str:
+        """The address of the broker."""
+        return self.locate()
 
     def producer_config(self) -> ProducerConfig:
         """Return a configuration without retries by the SDK."""
