@@ -144,3 +144,38 @@ def test_a_follower_stopped_now_and_then(seed: int, rng: random.Random, how: str
 def test_a_follower_stopped_at_every_operation(seed: int, rng: random.Random, how: str) -> None:
     log, queues = leader_log(rng)
     stops(log, queues, 1, rng if how == "power" else None)
+
+
+@pytest.mark.parametrize("how", ["kill", "power"])
+def test_a_log_that_begins_late_and_was_never_flushed(
+    seed: int, rng: random.Random, how: str
+) -> None:
+    """The store opens again: no older segment is missed, and the log goes on where it ended."""
+    log, _ = leader_log(rng)
+    follower = Follower(log)
+    store = follower.open()
+    first = store.config.segment_bytes
+    parts = chunks(log, first)
+    for position, data in parts[: rng.randrange(1, 4)]:
+        store.append_raw(position, data)
+    disk = follower.disk
+    follower.stop(disk.after_kill() if how == "kill" else disk.after_power_cut(rng))
+    store = follower.open()
+    assert store.first_position in (first, 0)  # the name of its only segment may be lost
+    assert store.end_position in (0, *(position for position, _ in chunks_at_records(log, first)))
+    if store.first_position:
+        store.append_raw(store.end_position, rest_of_segment(log, store.end_position))
+
+
+def chunks_at_records(log: bytes, begin: int) -> list[Chunk]:
+    """Return every record of a leader's log from a position on."""
+    found = []
+    for position, data in chunks(log, begin):
+        starts, _ = record_starts(data, 0, count_max=10**6, bytes_max=10**9)
+        found += [(Position(position + at), b"") for at in starts]
+    return found
+
+
+def rest_of_segment(log: bytes, position: int) -> bytes:
+    size = small().segment_bytes
+    return log[position : min(position - position % size + size, len(log))]

@@ -108,9 +108,7 @@ class Recovery:
         Raises:
             StoreError: Files of the log are missing; nothing was changed.
         """
-        self._check_missing(
-            first=self._extent.first if self._extent is not None else None, end=self._claimed_end
-        )
+        self._check_missing(first=self._claimed_first, end=self._claimed_end)
         self._load_queues()
         self._load_index()
         # Bytes before this were durable, so no crash has torn them.
@@ -139,6 +137,18 @@ class Recovery:
         )  # fmt: skip
         return RecoveryResult(end, self._index_position, self._store_ms)
 
+    @property
+    def _claimed_first(self) -> int | None:
+        """Position at or before which the log begins, if the files say so.
+
+        They do not if they know an empty log: a follower's log may have begun later since.
+        """
+        extent = self._extent
+        if extent is None:
+            return None
+        is_empty = max(extent.durable, self._claimed_end) <= extent.first
+        return None if is_empty and self._has_late_queues else extent.first
+
     def _check_missing(self, *, first: int | None, end: int) -> None:
         for begin, stop in self._missing.check(first=first, end=end):
             if not self._clean:  # after a clean stop the queue files are complete
@@ -152,8 +162,7 @@ class Recovery:
         beyond = [queue for queue in self._queues if queue.last_position >= log_end]
         if sum(queue.end - queue.first_at(log_end) for queue in beyond) > 1:
             newest = max(queue.last_position for queue in beyond)
-            first = self._extent.first if self._extent is not None else None
-            self._check_missing(first=first, end=newest + 1)
+            self._check_missing(first=self._claimed_first, end=newest + 1)
             self._claimed_end = max(self._claimed_end, newest + 1)
 
     def _fits_log(self, position: int) -> bool:

@@ -150,7 +150,8 @@ class RawAppender:
             self._prepare_scanner()
         checked: Checked = []
         try:
-            self._is_late = False
+            # A start before the first flush must not miss the segments before it.
+            self._is_late = position > self._log.end
             self._check_records(position, data, checked)
             if self._is_late:
                 self.late_queues.note()
