@@ -55,9 +55,10 @@ class Follower:
         self._core = core
         self._log = core.log
         self.leader: NodeId | None = None
-        self.suspect = 0 if suspicion is Suspicion.NONE else core.chance.getrandbits(62) + 1
-        self._has_lost_state = suspicion is Suspicion.STATE
+        self.suspect = 0
+        self._has_lost_state = False
         self._bar: int | None = None
+        self.doubt(suspicion)
         self._matched = 0
         self._leader_commit = 0
         self._cut: Cut | None = None
@@ -83,6 +84,13 @@ class Follower:
         self._matched = self._log.commit
         self._leader_commit = 0
         self._dropped = 0
+
+    def doubt(self, suspicion: Suspicion) -> None:
+        """Become suspect, if there is a reason; a suspect member may have lost still more."""
+        if suspicion is not Suspicion.NONE:
+            self.suspect = self._core.chance.getrandbits(62) + 1
+            self._bar = None
+            self._has_lost_state = self._has_lost_state or suspicion is Suspicion.STATE
 
     def trust(self) -> None:
         """End the suspicion: the group is new."""
@@ -239,6 +247,7 @@ class Follower:
         if self._has_lost_state and self._log.commit <= self._bar:
             return
         self.suspect = 0
+        self._has_lost_state = False
         self._core.do(Cleared())
 
     def _reply(self, prev: int = NOTHING_COMPARED, conflict: ConflictSpan | None = None) -> None:

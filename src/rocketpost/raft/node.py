@@ -28,6 +28,7 @@ Inputs, besides :meth:`RaftNode.tick` at every tick (50 ms by default):
 ``propose_members(…)``     Change the members by one.
 ``members_refused()``      The record that ``WriteMembers`` asked for could not be written.
 ``trust()``                All members of the group are new, so this one has lost nothing.
+``doubt(suspicion)``       A peer remembers something of this member that it has lost.
 ``failed()``               A write or flush failed: this process neither leads nor votes again.
 =========================  =========================================================================
 
@@ -125,8 +126,7 @@ class RaftNode:
         self._campaign: Campaign | None = None
         self._leader: Leader | None = None
         self._has_failed = False
-        self._heard = 0
-        self._timeout = 0
+        self._heard = self._timeout = 0
         self._announced: tuple[int, NodeId | None] | None = None
         self._draw_timeout()
 
@@ -196,7 +196,7 @@ class RaftNode:
         """The leader's view of its peers; empty if this member does not lead."""
         return self._leader.progress if self._leader is not None else {}
 
-    # Time.
+    # Time and messages.
 
     def tick(self) -> list[Action]:
         """Let one tick pass."""
@@ -212,8 +212,6 @@ class RaftNode:
             else:
                 self._follow(None)
         return self._finish()
-
-    # Messages.
 
     def step(self, sender: NodeId, message: Message) -> list[Action]:
         """Take a message of a peer.
@@ -243,8 +241,7 @@ class RaftNode:
             self._follow(None)
             return True
         if message.term < core.term:
-            reply = outdated_reply(message, core.term)
-            if reply is not None:
+            if (reply := outdated_reply(message, core.term)) is not None:
                 core.send(sender, reply)
             return False
         return True
@@ -253,11 +250,9 @@ class RaftNode:
         match message:
             case PreVote():
                 self._answer_pre_vote(sender, message)
-            case PreVoteReply():
-                self._count_vote(sender, message)
             case Vote():
                 self._answer_vote(sender, message)
-            case VoteReply():
+            case PreVoteReply() | VoteReply():
                 self._count_vote(sender, message)
             case Append():
                 self._hear(sender)
@@ -301,8 +296,7 @@ class RaftNode:
             and not self.is_suspect
             and core.log.is_behind(message.last_term, message.end)
         )
-        term = message.term if granted else core.term
-        core.send(sender, PreVoteReply(term, granted))
+        core.send(sender, PreVoteReply(message.term if granted else core.term, granted))
 
     def _answer_vote(self, sender: NodeId, message: Vote) -> None:
         core = self._core
@@ -354,8 +348,7 @@ class RaftNode:
 
     def _follow(self, leader: NodeId | None) -> None:
         self._core.note_change()
-        self._campaign = None
-        self._leader = None
+        self._campaign = self._leader = None
         self._follower.begin(leader)
         self._heard = self._core.now
         self._draw_timeout()
@@ -492,6 +485,13 @@ class RaftNode:
         """End the suspicion of a member that has no past: it can have lost nothing."""
         assert self.term == 0, f"term {self.term} has begun"
         self._follower.trust()
+        return self._finish()
+
+    def doubt(self, suspicion: Suspicion) -> list[Action]:
+        """Take over that this member has lost something since it last ran."""
+        self._follower.doubt(suspicion)
+        if self._leader is not None or self._campaign is not None:
+            self._follow(None)
         return self._finish()
 
     def _require_leader(self) -> Leader:

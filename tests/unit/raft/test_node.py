@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from rocketpost.raft.follower import Suspicion
 from rocketpost.raft.node import Role
 
 from .group import Group
@@ -35,6 +36,34 @@ def test_the_leader_that_returns_gives_up_what_was_not_committed() -> None:
     group.run(60)
     logs = [member.disk.records for member in group.members.values()]
     assert logs[0] == logs[1] == logs[2]
+
+
+@pytest.mark.parametrize("suspicion", [Suspicion.LOG, Suspicion.STATE])
+def test_a_member_that_learns_of_a_loss_is_repaired_before_it_votes(suspicion: Suspicion) -> None:
+    group = Group()
+    group.elect("a")
+    group.send("a", 2)
+    group.settle()
+    group.isolate("b")
+    group.members["b"].call(lambda node: node.doubt(suspicion))
+    group.run(60)
+    assert group["b"].is_suspect
+    assert group["b"].role is Role.FOLLOWER
+    group.heal()
+    group.run(60)
+    assert not group["b"].is_suspect
+
+
+def test_a_leader_that_learns_of_a_loss_steps_down() -> None:
+    group = Group()
+    group.elect("a")
+    group.send("a", 2)
+    group.settle()
+    group.members["a"].call(lambda node: node.doubt(Suspicion.LOG))
+    assert group["a"].role is Role.FOLLOWER
+    group.run(60)
+    assert group.leader.node != "a"
+    assert not group["a"].is_suspect
 
 
 @pytest.mark.parametrize("seed", range(60))

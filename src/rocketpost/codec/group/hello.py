@@ -55,6 +55,8 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
     """Address at which clients reach the sender."""
     history: History = History()
     """What the sender has on its disk."""
+    remembered: History = History()
+    """What the receiver must have on its disk, as far as the sender remembers."""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +68,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """Address at which clients reach the member that answers."""
     history: History = History()
     """What the member that answers has on its disk."""
+    remembered: History = History()
+    """What the member that connects must have on its disk, as far as the other remembers."""
 
 
 def encode_hello(value: Hello | Answer) -> bytes:

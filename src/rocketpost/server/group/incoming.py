@@ -13,7 +13,14 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from rocketpost.codec.group.frames import Framed
-from rocketpost.codec.group.hello import Answer, Hello, encode_hello, take_hello, why_refuse
+from rocketpost.codec.group.hello import (
+    Answer,
+    Hello,
+    History,
+    encode_hello,
+    take_hello,
+    why_refuse,
+)
 from rocketpost.errors import ConfigError, RemoteProtocolError, RocketpostError
 from rocketpost.server.group.link_values import (
     HELLO_SECONDS,
@@ -244,7 +251,12 @@ class _IncomingLink:
             return
         problem = self._owner.judge(hello)
         seat = self._owner.seat
-        answer = Answer(problem=problem, address=seat.address, history=seat.history())
+        answer = Answer(
+            problem=problem,
+            address=seat.address,
+            history=seat.history(),
+            remembered=History() if problem else seat.remembered(hello.sender),
+        )
         try:
             self._socket.send(encode_hello(answer))  # a new connection has room for it
         except OSError as error:

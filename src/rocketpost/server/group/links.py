@@ -24,7 +24,8 @@ class GroupLinks:
         on_message: Takes each message of a peer.
         on_up: Called with a peer's id when messages can be sent to it.
         on_down: Called with a peer's id when a connection that was up is lost.
-        on_history: Called with a peer's id and what it has on its disk, whenever it is met.
+        on_history: Called whenever a peer is met, with its id, what it has on its disk, and what it
+            remembers of this member.
         protection: TLS and logins; none if None.
     """
 
@@ -36,7 +37,7 @@ class GroupLinks:
         on_message: TakeMessage,
         on_up: Callable[[str], None],
         on_down: Callable[[str], None],
-        on_history: Callable[[str, History], None],
+        on_history: Callable[[str, History, History], None],
         protection: Protection | None = None,
     ) -> None:
         self._seat = seat
@@ -138,9 +139,9 @@ class GroupLinks:
 
     def _take_hello(self, hello: Hello) -> None:
         self.client_addresses[hello.sender] = hello.address
-        self._on_history(hello.sender, hello.history)
+        self._on_history(hello.sender, hello.history, hello.remembered)
 
     def _take_answer(self, peer: str, answer: Answer) -> None:
         self.client_addresses[peer] = answer.address
-        self._on_history(peer, answer.history)
+        self._on_history(peer, answer.history, answer.remembered)
         self._on_up(peer)

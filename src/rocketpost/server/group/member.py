@@ -22,7 +22,6 @@ from collections.abc import Awaitable, Sequence
 
 from rocketpost.codec.bodies.group_status import GroupStatus
 from rocketpost.codec.group.frames import Framed
-from rocketpost.codec.group.hello import History
 from rocketpost.codec.group.questions import Piece, Question, Subject
 from rocketpost.errors import ReplicationError, StoreError
 from rocketpost.model.clock import Clock
@@ -34,10 +33,10 @@ from rocketpost.raft.messages import Append, SnapshotOffer
 from rocketpost.server.group.broker_side import BrokerSide, MemberSettings
 from rocketpost.server.group.chunk import Chunk, with_bytes
 from rocketpost.server.group.life.beginning import Beginning
-from rocketpost.server.group.life.founding import Founding, Verdict
 from rocketpost.server.group.life.handover import Handover
 from rocketpost.server.group.life.log_scrub import LogScrub
 from rocketpost.server.group.life.member_change import MemberChanges
+from rocketpost.server.group.life.past import Past
 from rocketpost.server.group.life.questions import Questions
 from rocketpost.server.group.link_values import Framing, Seat
 from rocketpost.server.group.links import GroupLinks
@@ -99,7 +98,14 @@ class GroupMember:
         """The members of the group, with their addresses."""
         self.node = open_node(config, store, self.roster.records, raft or RaftConfig())
         """The state machine; not to be changed by others."""
-        self._founding = Founding(self._history(), config.others) if store.is_unproven else None
+        self._past = Past(
+            self.node,
+            store,
+            others=config.others,
+            roster=self.roster,
+            carry_out=self._carry_out,
+            later=self._later,
+        )
         self._office = Office(
             lead=broker.lead, follow=broker.follow, allow_changes=self._log.allow_changes
         )
@@ -117,12 +123,19 @@ class GroupMember:
             on_failed=self._fail,
         )
         self.links = GroupLinks(
-            Seat(config.group, config.node, settings.equal, settings.address, self._history),
+            Seat(
+                config.group,
+                config.node,
+                settings.equal,
+                settings.address,
+                self._past.history,
+                self._past.remembered,
+            ),
             framing=framing,
             on_message=self._receive,
             on_up=lambda peer: self._carry_out(self.node.link_up(peer)),
             on_down=lambda peer: self._carry_out(self.node.link_down(peer)),
-            on_history=self._note_history,
+            on_history=self._past.note_history,
             protection=settings.protection,
         )
         """The links to all other members."""
@@ -173,7 +186,7 @@ class GroupMember:
             group.create_task(self._saver.run(), name="hard state")
             group.create_task(self._office.run(), name="office")
             group.create_task(self._keep_time(), name="ticks")
-            group.create_task(self._found(), name="founding")
+            group.create_task(self._past.found(), name="founding")
             group.create_task(self.scrub.run(), name="comparison of old log")
 
     async def close(self) -> None:
@@ -209,10 +222,9 @@ class GroupMember:
 
     def member_status(self) -> GroupStatus:
         """Return this member's view of its group."""
-        obstacle = self._founding.obstacle if self._founding is not None else ""
         facts = MemberFacts(
             group=self._config.group,
-            problem=self._failure or obstacle,
+            problem=self._failure or self._past.obstacle,
             suspicions=self._store.suspicions,
             scrub=self.scrub.describe(),
         )
@@ -291,6 +303,7 @@ class GroupMember:
             return
         if message.term > self.node.term:
             self._write_appended()
+        self._past.note_message(peer, message)
         found = self.node.step(peer, message)
         self._carry_out([with_bytes(action, message, body) for action in found])
 
@@ -321,36 +334,6 @@ class GroupMember:
         logger.error("this member neither leads nor follows until a restart: reason=%s", reason)
         self._write_appended()
         self._carry_out(self.node.failed())
-
-    # The past.
-
-    def _history(self) -> History:
-        state = self._store.state
-        return History(term=max(state.term, self.node.term), end=self.node.log.end)
-
-    def _note_history(self, peer: str, history: History) -> None:
-        if self._founding is not None:
-            self._founding.note(peer, history)
-
-    async def _found(self) -> None:
-        """Find out whether the group is new, if this member does not know."""
-        founding = self._founding
-        if founding is None:
-            return
-        verdict = await founding.decide()
-        self._founding = None
-        if verdict is Verdict.OLD or self.node.term:
-            logger.warning("no past on this disk: this member gets the log before it votes")
-            return
-        try:
-            await asyncio.to_thread(self._store.clear_suspicion_blocking)
-            await self.roster.save()
-        except StoreError as error:
-            self._fail(str(error))
-            return
-        if not self.node.term:
-            logger.info("the group is new: members=%s", ", ".join(sorted(self.roster.addresses)))
-            self._carry_out(self.node.trust())
 
     # Actions.
 

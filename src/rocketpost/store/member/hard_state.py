@@ -178,9 +178,9 @@ class HardStateFile:
         """State on disk."""
 
     @property
-    def is_saved(self) -> bool:
-        """Whether there is a state on disk."""
-        return self._number > 0
+    def save_count(self) -> int:
+        """Number of saves so far, also of earlier processes; 0 if there is no state on disk."""
+        return self._number
 
     def read_blocking(self) -> HardState | None:
         """Return the state without changing anything; None if there is none or it is damaged.

@@ -156,6 +156,11 @@ class MemberStore:
         return self._hard_state.state
 
     @property
+    def save_count(self) -> int:
+        """Number of times that the promises were saved; it falls only if files are lost."""
+        return self._hard_state.save_count
+
+    @property
     def is_unproven(self) -> bool:
         """Whether the member has no past: its group is new, or its disk was lost."""
         state = self.state
@@ -225,14 +230,17 @@ class MemberStore:
         with self._changing:
             self._hard_state.save_blocking(self.state._replace(suspect=0))
 
-    def doubt_blocking(self) -> None:
-        """Record that term and vote may be forgotten: this member must not vote until repaired.
+    def doubt_blocking(self, loss: int = STATE_LOST) -> None:
+        """Record what may be lost: this member must not vote until repaired.
+
+        Args:
+            loss: The kind of loss; without one, term and vote may be forgotten.
 
         Raises:
             StoreBroken: It cannot be saved; promise nothing any more.
         """
         with self._changing:
-            suspect = max(self.state.suspect, STATE_LOST)
+            suspect = max(self.state.suspect, loss)
             self._hard_state.save_blocking(self.state._replace(suspect=suspect))
 
     def begin_term_blocking(self, term: int, leader: str, host: bytes) -> Appended:
@@ -379,7 +387,7 @@ class MemberStore:
         """Yield promises that are not kept; the log may be right up to its end all the same."""
         store, state = self.store, self.state
         last_term = _last_term(terms.spans)
-        if not self._lost and not self._hard_state.is_saved and not self.is_new:
+        if not self._lost and not self._hard_state.save_count and not self.is_new:
             self._lost = "the hard state is missing, but the log has terms"
         elif not self._lost and last_term > state.term:
             self._lost = f"the hard state is of term {state.term}, but the log has term {last_term}"
