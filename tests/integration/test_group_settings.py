@@ -177,6 +177,30 @@ async def test_a_held_pull_at_a_follower_gets_the_next_message(tmp_path: Path) -
             assert (await held).code == ResponseCode.SUCCESS
 
 
+async def test_a_client_that_pulls_notices_no_change_of_leader(tmp_path: Path) -> None:
+    """Held pulls are answered, and those that follow at once wait for the next term."""
+    async with group_of_three(tmp_path) as group:
+        first = await group.leader()
+        await group.send(first, 1)
+        member = group.servers[first].group
+        assert member is not None
+        async with group.client(first) as peer:
+            await peer.group("G")
+            codes: list[int] = []
+
+            async def pull_on() -> None:
+                while ResponseCode.SUCCESS not in codes:
+                    codes.append((await peer.pull(TOPIC, 1, hold_ms=20_000)).code)
+
+            pulling = asyncio.create_task(pull_on())
+            await asyncio.sleep(0)
+            await peer.group("G")  # by then the pull is held
+            await member.hand_over()
+            await group.send(await group.leader(), 1)
+            await pulling
+        assert codes == [ResponseCode.PULL_NOT_FOUND, ResponseCode.SUCCESS]
+
+
 async def test_a_java_dledger_peer_is_refused_with_a_reason(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

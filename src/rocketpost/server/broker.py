@@ -374,7 +374,7 @@ class BrokerServer:
             await term.unregister()
         between = refusing_routes(self._dispatcher.routes.values(), reason)
         if self._group is not None and stays_known:
-            between = self._group.forwarding.replace(between)
+            between = self._group.replace_between_terms(between)
         self._dispatcher.use(between)
         await term.close(reason)
         await self._dispatcher.stop(but=(Kind.LEADER,) if stays_known else ())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Final, Self
 
@@ -21,8 +21,10 @@ from rocketpost.server.group.office import Leadership
 from rocketpost.server.group.serving.follower_term import GroupFollowerTerm
 from rocketpost.server.group.serving.forwarding import Forwarding
 from rocketpost.server.group.serving.preference import prefer
+from rocketpost.server.group.serving.waiting_pulls import WaitingPulls
 from rocketpost.server.group.tables.reader import TableReader
 from rocketpost.server.routes.dispatch import Dispatcher
+from rocketpost.server.routes.route import Route
 from rocketpost.server.settings.group import GroupConfig
 from rocketpost.server.term import LeaderTerm, Term
 from rocketpost.store.member.member_store import MemberStore
@@ -74,6 +76,7 @@ class GroupBroker:
         self._led: LeaderTerm | None = None
         self.forwarding = Forwarding(self._leader_address)
         """Passes requests on to the leader."""
+        self._pulls = WaitingPulls()
 
     @classmethod
     async def open(
@@ -198,9 +201,15 @@ class GroupBroker:
         leadership.hold = self._hold
         await self._change_term(open_leader)
         self._serve_waiting()  # in the turn in which its routes are used
+        self._pulls.serve(self._dispatcher.handle)
 
     async def _follow(self) -> None:
         await self._change_term(self.open_follower)
+        self._pulls.serve(self._dispatcher.handle)
+
+    def replace_between_terms(self, routes: Iterable[Route]) -> list[Route]:
+        """Return the routes for the time between two terms, in which no request need fail."""
+        return self._pulls.replace(self.forwarding.replace(routes))
 
     def _replace_log(self, leader: str) -> None:
         """Have the log replaced by that of a leader, unless that is under way."""
