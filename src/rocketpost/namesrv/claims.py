@@ -4,8 +4,9 @@ A name server has no passwords, so the first broker keeps its claims for as long
 broker is alive while its connection is open and its heartbeats come. Meanwhile no other broker gets
 
 - its address: neither another broker nor the same one from another host;
-- its id under its name: no other address, unless it is already a member of the broker's group and a
-  controller elected it, which its state version shows.
+- its id under its name: no other address, unless it is already a member of the broker's group and
+  was elected, which its state version shows. It is a member if it has been one for a while, or for
+  as long as the broker that has the id: the members of a new group start together.
 
 A refusal says who holds the claim; the refused broker gets it once the holder is gone or silent.
 """
@@ -24,6 +25,8 @@ SILENT_MS: Final = 90_000
 """Time for which a broker keeps its claims after a heartbeat; one comes at least every 60 s."""
 MEMBER_MS: Final = 60_000
 """Time for which an address must have been a member before it can take another's id."""
+TOGETHER_MS: Final = 10_000
+"""Time within which the members of a new group register for the first time."""
 STATE_VERSION_MAX: Final = 1_000_000
 """Maximum state version, which counts elections; a larger one would win for ever."""
 
@@ -118,7 +121,7 @@ def check_id_claim(
         claimant is not None
         and claimant.identity[:2] == identity[:2]
         and claimant.is_from(owner, source)
-        and now_ms >= claimant.since_ms + MEMBER_MS
+        and claimant.since_ms <= max(now_ms - MEMBER_MS, holder.since_ms + TOGETHER_MS)
     )
     if is_member and state_version > holder.data_version.state_version:
         return

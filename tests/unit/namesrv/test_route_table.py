@@ -17,7 +17,7 @@ from rocketpost.codec.faults import (
 from rocketpost.codec.headers.namesrv import RegisterBrokerResponse
 from rocketpost.model.route import QueueData
 from rocketpost.model.topic import DataVersion
-from rocketpost.namesrv.claims import MEMBER_MS, SILENT_MS, STATE_VERSION_MAX
+from rocketpost.namesrv.claims import MEMBER_MS, SILENT_MS, STATE_VERSION_MAX, TOGETHER_MS
 from rocketpost.namesrv.min_broker import MinBrokerChange
 from rocketpost.namesrv.report import BrokerReport
 from rocketpost.namesrv.route_table import LIVE_MS_MAX, RouteLimits, RouteTable, restrict_to_zone
@@ -261,24 +261,33 @@ def test_a_state_version_from_the_far_future_is_refused() -> None:
 
 
 def test_a_member_that_was_elected_takes_the_id_over(table: RouteTable) -> None:
-    register(table, report(SLAVE), owner="s", source="10.0.0.2")
+    joined = TOGETHER_MS + 1  # later than the members of a new group do
+    now_ms = joined + MEMBER_MS
+    register(table, report(SLAVE), owner="s", source="10.0.0.2", now_ms=joined)
     elected = report(identity(id=0, address=SLAVE.address), state=1)
     with pytest.raises(ServerError, match="which is alive"):  # it came a moment ago
-        register(table, elected, owner="s", source="10.0.0.2", now_ms=MEMBER_MS - 1)
+        register(table, elected, owner="s", source="10.0.0.2", now_ms=now_ms - 1)
     with pytest.raises(ServerError, match=r"by 10\.0\.0\.2, which is alive"):  # it is another
-        register(table, elected, owner="evil", source="10.6.6.6", now_ms=MEMBER_MS)
+        register(table, elected, owner="evil", source="10.6.6.6", now_ms=now_ms)
     same_term = report(identity(id=0, address=SLAVE.address))
     with pytest.raises(ServerError, match="which is alive"):  # nobody elected it
-        register(table, same_term, owner="s", source="10.0.0.2", now_ms=MEMBER_MS)
-    register(table, elected, owner="s", source="10.0.0.2", now_ms=MEMBER_MS)
+        register(table, same_term, owner="s", source="10.0.0.2", now_ms=now_ms)
+    register(table, elected, owner="s", source="10.0.0.2", now_ms=now_ms)
     assert table.member_group("C", "broker-a").broker_addrs == {0: SLAVE.address}
     with pytest.raises(ServerError, match="which is alive"):  # the old master comes late
-        register(table, report(MASTER), now_ms=MEMBER_MS)
-    register(table, report(identity(id=1)), now_ms=MEMBER_MS)
+        register(table, report(MASTER), now_ms=now_ms)
+    register(table, report(identity(id=1)), now_ms=now_ms)
     assert table.member_group("C", "broker-a").broker_addrs == {
         0: SLAVE.address,
         1: MASTER.address,
     }
+
+
+def test_the_members_of_a_new_group_take_the_id_over_at_once(table: RouteTable) -> None:
+    register(table, report(SLAVE), owner="s", source="10.0.0.2", now_ms=TOGETHER_MS)
+    elected = report(identity(id=0, address=SLAVE.address), state=1)
+    register(table, elected, owner="s", source="10.0.0.2", now_ms=TOGETHER_MS + 1)
+    assert table.member_group("C", "broker-a").broker_addrs == {0: SLAVE.address}
 
 
 def test_nobody_else_registers_the_address_of_a_living_broker(table: RouteTable) -> None:

@@ -21,7 +21,6 @@ from functools import partial
 from typing import Any, Final, Self, TypeVar
 
 from rocketpost.client import Producer, PushConsumer
-from rocketpost.namesrv.claims import MEMBER_MS
 from rocketpost.server.broker import BrokerServer
 from rocketpost.server.clock import BrokerClock
 from rocketpost.server.namesrv.process import NameServer, NamesrvConfig
@@ -42,8 +41,6 @@ _BROKER_PORT: Final = 10911
 _GROUP_PORT: Final = 40911
 _READY_SECONDS: Final = 60.0
 _LOOK_SECONDS: Final = 0.01
-_MEMBER_SECONDS: Final = MEMBER_MS / 1000 + 1
-"""Time after which a name server lets a member take over the id of another that seems alive."""
 _WAITS_MAX: Final = 1000
 
 _SETTINGS: Mapping[str, str] = {
@@ -103,8 +100,6 @@ class SimulatedCluster:
             self._stack.enter_context(simulated_sources(self.seed, self._test))
             self.start()
             self.run(self.ready())
-            if len(self.nodes) > 1:
-                self.run_for(_MEMBER_SECONDS)
         except BaseException:
             self.close()
             raise
