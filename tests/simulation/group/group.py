@@ -225,12 +225,32 @@ class Group:
         }
         own = digests.get(server.name)
         right = log_scrub.choose_right(digests, server.node.members.voters)
-        if own is None or right is None or own == right:
+        if own is None or own == right:
+            return
+        if right is None:
+            self._take_sound(server)
             return
         source = next(self.find(name) for name, digest in digests.items() if digest == right)
         data = source.running.old_log.read_blocking(begin, end)
         server.running.old_log.repair_blocking(begin, data)
         self.count("repairs")
+
+    def _take_sound(self, server: Server) -> None:
+        """Replace a record that fails its checks by that of another voter, as members do."""
+        for position in list(server.flips):
+            sent = next(each for each in self.acknowledged if each.position <= position < each.end)
+            place = (sent.position, sent.end)
+            own = server.running.old_log.read_blocking(*place)
+            if log_scrub.find_damaged(own, sent.position) is None:
+                continue
+            for other in self.servers:
+                if other is server or not other.is_up or other.running.state.suspect:
+                    continue
+                if sent.end <= min(other.node.commit, other.running.store.durable_position):
+                    data = other.running.old_log.read_blocking(*place)
+                    if log_scrub.find_damaged(data, sent.position) is None:
+                        server.running.old_log.repair_blocking(sent.position, data)
+                        self.count("sound records taken")
 
     def hesitate(self, server: Server) -> None:
         server.is_eager = self.rng.random() < 0.5

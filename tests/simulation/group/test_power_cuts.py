@@ -122,3 +122,19 @@ def cut_power_of_all(seed: int) -> int:
     group.heal()
     group.check_end()
     return torn
+
+
+def a_damaged_leader_is_not_copied() -> None:
+    """Flip a bit at the leader: the member that lacks the message gets it whole, or not at all."""
+    group, leader = group_with_a_leader(3)
+    behind = next(each for each in group.servers if each is not leader)
+    group.lonely = {behind.name}
+    acknowledge(group, leader, 1)
+    assert group._flip(leader, group.acknowledged[-1])
+    group.heal()
+    group.check_end()
+    assert group.counts["sound records taken"] == 1
+
+
+def test_a_damaged_leader_is_not_copied() -> None:
+    a_damaged_leader_is_not_copied()

@@ -83,6 +83,7 @@ class GroupMember:
         self._loop = asyncio.get_running_loop()
         self._config = config
         self._store = store
+        self._clock = clock
         self._broker = broker
         self._failure = ""
         self._log = MemberLog(
@@ -411,6 +412,7 @@ class GroupMember:
         if view is None or not self.links.send(ship.peer, ship.head(end), view):
             self._carry_out(node.link_down(ship.peer))
             return
+        self.scrub.note_shipped(ship.peer, ship.start, view, self._clock.now_ms())
         self._carry_out(node.shipped(ship, end))
 
     def _pause_writes(self, reason: str) -> None:

@@ -4,10 +4,14 @@ A flipped bit in old log is not noticed at a start, and the checksum of a record
 of it. So every member compares its committed log with that of others, block by block, by digests:
 a follower with its leader, a leader with one follower after the other. If two differ, all members
 are asked. **Only a majority of the voters decides**: a member whose block differs from what a
-majority has gets the bytes from one of them. Without a majority nothing is changed.
+majority has gets the bytes from one of them. Without a majority nothing is changed, except
+records that fail their own checksum: they are wrong for certain, and any voter has better ones if
+those pass. A follower that lacks a record can only get it from the others, who would else wait for
+its digest.
 
-Damage that a read, or the scrub of the own disk, has found is compared first. Blocks about which no
-majority could be asked, or agreed, are compared again every few seconds. Rate and interval are
+Damage that a read, or the scrub of the own disk, has found is compared first. So are bytes that a
+follower has to be sent once more, if they are damaged: it may have refused them. Blocks about which
+no majority could be asked, or agreed, are compared again every few seconds. Rate and interval are
 those of the scrub: ``scrubCommitLogBytesPerSecond``, ``scrubCommitLogIntervalHours``.
 """
 
@@ -21,6 +25,7 @@ from typing import Final, NamedTuple
 
 from rocketpost.codec.group.questions import Subject
 from rocketpost.errors import ReplicationError, StoreError
+from rocketpost.kernel.record_scan import BLANK, INVALID, parse_record, scan_records
 from rocketpost.raft.node import RaftNode
 from rocketpost.raft.quorum import majority
 from rocketpost.server.group.life.questions import Questions
@@ -36,6 +41,7 @@ BLOCK_BYTES: Final = 256 * 1024
 _PAUSE_SECONDS: Final = 1.0
 _AGAIN_SECONDS: Final = 5.0
 """Time after which a block without a majority is compared again: members may be back."""
+_RECORDS_AT_ONCE: Final = 4096
 _HOUR_SECONDS: Final = 3600.0
 
 
@@ -54,6 +60,22 @@ def choose_right(digests: Mapping[str, bytes], voters: Iterable[str]) -> bytes |
         return None
     digest, count = counts.most_common(1)[0]
     return digest if count >= majority(voters) else None
+
+
+def find_damaged(data: bytes | memoryview, position: int) -> Block | None:
+    """Return the first record that fails its checks, of whole records from ``position`` on."""
+    at, size = 0, len(data)
+    while at < size:
+        entries, at, verdict = scan_records(data, at, position + at, count_max=_RECORDS_AT_ONCE)
+        if verdict == BLANK:
+            return None
+        if verdict == INVALID:
+            stated = parse_record(data, at, position + at, False)
+            end = at + stated[1] if stated is not None else size
+            return Block(position + at, position + min(end, size))
+        if not entries:
+            break
+    return None
 
 
 class LogScrub:
@@ -91,6 +113,7 @@ class LogScrub:
         """Number of blocks that were replaced by those of other members."""
         self._undecided: dict[Block, float] = {}  # when each may be compared again
         self._left: set[Damage] = set()
+        self._shipped: dict[str, int] = {}
 
     # For other members.
 
@@ -123,6 +146,15 @@ class LogScrub:
     @property
     def _written(self) -> int:
         return int(self._store.durable_position)
+
+    def note_shipped(self, peer: str, start: int, data: memoryview, now_ms: int) -> None:
+        """Check committed bytes that a peer is sent once more: they may be damaged here."""
+        is_again, self._shipped[peer] = self._shipped.get(peer) == start, start
+        damaged = find_damaged(data, start) if is_again else None
+        if damaged is not None and damaged.end <= self._node.commit:
+            reason = f"{peer} cannot append it"
+            damage = Damage(*damaged, reason, found_ms=now_ms, found_by="replication")
+            self._store.damage.report_from_thread(damage)
 
     # The work.
 
@@ -191,11 +223,49 @@ class LogScrub:
         except (ReplicationError, StoreError, OSError):
             self._left.add(damage)
             raise
+        if damage in self._left and await self._take_sound(damage):
+            self._left.discard(damage)
         if damage not in self._left and self.repaired_count > repaired:
             self._store.damage.forget(damage)
             await asyncio.to_thread(self._store.damage.save_blocking)
         else:
             self._left.add(damage)  # it is the same on all members
+
+    async def _take_sound(self, damage: Damage) -> bool:
+        """Replace records that fail their checks by those of a voter that pass them.
+
+        Both are committed, at the same position. So nobody has to be asked which are right.
+
+        Raises:
+            StoreError: The log does not have them any more.
+            OSError: They could not be repaired.
+        """
+        begin, end = damage.begin, damage.end
+        own = await asyncio.to_thread(self._old_log.read_blocking, begin, end)
+        if find_damaged(own, begin) is None:
+            return False
+        for name in sorted(self._node.members.voters - {self._node.node}):
+            try:
+                data = await self._fetch(name, begin, end)
+            except ReplicationError as error:
+                logger.info("%s has no sound record: reason=%s", name, error)
+                continue
+            if find_damaged(data, begin) is None:
+                await asyncio.to_thread(self._old_log.repair_blocking, begin, data)
+                self.repaired_count += 1
+                logger.error(
+                    "damaged record replaced by a sound one: position=%s bytes=%s from=%s",
+                    begin, end - begin, name,
+                )  # fmt: skip
+                return True
+        return False
+
+    async def _fetch(self, name: str, begin: int, end: int) -> bytes:
+        parts = [
+            await self._questions.ask(name, Subject.LOG, at, min(at + BLOCK_BYTES, end))
+            for at in range(begin, end, BLOCK_BYTES)
+        ]
+        return b"".join(parts)
 
     def describe(self) -> str:
         """Return the progress as text for people."""
