@@ -255,7 +255,7 @@ class _IncomingLink:
             problem=problem,
             address=seat.address,
             history=seat.history(),
-            remembered=History() if problem else seat.remembered(hello.sender),
+            remembered=History() if problem else seat.recall(hello.sender),
         )
         try:
             self._socket.send(encode_hello(answer))  # a new connection has room for it

@@ -69,7 +69,7 @@ class Seat(NamedTuple):
     """Address at which clients reach this broker."""
     history: Callable[[], History] = History
     """Returns what this member has on its disk."""
-    remembered: Callable[[str], History] = lambda _: History()
+    recall: Callable[[str], History] = lambda _: History()
     """Returns what a peer must have on its disk, as far as this member remembers."""
 
 

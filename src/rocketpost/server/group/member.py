@@ -130,7 +130,7 @@ class GroupMember:
                 settings.equal,
                 settings.address,
                 self._past.history,
-                self._past.remembered,
+                self._past.recall,
             ),
             framing=framing,
             on_message=self._receive,
@@ -187,7 +187,7 @@ class GroupMember:
             group.create_task(self._saver.run(), name="hard state")
             group.create_task(self._office.run(), name="office")
             group.create_task(self._keep_time(), name="ticks")
-            group.create_task(self._past.found(), name="founding")
+            group.create_task(self._past.settle_founding(), name="founding")
             group.create_task(self.scrub.run(), name="comparison of old log")
 
     async def close(self) -> None:

@@ -182,7 +182,7 @@ class OutgoingLink:
             settings=seat.settings,
             address=seat.address,
             history=seat.history(),
-            remembered=seat.remembered(self.peer),
+            remembered=seat.recall(self.peer),
         )
         await send_all(sock, encode_hello(hello))
         received = bytearray()

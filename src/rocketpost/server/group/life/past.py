@@ -115,7 +115,7 @@ class Past:
             saves=self._store.save_count,
         )
 
-    def remembered(self, peer: str) -> History:
+    def recall(self, peer: str) -> History:
         """Return what a peer must have on its disk, as far as this member knows."""
         progress = self._node.progress.get(peer)
         is_sound = progress is not None and not progress.suspect
@@ -144,7 +144,7 @@ class Past:
         self._carry_out(self._node.doubt(SUSPICIONS[loss.kind]))
         self._later(asyncio.to_thread(self._store.doubt_blocking, loss.kind))
 
-    async def found(self) -> None:
+    async def settle_founding(self) -> None:
         """Find out whether the group is new, if this member does not know."""
         if self._founding is None:
             return
