@@ -112,7 +112,7 @@ class LogScrub:
         self.repaired_count = 0
         """Number of blocks that were replaced by those of other members."""
         self._undecided: dict[Block, float] = {}  # when each may be compared again
-        self._left: set[Damage] = set()
+        self._left: dict[Damage, float] = {}  # the same
         self._shipped: dict[str, int] = {}
 
     # For other members.
@@ -209,27 +209,27 @@ class LogScrub:
         return block.end - block.begin
 
     def _may_mend(self, damage: Damage) -> bool:
-        return damage not in self._left and damage.end <= min(self._node.commit, self._written)
+        again = self._left.get(damage, 0.0)
+        if asyncio.get_running_loop().time() < again:
+            return False
+        return damage.end <= min(self._node.commit, self._written)
+
+    def _leave(self, damage: Damage) -> None:
+        self._left[damage] = asyncio.get_running_loop().time() + _AGAIN_SECONDS
 
     async def _mend(self, damage: Damage) -> None:
         """Compare a damaged range, and forget it once it is that of the majority."""
-        position, repaired = damage.begin, self.repaired_count
-        try:
-            while position < damage.end:
-                block = self._block_at(position, damage.end)
-                if not await self.compare(block):
-                    self._left.add(damage)
-                position = block.end
-        except (ReplicationError, StoreError, OSError):
-            self._left.add(damage)
-            raise
-        if damage in self._left and await self._take_sound(damage):
-            self._left.discard(damage)
-        if damage not in self._left and self.repaired_count > repaired:
+        self._leave(damage)
+        position, repaired, is_decided = damage.begin, self.repaired_count, True
+        while position < damage.end:
+            block = self._block_at(position, damage.end)
+            is_decided &= await self.compare(block)
+            position = block.end
+        is_decided = is_decided or await self._take_sound(damage)
+        if is_decided and self.repaired_count > repaired:  # else it is the same on all members
+            del self._left[damage]
             self._store.damage.forget(damage)
             await asyncio.to_thread(self._store.damage.save_blocking)
-        else:
-            self._left.add(damage)  # it is the same on all members
 
     async def _take_sound(self, damage: Damage) -> bool:
         """Replace records that fail their checks by those of a voter that pass them.
