@@ -163,6 +163,62 @@ def user(name: str, config: Path | None, name_server: bool, password_stdin: bool
 
 
 @rocketpost.command()
+@click.option(
+    "-b", "--broker", "brokers", multiple=True, metavar="HOST:PORT", help="A broker; repeatable."
+)
+@click.option(
+    "-n", "--name-server", "name_servers", multiple=True, metavar="HOST:PORT",
+    help="A name server; repeatable.",
+)  # fmt: skip
+@click.option(
+    "--timeout",
+    "seconds",
+    type=click.FloatRange(0.1, 600.0),
+    default=5.0,
+    show_default=True,
+    help="Seconds to wait for an answer.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+def health(
+    brokers: tuple[str, ...], name_servers: tuple[str, ...], seconds: float, as_json: bool
+) -> None:
+    """Ask servers whether they can serve clients.
+
+    The exit code is 0 if all can, 1 if one cannot or does not answer. Without an address, the
+    broker and the name server at their usual ports on this machine are asked.
+    """
+    from rocketpost.admin.health import examine_servers
+
+    if not brokers and not name_servers:
+        brokers, name_servers = ("127.0.0.1:10911",), ("127.0.0.1:9876",)
+    found = examine_servers(brokers, name_servers, seconds=seconds)
+    if as_json:
+        click.echo(json.dumps([each._asdict() for each in found], indent=2))
+    else:
+        for each in found:
+            reasons = f": {'; '.join(each.reasons)}" if each.reasons else ""
+            click.echo(f"{each.kind} {each.address} {'not ready' if reasons else 'ready'}{reasons}")
+    sys.exit(1 if any(each.reasons for each in found) else 0)
+
+
+@rocketpost.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print a script that completes the words of rocketpost and mqadmin in SHELL.
+
+    For bash: rocketpost completion bash > ~/.local/share/bash-completion/completions/rocketpost
+    """
+    from click.shell_completion import get_completion_class
+
+    from rocketpost.admin.main import mqadmin
+
+    found = get_completion_class(shell)
+    assert found is not None
+    for command, name in ((rocketpost, "rocketpost"), (mqadmin, "mqadmin")):
+        click.echo(found(command, {}, name, f"_{name.upper()}_COMPLETE").source())
+
+
+@rocketpost.command()
 @click.option("--messages", default=30_000, show_default=True, type=click.IntRange(100, 10_000_000))
 @click.option(
     "--data",

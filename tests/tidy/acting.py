@@ -32,11 +32,18 @@ _ACTING: Final = "tests/unit/server/replication/test_acting.py::test_"
 _TERMS: Final = "tests/integration/test_terms.py::test_"
 _GROUP: Final = f"{_S}test_group.py::test_"
 _METRICS: Final = f"{_S}test_metrics.py::test_"
+_OTLP: Final = f"{_S}test_otlp.py::test_"
+_LOGS: Final = "tests/unit/server/logs/test_output.py::test_"
 _CERTIFICATES: Final = "tests/unit/server/secure/test_certificates.py::test_"
 _UNIT_NAMESRV: Final = "tests/unit/server/namesrv/test_handlers.py::test_"
 
 _ACCESS: Final = f"{_S}test_access.py::test_"
 ACCESS: Final = {
+    "logFormat": f"{_LOGS}logFormat",
+    "logLevel": f"{_LOGS}logLevel",
+    "logFile": f"{_LOGS}logFile",
+    "logFileBytes": f"{_LOGS}logFileBytes_and_logFileCount",
+    "logFileCount": f"{_LOGS}logFileBytes_and_logFileCount",
     "authenticationEnabled": f"{_ACCESS}authenticationEnabled",
     "authorizationEnabled": f"{_ACCESS}authorizationEnabled",
     "authenticationWhitelist": f"{_ACCESS}authenticationWhitelist",
@@ -72,6 +79,12 @@ BROKER: Final = {
     "metricsPromExporterHost": f"{_METRICS}the_port_and_host_of_metrics",
     "metricsLabel": f"{_METRICS}metricsLabel",
     "metricsOtelCardinalityLimit": f"{_METRICS}metricsOtelCardinalityLimit",
+    "metricsGrpcExporterTarget": f"{_OTLP}metricsGrpcExporterTarget",
+    "metricsGrpcExporterHeader": f"{_OTLP}metricsGrpcExporterHeader",
+    "metricGrpcExporterTimeOutInMills": f"{_OTLP}metricGrpcExporterTimeOutInMills",
+    "metricGrpcExporterIntervalInMills": f"{_OTLP}metricGrpcExporterIntervalInMills",
+    "metricsExportBatchMaxDataPoints": f"{_OTLP}metricsExportBatchMaxDataPoints",
+    "metricsInDelta": f"{_OTLP}metricsInDelta",
     "brokerPermission": f"{_SERVING}brokerPermission",
     "defaultTopicQueueNums": f"{_SERVING}topics_created_by_use",
     "autoCreateTopicEnable": f"{_SERVING}topics_created_by_use",

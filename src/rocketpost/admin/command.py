@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import functools
 import logging
+import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Final, TypeVar
@@ -20,6 +21,8 @@ import msgspec
 
 from rocketpost.admin.body import FORMS
 from rocketpost.admin.credentials import tool_credentials_blocking
+from rocketpost.admin.output import Failure as Failure
+from rocketpost.admin.output import say as say
 from rocketpost.admin.render import Table, json_text, parse_time
 from rocketpost.client.admin import AdminClient
 from rocketpost.client.config import ClientConfig
@@ -48,19 +51,6 @@ Work = Callable[..., Awaitable[None]]
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Failure(click.ClickException):
-    """The failure of a command; the text says why, and what to do."""
-
-    def show(self, file: Any = None) -> None:
-        """Print one line on stderr."""
-        click.echo(f"mqadmin: {self.message}", err=True, file=file)
-
-
-def say(text: str = "", *, nl: bool = True) -> None:
-    """Print a line of the result."""
-    click.echo(text, nl=nl)
-
-
 def say_json(value: object) -> None:
     """Print a result for programs: standard JSON, indented."""
     say(json_text(value))
@@ -74,13 +64,34 @@ def show_rows(table: Table, rows: Sequence[Sequence[object]], *, as_json: bool) 
         say(table.text(rows))
 
 
-def admin_command(name: str) -> Callable[[Work], click.Command]:
-    """Turn an async function into a command; its docstring becomes the help."""
+def admin_command(name: str, *, is_watchable: bool = False) -> Callable[[Work], click.Command]:
+    """Turn an async function into a command; its docstring becomes the help.
+
+    Args:
+        name: RocketMQ's name of the command.
+        is_watchable: Whether ``--watch`` repeats it.
+    """
 
     def decorate(work: Work) -> click.Command:
         @functools.wraps(work)
-        def run(*, name_servers: str | None, call_seconds: float, **options: Any) -> None:
-            run_work(work, options, name_servers=name_servers, call_seconds=call_seconds)
+        def run(
+            *,
+            name_servers: str | None,
+            call_seconds: float,
+            watch_seconds: float | None = None,
+            **options: Any,
+        ) -> None:
+            done = work if watch_seconds is None else watch(work, watch_seconds)
+            run_work(done, options, name_servers=name_servers, call_seconds=call_seconds)
+
+        if is_watchable:
+            run = click.option(
+                "--watch",
+                "watch_seconds",
+                metavar="SECONDS",
+                type=click.FloatRange(0.1),
+                help="Show it again at this interval, until Ctrl-C.",
+            )(run)
 
         run = click.option(
             "--timeout",
@@ -102,6 +113,26 @@ def admin_command(name: str) -> Callable[[Work], click.Command]:
         return click.command(name, context_settings=context)(run)
 
     return decorate
+
+
+def watch(work: Work, seconds: float) -> Work:
+    """Return a function that does some work again and again.
+
+    On a terminal each result replaces the one before. In a pipe a line with the time precedes each
+    one, unless it is JSON.
+    """
+
+    async def repeat(admin: AdminClient, **options: Any) -> None:
+        while True:
+            if sys.stdout.isatty():
+                click.clear()
+            if not options.get("as_json"):
+                say(f"Every {seconds:g} s: {time.strftime('%Y-%m-%d %H:%M:%S')}")
+            await work(admin, **options)
+            sys.stdout.flush()
+            await asyncio.sleep(seconds)
+
+    return repeat
 
 
 def run_work(

@@ -1,68 +1,23 @@
 """The command ``mqadmin``: RocketMQ's administration tool.
 
-Command names are RocketMQ's and ignore case. A command of RocketMQ that this version lacks is
-refused with a message that says so.
+Command names are RocketMQ's and ignore case. A command of RocketMQ that is not here is refused with
+the reason. The modules of commands are imported when they are used (``admin.catalog``).
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
 from typing import Any, Final
 
 import click
+import click.shell_completion
 
 from rocketpost import VERSION
-from rocketpost.admin import access_commands
-from rocketpost.admin.command import Failure, say
-from rocketpost.admin.commands import (
-    broker,
-    cleaning,
-    cluster,
-    consumer,
-    consumer_status,
-    dead_letter,
-    explain,
-    filter,
-    group,
-    message,
-    monitoring,
-    namesrv,
-    offset,
-    producers,
-    reading,
-    replication,
-    sending,
-    stats,
-    topic,
-    topic_view,
-    trace,
-    transaction,
-)
+from rocketpost.admin.absent import ABSENT
+from rocketpost.admin.catalog import LazyCommands
+from rocketpost.admin.output import Failure, say
 
 _LISTED: Final = "   {name:<35} {text}"
-
-ABSENT: Final[Mapping[str, str]] = {
-    name.lower(): name
-    for names in (
-        # Static topics, compaction, round trips.
-        "updateStaticTopic remappingStaticTopic",
-        "dumpCompactionLog clusterRT",
-        # Controllers, broker containers.
-        "getControllerConfig updateControllerConfig cleanBrokerMetadata",
-        "addBroker removeBroker",
-        # Cold data, exports, RocksDB.
-        "getColdDataFlowCtrInfo updateColdDataFlowCtrGroupConfig",
-        "removeColdDataFlowCtrGroupConfig setCommitLogReadAheadMode exportConfigs exportMetrics",
-        "exportMetadata exportMetadataInRocksDB rocksDBConfigToJson exportPopRecord",
-        "checkRocksdbCqWriteProgress",
-        # The access control before RocketMQ 5.3; createUser and createAcl take its place.
-        "updateAclConfig deleteAclConfig clusterAclConfigVersion updateGlobalWhiteAddr",
-        "getAclConfig",
-    )
-    for name in names.split()
-}
-"""Commands of RocketMQ that are not in this version, by their names in lower case."""
 
 
 class WrongCommandLine(Failure):
@@ -73,6 +28,11 @@ class WrongCommandLine(Failure):
 
 class Commands(click.Group):
     """Commands whose names ignore case, and whose errors take one line."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._known = LazyCommands()
+        self.commands = self._known
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command by its name in any case."""
@@ -94,8 +54,9 @@ class Commands(click.Group):
 
     def describe_unknown(self, name: str) -> str:
         """Return the message for a command that does not exist."""
-        if name.lower() in ABSENT:
-            return f"the command {ABSENT[name.lower()]} is not in this version of Rocketpost"
+        absent = ABSENT.get(name.lower())
+        if absent is not None:
+            return f"{absent.name} is not in Rocketpost: {absent.reason}"
         known = {each.lower(): each for each in self.commands}
         near = difflib.get_close_matches(name.lower(), known, n=3)
         hint = f"did you mean {', '.join(known[each] for each in near)}?" if near else ""
@@ -116,16 +77,24 @@ class Commands(click.Group):
             text = error.format_message().rstrip(".")
             raise WrongCommandLine(f"{text[:1].lower()}{text[1:]}; see {see}") from error
 
+    def shell_complete(
+        self, ctx: click.Context, incomplete: str
+    ) -> list[click.shell_completion.CompletionItem]:
+        """Return the commands that begin with a text; they are not imported."""
+        lower = incomplete.lower()
+        return [
+            click.shell_completion.CompletionItem(name, help=self._known.text(name))
+            for name in self._known
+            if name.lower().startswith(lower)
+        ]
+
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands."""
         formatter.write(self.list_text() + "\n")
 
     def list_text(self) -> str:
         """Return the list of commands in RocketMQ's layout."""
-        lines = [
-            _LISTED.format(name=name, text=command.get_short_help_str(80))
-            for name, command in self.commands.items()
-        ]
+        lines = [_LISTED.format(name=name, text=self._known.text(name)) for name in self._known]
         return "\n".join(
             [
                 "The most commonly used mqadmin commands are:",
@@ -166,32 +135,3 @@ def show_help(context: click.Context, name: str | None) -> None:
         raise WrongCommandLine(parent.command.describe_unknown(name))
     with click.Context(command, info_name=command.name, parent=parent) as inner:
         say(command.get_help(inner))
-
-
-for _module in (
-    topic,
-    topic_view,
-    group,
-    consumer,
-    consumer_status,
-    monitoring,
-    offset,
-    stats,
-    message,
-    reading,
-    sending,
-    explain,
-    filter,
-    trace,
-    dead_letter,
-    transaction,
-    cluster,
-    broker,
-    replication,
-    cleaning,
-    producers,
-    namesrv,
-    access_commands,
-):
-    for _command in _module.COMMANDS:
-        mqadmin.add_command(_command)

@@ -8,13 +8,17 @@ this module has no timer.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, Protocol
 
+from rocketpost.broker.request_times import RequestTimes
 from rocketpost.codec.bodies.stats import StatsBody, WindowStats
 from rocketpost.model.clock import Clock
+from rocketpost.model.histogram import Histogram
 
+SIZE_BOUNDS: Final = (1024, 4096, 524_288, 1_048_576, 2_097_152, 4_194_304)
+"""Upper bounds of message sizes in the histogram of a topic."""
 RATE_WINDOWS_S: Final = (10, 60, 600)
 _DAY_MS: Final = 86_400_000
 
@@ -88,6 +92,19 @@ class Meter:
         )
 
 
+class TopicMeter(Meter):
+    """Messages and bytes of one topic, with the sizes of the messages if metrics are served.
+
+    Messages that became visible together are counted with their mean size.
+    """
+
+    __slots__ = ("sizes",)
+
+    def __init__(self, now_ms: int) -> None:
+        super().__init__(now_ms)
+        self.sizes = Histogram(SIZE_BOUNDS)
+
+
 class _Totals(NamedTuple):
     ms: int
     put: int
@@ -115,7 +132,7 @@ class BrokerStats:
         self._clock = clock
         self._day_of = day_of or (lambda ms: ms // _DAY_MS)
         self.started_ms = clock.now_ms()
-        self._topics: dict[str, Meter] = {}
+        self._topics: dict[str, TopicMeter] = {}
         self._groups: dict[str, Meter] = {}
         self._all_put = Meter(self.started_ms)
         self._all_got = Meter(self.started_ms)
@@ -126,6 +143,10 @@ class BrokerStats:
         self.put_failures = 0
         self.found = 0
         self.misses = 0
+        self.dead_letters: Counter[tuple[str, str]] = Counter()
+        """Number of messages that became dead letters, by group and topic."""
+        self.times: RequestTimes | None = None
+        """Measures requests, if metrics are served; sizes are measured then too."""
 
     # Called by the hot paths.
 
@@ -146,7 +167,9 @@ class BrokerStats:
             return
         meter = self._topics.get(topic)
         if meter is None:
-            meter = self._topics[topic] = Meter(self._clock.now_ms())
+            meter = self._topics[topic] = TopicMeter(self._clock.now_ms())
+        if self.times is not None:
+            meter.sizes.add(size / count, count)
         for each in (meter, self._all_put):
             each.count += count
             each.size += size
@@ -233,7 +256,7 @@ class BrokerStats:
             rates.append(round(grown * 1000 / span_ms, 4) if span_ms > 0 else 0.0)
         return rates
 
-    def topics(self) -> list[tuple[str, Meter]]:
+    def topics(self) -> list[tuple[str, TopicMeter]]:
         """Return the counters of every topic."""
         return list(self._topics.items())
 
@@ -255,7 +278,7 @@ class BrokerStats:
 
     def item(self, name: str, key: str) -> StatsBody | None:
         """Return a counter by RocketMQ's name and key, None if it has no counts."""
-        meters = {
+        meters: dict[str, Mapping[str, Meter]] = {
             "TOPIC_PUT": self._topics,
             "GROUP_GET": self._groups,
             "BROKER_PUT": {key: self._all_put},
@@ -275,11 +298,15 @@ class BrokerStats:
     def forget_topic(self, topic: str) -> None:
         """Forget the counters of a topic that was deleted."""
         self._topics.pop(topic, None)
+        for group, name in [each for each in self.dead_letters if each[1] == topic]:
+            del self.dead_letters[group, name]
         for key in [key for key in self._groups if key.startswith(f"{topic}@")]:
             del self._groups[key]
 
     def forget_group(self, group: str) -> None:
         """Forget the counters of a group that was deleted."""
+        for name, topic in [each for each in self.dead_letters if each[0] == group]:
+            del self.dead_letters[name, topic]
         for key in [key for key in self._groups if key.endswith(f"@{group}")]:
             del self._groups[key]
 

@@ -38,6 +38,7 @@ _WIRE_NAMES: Final = {
     "body": "#body",
     "encoding": "#encoding",
     "caller": "#caller",
+    "timing": "#timing",
 }
 _decoders: dict[type, msgspec.json.Decoder[object]] = {}
 
@@ -45,7 +46,7 @@ _decoders: dict[type, msgspec.json.Decoder[object]] = {}
 class Command(msgspec.Struct, gc=False, rename=_WIRE_NAMES):
     """One decoded command. Read its fields with :meth:`read` or :attr:`fields`.
 
-    A JSON header is decoded straight into a command; the last four members are not part of it.
+    A JSON header is decoded straight into a command; the last five members are not part of it.
     """
 
     code: Int32 = 0
@@ -60,6 +61,8 @@ class Command(msgspec.Struct, gc=False, rename=_WIRE_NAMES):
     encoding: int = JSON
     caller: Any = None
     """The user whom the server has authenticated, if it did."""
+    timing: Any = None
+    """The time at which the server got it, if the server measures times."""
 
     def __repr__(self) -> str:
         kind = "response" if self.is_response else "oneway" if self.is_oneway else "request"

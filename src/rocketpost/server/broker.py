@@ -91,10 +91,9 @@ class BrokerServer:
         self._broker, self._store_config = broker_settings(self._values)
         self._clock = clock or BrokerClock()
         self._dispatcher = Dispatcher()
-        room = room_of_process(
+        self._room = room = room_of_process(
             unwritten_bytes_max=self._broker.unwritten_bytes_max, sharers=sharers
         )
-        self._turns = room.turns
         self._listener, self._vip = (
             Listener(
                 on_request=self._dispatcher.handle,
@@ -116,9 +115,12 @@ class BrokerServer:
         self._saving: asyncio.Task[None] | None = None
         self._announcing: asyncio.Task[None] | None = None
         self.monitor = Monitor(
-            self._broker, term=lambda: self._term, name_servers=lambda: self._name_servers
+            self._broker,
+            term=lambda: self._term,
+            name_servers=lambda: self._name_servers,
+            dispatcher=self._dispatcher,
+            room=room,
         )
-        """Serves metrics and health, if the settings ask for that."""
 
     @property
     def name(self) -> str:
@@ -423,7 +425,7 @@ class BrokerServer:
                 clock=self._clock,
                 settings=live,
                 overrides_file=overrides_file,
-                turns=self._turns,
+                turns=self._room.turns,
                 name_servers=lambda: self._name_servers,
                 is_member=member is not None,
             )
@@ -458,8 +460,6 @@ class BrokerServer:
             begin_again=self._begin_again,
             dispatcher=self._dispatcher,
         )
-
-    # While it runs.
 
     async def _run(self, address_server: AddressServer | None) -> None:
         async with asyncio.TaskGroup() as group:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Protocol, Self
 
 from rocketpost.broker.dedup.service import DedupService
@@ -23,6 +23,7 @@ from rocketpost.broker.timer.admission import TimedMessages, TimerRules
 from rocketpost.codec.record import pack_host
 from rocketpost.server.access.control import AccessControl
 from rocketpost.server.clock import BrokerClock
+from rocketpost.server.metrics.readiness import Health
 from rocketpost.server.peers import Peers
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.server.settings.live_config import LiveConfig
@@ -78,6 +79,7 @@ class BrokerContext:
         name_servers: Returns the addresses of the name servers.
         peers: Makes the connections to other servers.
         access: Users, rules, and the gate that requests pass.
+        health: Tells whether clients can be served.
     """
 
     identity: Identity
@@ -95,6 +97,7 @@ class BrokerContext:
     name_servers: Callable[[], Sequence[str]]
     peers: Peers
     access: AccessControl
+    health: Health = field(default_factory=Health)
 
     @property
     def broker_config(self) -> BrokerConfig:
@@ -135,5 +138,5 @@ class LeaderContext(BrokerContext):
     @classmethod
     def extend(cls, context: BrokerContext, **own: Any) -> Self:
         """Return ``context`` with the fields of a leader."""
-        shared = {field.name: getattr(context, field.name) for field in fields(BrokerContext)}
+        shared = {each.name: getattr(context, each.name) for each in fields(BrokerContext)}
         return cls(**shared, **own)

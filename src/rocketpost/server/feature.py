@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rocketpost.model.ids import Position
 from rocketpost.server.access.gate import Gate
@@ -87,6 +87,10 @@ class Feature:
     def metrics(self) -> Iterable[Family]:
         """Return this feature's metrics."""
         return ()
+
+    def waiting_counts(self) -> Mapping[str, int]:
+        """Return the numbers of requests that wait, by the names of RocketMQ's processors."""
+        return {}
 
     def close(self) -> None:
         """Answer waiting requests; background work has ended, messages are on disk."""
@@ -193,6 +197,13 @@ class FeatureSet:
         for feature in self._features:
             values |= feature.runtime_values()
         return values
+
+    def waiting_counts(self) -> dict[str, int]:
+        """Return the numbers of requests that wait, by the names of RocketMQ's processors."""
+        counts: dict[str, int] = {}
+        for feature in self._features:
+            counts |= feature.waiting_counts()
+        return counts
 
     def close(self) -> None:
         """Answer waiting requests."""

@@ -72,7 +72,7 @@ def mqnamesrv(file: Path | None, show: bool, ignored: str | None) -> None:
         click.echo(format_properties(to_properties(config)), nl=False)
         return
     _warn_ignored(values, NAMESRV_IGNORED)
-    sys.exit(run(lambda: NameServer(config, tls=values), ready=namesrv_ready))
+    sys.exit(run(lambda: NameServer(config, tls=values), ready=namesrv_ready, log=config))
 
 
 @click.command(context_settings=_HELP)
@@ -143,17 +143,29 @@ def mqbroker(
     if count > 1:
         from rocketpost.server.fleet.fleet import fleet_ready, make_fleet
 
-        sys.exit(run(lambda: make_fleet(plans, accept_missing=accept_missing), ready=fleet_ready))
+        sys.exit(
+            run(
+                lambda: make_fleet(plans, accept_missing=accept_missing),
+                ready=fleet_ready,
+                log=broker,
+            )
+        )
     if proxy is not None:
         from rocketpost.server.proxy.broker import ProxiedBroker
 
         def make() -> BrokerServer:
             return ProxiedBroker(values, proxy=proxy, accept_missing=accept_missing)
 
-        sys.exit(run(make, ready=broker_ready))
+        sys.exit(run(make, ready=broker_ready, log=broker))
     from rocketpost.server.broker import BrokerServer
 
-    sys.exit(run(lambda: BrokerServer(values, accept_missing=accept_missing), ready=broker_ready))
+    sys.exit(
+        run(
+            lambda: BrokerServer(values, accept_missing=accept_missing),
+            ready=broker_ready,
+            log=broker,
+        )
+    )
 
 
 @click.command(context_settings=_HELP)

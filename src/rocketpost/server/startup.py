@@ -25,6 +25,7 @@ from rocketpost.server.access.control import AUDIT_FILE, AccessControl, own_sign
 from rocketpost.server.clock import BrokerClock
 from rocketpost.server.context import BrokerContext
 from rocketpost.server.group.life.new_log import forget_derived_blocking
+from rocketpost.server.logs.output import apply_levels
 from rocketpost.server.peer_ports.login import PeerLogin
 from rocketpost.server.peer_ports.security import PeerSecurity
 from rocketpost.server.peers import Peers
@@ -201,7 +202,8 @@ def _log_ports(config: BrokerConfig, is_member: bool) -> PeerSecurity:
 
 
 def apply_settings(context: BrokerContext) -> None:
-    """Apply the settings in force to the tables and the store."""
+    """Apply the settings in force to the tables, the store and the log of this process."""
+    apply_levels(context.broker_config.log_level)
     broker, topics, groups = context.broker_config, context.tables.topics, context.tables.groups
     topics.rules = topic_rules(broker)
     groups.auto_create = broker.auto_create_group

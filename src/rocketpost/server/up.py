@@ -289,6 +289,7 @@ def run_up(
         options["settings"] = settings = settings_of(config, segment_size)
         root = {"storePathRootDir": str(data.absolute() / "store")}
         planned = {**settings, **root, "listenPort": str(broker_port)}
+        log, _ = broker_settings(planned)
         if nodes and count > 1:
             raise ConfigError("--nodes and --brokers exclude each other")
         if nodes:
@@ -304,12 +305,12 @@ def run_up(
         return 2
     if nodes:
         warn_of_single_store({**settings, **root})
-        return run(lambda: GroupNode(data, count=nodes, **options), ready=_group_ready)
+        return run(lambda: GroupNode(data, count=nodes, **options), ready=_group_ready, log=log)
     warn_of_fleet({**settings, **root}, count)
     warn_of_group_stores({**settings, **root})
     if count > 1:
-        return run(lambda: FleetNode(data, count=count, **options), ready=_fleet_ready)
-    return run(lambda: SingleNode(data, grpc=grpc, **options), ready=_ready)
+        return run(lambda: FleetNode(data, count=count, **options), ready=_fleet_ready, log=log)
+    return run(lambda: SingleNode(data, grpc=grpc, **options), ready=_ready, log=log)
 
 
 def settings_of(config: Path | None, segment_size: str | None) -> dict[str, str]:

@@ -70,10 +70,9 @@ async def test_metricsExporterType(tmp_path: Path) -> None:
         assert "T" not in await values(peer, "rocketmq_consumer_lag_messages")
 
 
-@pytest.mark.parametrize("exporter", ["OTLP_GRPC", "LOG"])
-def test_an_exporter_that_is_missing_is_refused(exporter: str) -> None:
+def test_an_exporter_that_is_missing_is_refused() -> None:
     with pytest.raises(ConfigError, match="metricsExporterType"):
-        broker_settings({"metricsExporterType": exporter})
+        broker_settings({"metricsExporterType": "LOG"})
 
 
 async def test_the_port_and_host_of_metrics(tmp_path: Path) -> None:

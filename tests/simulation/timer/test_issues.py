@@ -7,7 +7,7 @@ import random
 import pytest
 
 from rocketpost.broker.timer.admission import TimedMessages
-from rocketpost.broker.timer.service import Due
+from rocketpost.broker.timer.steps import Due
 from rocketpost.codec.faults import MessageIllegal
 from rocketpost.codec.properties import PROPERTIES_BYTES_MAX, encode_properties
 from rocketpost.store.config import FlushMode

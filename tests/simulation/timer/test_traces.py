@@ -17,7 +17,7 @@ import pytest
 
 from rocketpost.broker.delay.service import Wait
 from rocketpost.broker.timer.admission import waiting_of
-from rocketpost.broker.timer.service import Due
+from rocketpost.broker.timer.steps import Due
 from rocketpost.codec.record import Record
 from rocketpost.model.names import TIMER_TOPIC
 from rocketpost.store.draft import Appended, Draft

@@ -17,7 +17,8 @@ from rocketpost.broker.delay.service import Wait
 from rocketpost.broker.timer.admission import TimedMessages, TimerRules, recall_handle
 from rocketpost.broker.timer.moving import MessageMover
 from rocketpost.broker.timer.recall import RecallService
-from rocketpost.broker.timer.service import Due, TimerService
+from rocketpost.broker.timer.service import TimerService
+from rocketpost.broker.timer.steps import Due
 from rocketpost.codec.faults import IllegalOperation
 from rocketpost.codec.properties import decode_properties, encode_properties
 from rocketpost.codec.record import Record, pack_host

@@ -17,7 +17,7 @@ from rocketpost.codec.command import Command
 from rocketpost.codec.faults import InvalidParameter
 from rocketpost.codec.headers.message import SendMessageV2
 from rocketpost.errors import ConfigError
-from rocketpost.server.process import OneLineFormatter
+from rocketpost.server.logs.lines import OneLineFormatter
 from rocketpost.server.routes.access import GET, of_cluster
 from rocketpost.server.routes.dispatch import Dispatcher
 from rocketpost.server.routes.pools import BOUNDS, Bounds, Kind

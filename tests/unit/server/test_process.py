@@ -10,6 +10,7 @@ import signal
 import pytest
 
 from rocketpost.server import process
+from rocketpost.server.logs.lines import OneLineFormatter
 from rocketpost.testing.waiting import settle
 
 
@@ -101,7 +102,7 @@ def test_a_server_stops_when_its_parent_is_gone(caplog: pytest.LogCaptureFixture
 
 
 def test_every_line_of_a_labelled_log_has_the_label() -> None:
-    formatter = process.OneLineFormatter("%(levelname)s %(message)s", prefix="[broker-a] ")
+    formatter = OneLineFormatter("%(levelname)s %(message)s", prefix="[broker-a] ")
     try:
         raise ValueError("bad")
     except ValueError as error:

@@ -29,7 +29,7 @@ from rocketpost.client.admin import AdminClient
 from rocketpost.model.route import MASTER_ID
 
 
-@admin_command("brokerStatus")
+@admin_command("brokerStatus", is_watchable=True)
 @broker_or_cluster
 @json_option
 async def broker_status(

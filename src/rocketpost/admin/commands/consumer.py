@@ -87,7 +87,7 @@ _GROUPS: Final = Table(
 )
 
 
-@admin_command("consumerProgress")
+@admin_command("consumerProgress", is_watchable=True)
 @click.option("-g", "--groupName", "group", metavar="GROUP", help="One group; all if not given.")
 @click.option("-t", "--topicName", "topic", metavar="TOPIC", help="With -g: only this topic.")
 @click.option(
@@ -247,7 +247,7 @@ _SUBSCRIPTIONS: Final = Table(
 )
 
 
-@admin_command("consumerConnection")
+@admin_command("consumerConnection", is_watchable=True)
 @_group
 @_broker
 @json_option
@@ -284,7 +284,7 @@ def connections_text(connections: ConsumerConnections) -> str:
     )
 
 
-@admin_command("producerConnection")
+@admin_command("producerConnection", is_watchable=True)
 @click.option("-g", "--producerGroup", "group", metavar="GROUP", required=True, help="Group.")
 @click.option("-t", "--topic", metavar="TOPIC", required=True, help="A topic that it sends to.")
 @json_option

@@ -95,7 +95,7 @@ _CAUSES: Final = Table(
 )
 
 
-@admin_command("dlqList")
+@admin_command("dlqList", is_watchable=True)
 @_selection_options
 @click.option(
     "-m", "--maxNum", "count", type=click.IntRange(1), default=1000, show_default=True, help="Most."

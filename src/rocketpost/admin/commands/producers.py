@@ -37,7 +37,7 @@ _PRODUCERS: Final = Table(
 )
 
 
-@admin_command("producerState")
+@admin_command("producerState", is_watchable=True)
 @broker_or_cluster
 @click.option("-p", "--producerId", "producer_id", metavar="ID", help="Only this producer.")
 @click.option(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import time
 from collections.abc import Sequence
@@ -13,12 +14,13 @@ from rocketpost.admin.command import (
     Failure,
     admin_command,
     json_option,
+    list_cluster_brokers,
     say,
     say_json,
     show_rows,
     topic_option,
 )
-from rocketpost.admin.render import Column, Table, queue_text
+from rocketpost.admin.render import Column, Table, json_line, queue_text
 from rocketpost.admin.report import Report
 from rocketpost.client.admin import AdminClient
 from rocketpost.client.config import ProducerConfig
@@ -202,4 +204,81 @@ def average_ms(times: Sequence[int]) -> float:
     return sum(counted) / len(counted)
 
 
-COMMANDS: Final = [send_message, send_msg_status, check_msg_send_rt]
+_ROUND_TRIPS: Final = Table(
+    "%-24s  %-24s  %-4s  %-8s  %s",
+    [
+        Column("#Cluster Name", "cluster"),
+        Column("#Broker Name", "brokerName"),
+        Column("#RT", "ms", lambda value: f"{value:.2f}"),
+        Column("#successCount", "sent"),
+        Column("#failCount", "failed"),
+    ],
+)
+
+
+@admin_command("clusterRT")
+@click.option("-a", "--amount", "count", type=_count, default=100, show_default=True)
+@click.option("-s", "--size", type=_size, default=128, show_default=True)
+@click.option("-c", "--cluster", "cluster", metavar="NAME", help="Only this cluster.")
+@click.option("-p", "--printAsTlog", "as_log", type=bool, default=False, help="Lines for a log.")
+@click.option("-m", "--machineRoom", "room", default="noname", help="Name of the place, for -p.")
+@click.option(
+    "-i", "--interval", "seconds", type=click.FloatRange(0.1), default=10.0, show_default=True
+)
+@click.option("-r", "--rounds", type=click.IntRange(1), help="Number of rounds; without end.")
+@json_option
+async def cluster_rt(
+    admin: AdminClient,
+    *,
+    count: int,
+    size: int,
+    cluster: str | None,
+    as_log: bool,
+    room: str,
+    seconds: float,
+    rounds: int | None,
+    as_json: bool,
+) -> None:
+    """Send messages to every broker and show how long they take."""
+    done = 0
+    async with make_producer(admin) as producer:
+        while True:
+            rows = [
+                (
+                    where,
+                    each.broker_name,
+                    *await _time_sends(producer, each.broker_name, count, size),
+                )
+                for where, each in await list_cluster_brokers(admin, cluster)
+            ]
+            if as_json:
+                say(json_line(_ROUND_TRIPS.objects(rows)))
+            elif as_log:
+                now = time.strftime("%Y-%m-%d %H:%M:%S")
+                for where, broker, ms, _, _ in rows:
+                    say(f"{now}|{room}|{where}|{broker}|{ms:.0f}")
+            else:
+                say(_ROUND_TRIPS.text(rows))
+            done += 1
+            if done == rounds:
+                break
+            await asyncio.sleep(seconds)
+    if any(row[4] for row in rows):
+        raise Failure("some messages were not sent; the notes say why")
+
+
+async def _time_sends(
+    producer: Producer, broker: str, count: int, size: int
+) -> tuple[float, int, int]:
+    """Return the average time of sends to a broker's own topic, and how many worked and failed."""
+    try:
+        queue = choose_queue(await producer.queues(broker), broker, None)
+    except RocketpostError as error:
+        click.echo(f"note: {broker}: {error}", err=True)
+        return 0.0, 0, count
+    measured = [await _measure_send(producer, queue, b"x" * size) for _ in range(count)]
+    sent = sum(each[2] for each in measured)
+    return average_ms([each[3] for each in measured]), sent, count - sent
+
+
+COMMANDS: Final = [send_message, send_msg_status, check_msg_send_rt, cluster_rt]

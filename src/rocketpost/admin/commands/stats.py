@@ -41,7 +41,7 @@ _STATS: Final = Table(
 )
 
 
-@admin_command("statsAll")
+@admin_command("statsAll", is_watchable=True)
 @click.option("-a", "--activeTopic", "active", is_flag=True, help="Only topics with messages.")
 @click.option("-t", "--topic", "only", metavar="TOPIC", help="Only this topic.")
 @json_option
@@ -114,7 +114,7 @@ _PROGRESS: Final = Table(
 )
 
 
-@admin_command("brokerConsumeStats")
+@admin_command("brokerConsumeStats", is_watchable=True)
 @click.option(
     "-b", "--brokerAddr", "broker", metavar="HOST:PORT", required=True, help="The broker."
 )

@@ -44,7 +44,7 @@ _TOPICS: Final = Table(
 )
 
 
-@admin_command("topicList")
+@admin_command("topicList", is_watchable=True)
 @click.option("-c", "--clusterModel", "by_cluster", is_flag=True, help="Show clusters and groups.")
 @json_option
 async def topic_list(admin: AdminClient, *, by_cluster: bool, as_json: bool) -> None:
@@ -150,7 +150,7 @@ _STATUS: Final = Table(
 )
 
 
-@admin_command("topicStatus")
+@admin_command("topicStatus", is_watchable=True)
 @topic_option
 @cluster_hint
 @json_option

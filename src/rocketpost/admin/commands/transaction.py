@@ -27,7 +27,7 @@ _TABLE: Final = Table(
 )
 
 
-@admin_command("transactions")
+@admin_command("transactions", is_watchable=True)
 @click.option("-g", "--producerGroup", "group", help="Of this producer group only.")
 @click.option("-t", "--topic", "topic", help="For this topic only.")
 @click.option(

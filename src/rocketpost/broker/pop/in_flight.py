@@ -17,6 +17,7 @@ Invariants, checked by :meth:`InFlightTable.check` and by assertions where they 
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
@@ -86,6 +87,10 @@ class InFlightTable:
         self._counts: dict[tuple[str, str, int], int] = {}
         self.count = 0
         """Messages in flight."""
+        self.launched: Counter[tuple[str, str]] = Counter()
+        """Number of checkpoints that were stored, by topic and group."""
+        self.taken: Counter[tuple[str, str, int]] = Counter()
+        """Number of checkpoints that fell due, by topic, group and revive queue."""
 
     def __len__(self) -> int:
         return len(self._by_key)
@@ -119,6 +124,7 @@ class InFlightTable:
 
     def launch(self, checkpoint: Checkpoint) -> None:
         """Note that a checkpoint is stored: from now on it can fall due."""
+        self.launched[checkpoint.key.topic, checkpoint.key.group] += 1
         checkpoint.is_launched = True
         self.arm(checkpoint, checkpoint.due_ms)
 
@@ -197,6 +203,7 @@ class InFlightTable:
                 break
             key = heapq.heappop(self._due)[3]
             taken[key] = self._by_key[key]
+            self.taken[key.topic, key.group, taken[key].revive_queue] += 1
         return list(taken.values())
 
     def _forget(self, checkpoint: Checkpoint) -> None:

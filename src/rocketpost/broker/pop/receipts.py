@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import Container, Sequence
 from typing import Final, Protocol
 
@@ -166,6 +167,10 @@ class ReceiptService:
         self._targets = targets
         self._clock = clock
         self._store_host = store_host
+        self.acknowledged: Counter[tuple[str, str]] = Counter()
+        """Number of acknowledgements that were stored, by topic and group."""
+        self.redelivered: Counter[tuple[str, str]] = Counter()
+        """Number of messages that were stored again, by topic and group."""
 
     def ack(self, key: Key, offsets: Container[int]) -> Change | None:
         """Acknowledge messages; None if nothing is left to store, which is not an error.
@@ -238,6 +243,8 @@ class ReceiptService:
         """End the messages of a stored change; have the others redelivered."""
         if isinstance(change, Acknowledgement):
             if change.is_stored:
+                key = change.checkpoint.key
+                self.acknowledged[key.topic, key.group] += 1
                 self._close(change.checkpoint, change.offsets)
             else:
                 self._reopen(change.checkpoint, change.offsets, change.checkpoint.due_ms)
@@ -340,6 +347,8 @@ class ReceiptService:
         copied = change.copied
         done = change.offsets if change.count > len(copied) else copied[: change.count]
         left = [offset for offset in change.offsets if offset not in done]
+        key = change.checkpoint.key
+        self.redelivered[key.topic, key.group] += min(change.count, len(copied))
         if left:
             self._reopen(change.checkpoint, left, self._clock.now_ms() + RETRY_MS)
         self._close(change.checkpoint, done)

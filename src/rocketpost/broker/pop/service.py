@@ -126,6 +126,11 @@ class PopService:
         self._turn = 0
         self._claims: dict[Cursor, deque[Claim | _Skipped]] = {}
 
+    @property
+    def claim_count(self) -> int:
+        """Number of claims that wait for their checkpoints, or for earlier claims."""
+        return sum(map(len, self._claims.values()))
+
     def pop_steps(self, request: PopRequest) -> ChangeSteps[PopResult]:
         """Take messages for a group.
 

@@ -29,12 +29,12 @@ from rocketpost.broker.timer.admission import (
 from rocketpost.broker.timer.copies import Copies
 from rocketpost.broker.timer.intake import Intake
 from rocketpost.broker.timer.slot import Decision, OpenSlot, Outcome, SlotEntry
+from rocketpost.broker.timer.steps import AGAIN, Again, Due, TimerTally
 from rocketpost.broker.timer.target import Targets
 from rocketpost.codec.record import Record
 from rocketpost.model import properties as names
 from rocketpost.model.clock import Clock
 from rocketpost.model.names import TIMER_TOPIC
-from rocketpost.store.draft import Draft
 from rocketpost.store.timer.log import DEFAULT, RECALL, ROLL, Unit
 from rocketpost.store.timer.store import TimerStore
 from rocketpost.store.timer.values import Cursor, Item
@@ -47,19 +47,6 @@ BATCH_COUNT_MAX: Final = 256
 BATCH_BYTES_MAX: Final = 4 * 1024 * 1024
 SCAN_COUNT: Final = 2048
 _HOLD_MS: Final = 10
-
-
-class Due(NamedTuple):
-    """Messages to store now; :meth:`TimerService.note_stored` is then told how many were stored."""
-
-    drafts: list[Draft]
-
-
-class Again(NamedTuple):
-    """Progress was made; ask again at once."""
-
-
-AGAIN: Final = Again()
 
 
 class _Next(NamedTuple):
@@ -119,6 +106,7 @@ class TimerService:
         self.slots_to_rebuild: set[int] = set()
         """Slots with such units. Nothing is taken meanwhile, or a crash would show both copies."""
         self.enqueued = self.delivered = self.rolled = self.recalled_count = self.lost = 0
+        self.tally = TimerTally()
         self.is_changed = False
         """Whether there are changes to save."""
         self._intake = Intake(store=store, timers=timers, copies=self.copies, is_indexed=is_indexed)
@@ -208,6 +196,14 @@ class TimerService:
         queue = self._store.queue(TIMER_TOPIC, 0)
         return max(0, int(queue.end) - self._timers.queue_offset) if queue is not None else 0
 
+    def intake_behind_ms(self, now_ms: int) -> int:
+        """Return for how long the next message has waited to enter the wheel; 0 if none waits."""
+        queue, offset = self._store.queue(TIMER_TOPIC, 0), self._timers.queue_offset
+        if queue is None or offset >= queue.end:
+            return 0
+        stored_ms = queue.store_time(max(offset, int(queue.first)))
+        return max(0, now_ms - stored_ms) if stored_ms > 0 else 0
+
     def record(self, position: int, size: int) -> Record | None:
         """Return the message of a unit; None if it is gone or another record is in its place."""
         return self._intake.record(position, size)
@@ -246,6 +242,7 @@ class TimerService:
             return False
         self.is_changed = True
         self.enqueued += len(taken)
+        self.tally.enter([each for each in taken if each[1].recalls is None], now_ms)
         for item, waiting, at in taken:
             self._note_entry(item, waiting, at=at)
         return True
@@ -435,6 +432,7 @@ class TimerService:
                 self.rolled += 1
             else:
                 self.delivered += 1
+                self.tally.leave(decision.topic)
         self.is_changed = True
 
     # -- clocks and crashes

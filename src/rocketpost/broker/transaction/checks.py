@@ -153,7 +153,7 @@ class CheckService:
             if not is_marked:
                 self._transactions.add_to_ops(work.offsets[at])
             if half.ending is Fate.DISCARD:
-                self._transactions.ended_counts[Fate.DISCARD] += 1
+                self._transactions.tally.count(Fate.DISCARD, half.topic)
                 self._transactions.finish(half, proof=int(stored[at].end), is_marked=True)
             elif is_asked and half.is_open and half.ending is None:
                 question = self._question(half)

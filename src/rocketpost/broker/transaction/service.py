@@ -33,12 +33,8 @@ from rocketpost.broker.transaction.log import (
 )
 from rocketpost.broker.transaction.ops import UnwrittenOps
 from rocketpost.broker.transaction.table import Fate, Half, PendingTable
-from rocketpost.codec.faults import (
-    IllegalOperation,
-    ServerError,
-    SystemBusy,
-    TopicNotExist,
-)
+from rocketpost.broker.transaction.tally import TransactionTally
+from rocketpost.codec.faults import IllegalOperation, ServerError, SystemBusy, TopicNotExist
 from rocketpost.codec.headers.transaction import EndTransaction
 from rocketpost.codec.record import Record
 from rocketpost.errors import Fault
@@ -147,7 +143,7 @@ class TransactionService:
         self.table = PendingTable()
         self.ops = UnwrittenOps()
         self.rules = Rules()
-        self.ended_counts = dict.fromkeys(Fate, 0)
+        self.tally = TransactionTally()
         self.on_answer: Callable[[Half], None] = _do_nothing
         """Called when the producer of a half has answered."""
         self.on_end: Callable[[Half], None] = _do_nothing
@@ -273,7 +269,8 @@ class TransactionService:
                 half.ending = None
                 self.table.schedule(half, self._clock.now_ms() + self.rules.timeout_ms)
             return False
-        self.ended_counts[ending.fate] += 1
+        after_ms = None if half is None else self._clock.now_ms() - half.since_ms
+        self.tally.count(ending.fate, ending.topic, after_ms)
         if half is not None:
             is_marked = written and half.offset in ending.offsets
             self.finish(half, proof=int(stored[-1].end), is_marked=is_marked)
@@ -421,6 +418,7 @@ class TransactionService:
                 since_ms=since_ms,
                 due_ms=due_ms,
                 is_confirmed=is_confirmed and is_first and not checks,
+                topic=properties.get(names.REAL_TOPIC, ""),
             )
             self.table.add(half)
             return

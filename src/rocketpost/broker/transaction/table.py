@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from enum import Enum
 from typing import Final
@@ -45,6 +45,7 @@ class Half:
         "offset",
         "position",
         "since_ms",
+        "topic",
     )
 
     def __init__(
@@ -58,12 +59,15 @@ class Half:
         since_ms: int,
         due_ms: int,
         is_confirmed: bool,
+        topic: str = "",
     ) -> None:
         self.identity = identity
         self.offset = offset
         """Queue offset and position of the newest copy."""
         self.position = position
         self.group = group
+        self.topic = topic
+        """Destination of its message."""
         self.checks = checks
         self.since_ms = since_ms
         """Store time of its first copy, as far as it is known."""
@@ -89,6 +93,8 @@ class PendingTable:
 
     def __init__(self) -> None:
         self._halves: dict[Identity, Half] = {}
+        self.topic_counts: Counter[str] = Counter()
+        """Number of halves by the topic of their messages."""
         self._heap: list[tuple[int, int, Half]] = []
         self._ticket = itertools.count()
         self._open: set[int] = set()
@@ -114,6 +120,7 @@ class PendingTable:
         """Add a half that was just stored."""
         assert half.identity not in self._halves
         self._halves[half.identity] = half
+        self.topic_counts[half.topic] += 1
         self._open_offset(half.offset)
         self.schedule(half, half.due_ms)
 
@@ -128,6 +135,9 @@ class PendingTable:
         if half.is_open:
             half.is_open = False
             del self._halves[half.identity]
+            self.topic_counts[half.topic] -= 1
+            if not self.topic_counts[half.topic]:
+                del self.topic_counts[half.topic]
             self._closing.append((proof, half.offset))
 
     def find_before(self, *, offset: int = 0, position: int = 0) -> list[Half]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from rocketpost.server.access.handlers import AccessHandlers
 from rocketpost.server.context import BrokerContext
 from rocketpost.server.feature import Feature, FeatureSet
+from rocketpost.server.metrics.exposition import Family, Sample, counter, label_text
 from rocketpost.server.routes.dispatch import Dispatcher
 from rocketpost.server.routes.route import Route
 from rocketpost.server.tables.persistence import Owner
@@ -28,6 +29,19 @@ class AccessFeature(Feature):
     def routes(self) -> Sequence[Route]:
         """Return the routes of users and rules."""
         return self._handlers.routes()
+
+    def metrics(self) -> Iterable[Family]:
+        """Return the numbers of refused requests."""
+        gate = self._access.gate
+        counts = (0, 0) if gate is None else (gate.failures.total, gate.denied_count)
+        yield counter(
+            "rocketpost_access_refused_total",
+            "Requests refused by access control.",
+            [
+                Sample(label_text({"reason": reason}), count)
+                for reason, count in zip(("login", "right"), counts, strict=True)
+            ],
+        )
 
     def runtime_values(self) -> dict[str, str]:
         """Return whether access control is on, and the numbers of refused requests."""

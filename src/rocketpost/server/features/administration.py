@@ -102,9 +102,11 @@ class AdministrationFeature(Feature):
         ]
 
     def runtime_values(self) -> dict[str, str]:
-        """Return the state of the store and its tables."""
-        store = self._context.store
+        """Return the state of the store and its tables, and whether clients can be served."""
+        store, problems = self._context.store, self._context.health.reasons()
         values = {
+            "ready": "false" if problems else "true",
+            "notReadyReason": "; ".join(problems),
             "commitLogSyncCount": str(store.sync_count),
             "storeWritable": "true" if store.writable else "false",
             "storeNotWritableReason": store.why_not_writable or "",

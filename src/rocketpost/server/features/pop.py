@@ -26,6 +26,7 @@ from rocketpost.server.handlers.pop import PopHandlers
 from rocketpost.server.handlers.pop_replies import PopReplies
 from rocketpost.server.handlers.receipts import ReceiptHandlers
 from rocketpost.server.metrics.exposition import Family, gauge, single
+from rocketpost.server.metrics.pop import pop_families
 from rocketpost.server.popping.desk import HeldPopLimits, PopDesk
 from rocketpost.server.popping.recorder import PopRecorder
 from rocketpost.server.popping.revival import Revival
@@ -66,10 +67,11 @@ class PopFeature(Feature):
             log=log,
         )
         progress.recover()
+        in_flight.launched.clear()  # those of earlier runs
         for key in in_flight:  # a due message of an unknown group is dropped
             groups.adopt(key.group, used_ms=key.pop_ms)
         self._targets = Targets(topics=topics, random_below=random.randrange)
-        receipts = ReceiptService(
+        receipts = self._ends = ReceiptService(
             store=store,
             topics=topics,
             groups=groups,
@@ -179,12 +181,14 @@ class PopFeature(Feature):
         return self._in_flight.count_in(cursor)
 
     def metrics(self) -> Iterable[Family]:
-        """Return the numbers of held pops and of popped messages."""
+        """Return the numbers of held pops, of popped messages and of their ends."""
         yield gauge("rocketpost_held_pops", "Pops that wait for messages.", single(self.held))
-        yield gauge(
-            "rocketpost_popped_messages",
-            "Popped messages that are not acknowledged yet.",
-            single(self._in_flight.count),
+        yield from pop_families(
+            self._in_flight,
+            self._ends,
+            claim_count=self._service.claim_count,
+            topics=self._context.tables.topics,
+            now_ms=self._context.clock.now_ms(),
         )
 
     def runtime_values(self) -> dict[str, str]:

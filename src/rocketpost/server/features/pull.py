@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from rocketpost.broker.pull.known_pulls import KnownPulls
 from rocketpost.broker.pull.reader import QueueReader
@@ -82,7 +82,7 @@ class PullFeature(Feature):
             stats=context.stats,
             rules=lambda: self._rules,
         )
-        self._lane = PullExpress(self._known)
+        self._lane = PullExpress(self._known, context.stats)
         self._why_off: str | None = "the broker is starting"
         self.express = self._lane.take
         """Answers pulls of known shapes before they are decoded."""
@@ -129,6 +129,15 @@ class PullFeature(Feature):
             "Reads of messages that were not in memory.",
             single(self.cold_reads.read_count),
         )
+        yield gauge(
+            "rocketpost_pull_lane_on",
+            "Whether the lane answers pulls.",
+            single(int(self._why_off is None)),
+        )
+
+    def waiting_counts(self) -> Mapping[str, int]:
+        """Return the number of pulls that wait for the disk."""
+        return {"pull": len(self.cold_reads)}
 
     def runtime_values(self) -> dict[str, str]:
         """Return the numbers of held pulls and cold reads, and whether the lane is on."""

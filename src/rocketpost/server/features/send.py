@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from rocketpost.broker.dedup.producers import ProducerTable
@@ -24,7 +24,7 @@ from rocketpost.server.feature import Feature
 from rocketpost.server.features.dedup_recovery import producer_limits
 from rocketpost.server.features.timer import timer_rules
 from rocketpost.server.handlers.send import SendHandler
-from rocketpost.server.metrics.exposition import Family, Sample, gauge, label_text
+from rocketpost.server.metrics.exposition import Family, Sample, gauge, label_text, single
 from rocketpost.server.name_servers.announcing import Announcing
 from rocketpost.server.routes.route import Route
 from rocketpost.server.settings.broker import BrokerConfig
@@ -192,7 +192,9 @@ class SendFeature(Feature):
             logger.info("send lane: %s", self._lane_state)
 
     def metrics(self) -> Iterable[Family]:
-        """Return the numbers of sends that are not answered yet."""
+        """Return the numbers of sends that are not answered yet, and whether the lane is on."""
+        is_on = self._lane.why_off is None
+        yield gauge("rocketpost_send_lane_on", "Whether the lane takes sends.", single(int(is_on)))
         yield gauge(
             "rocketpost_waiting_sends",
             "Sends that are not answered yet.",
@@ -201,6 +203,10 @@ class SendFeature(Feature):
                 Sample(label_text({"reason": "slaves"}), self.writer.awaiting_slaves_count),
             ],
         )
+
+    def waiting_counts(self) -> Mapping[str, int]:
+        """Return the number of sends that are not answered yet."""
+        return {"send": self.writer.waiting_count + self.writer.awaiting_slaves_count}
 
     def runtime_values(self) -> dict[str, str]:
         """Return the numbers of sends that wait for disk or slaves, and whether the lane is on."""

@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from rocketpost.broker.stats import BrokerStats
+from rocketpost.model.names import DLQ_PREFIX
+from rocketpost.model.properties import RETRY_TOPIC
 from rocketpost.server.context import BrokerContext
 from rocketpost.server.feature import Feature
 from rocketpost.server.writer.log_writer import ArrivalListener
+from rocketpost.store.dispatch.arrival import Arrival
 
 _SAMPLE_SECONDS: Final = 1.0
 
@@ -19,6 +22,7 @@ class StatisticsFeature(Feature):
 
     def __init__(self, context: BrokerContext) -> None:
         self._stats: BrokerStats = context.stats
+        self._store = context.store
 
     async def run(self) -> None:
         """Sample the counters every second."""
@@ -28,4 +32,14 @@ class StatisticsFeature(Feature):
 
     def arrival_listeners(self) -> Sequence[ArrivalListener]:
         """Have arrivals counted as stored messages."""
-        return (self._stats.count_stored,)
+        return (self._stats.count_stored, self._count_dead_letters)
+
+    def _count_dead_letters(self, arrivals: Sequence[Arrival]) -> None:
+        """Count new dead letters by group and by the topic that they had first."""
+        for arrival in arrivals:
+            if arrival.topic.startswith(DLQ_PREFIX):
+                group = arrival.topic.removeprefix(DLQ_PREFIX)
+                for position in arrival.positions:
+                    record = self._store.record_at(position)
+                    topic = "" if record is None else record.properties.get(RETRY_TOPIC, "")
+                    self._stats.dead_letters[group, topic] += 1

@@ -19,7 +19,8 @@ from rocketpost.broker.delay.service import Wait
 from rocketpost.broker.timer.admission import TimerRules
 from rocketpost.broker.timer.moving import MessageMover
 from rocketpost.broker.timer.recall import RecallService
-from rocketpost.broker.timer.service import Due, TimerService
+from rocketpost.broker.timer.service import TimerService
+from rocketpost.broker.timer.steps import Due
 from rocketpost.broker.topic import TopicTable
 from rocketpost.codec.bodies.timer import TimerCheckPoint, TimerMetrics
 from rocketpost.codec.codes import RequestCode
@@ -281,9 +282,8 @@ class TimerFeature(Feature):
 
     def metrics(self) -> Iterable[Family]:
         """Return the numbers of waiting and delivered timed messages."""
-        return timer_families(
-            self._service, waiting=self._timers.waiting, now_ms=self._clock.now_ms()
-        )
+        waiting, now_ms = self._timers.waiting, self._clock.now_ms()
+        return timer_families(self._service, waiting=waiting, topics=self._topics, now_ms=now_ms)
 
     def runtime_values(self) -> dict[str, str]:
         """Return the timer's lag, its counters, and the waiting messages of topics."""

@@ -26,7 +26,8 @@ from rocketpost.model.sysflag import TRANSACTION_NONE
 from rocketpost.server.context import LeaderContext
 from rocketpost.server.due_loop import DueLoop, Next
 from rocketpost.server.feature import Feature
-from rocketpost.server.metrics.exposition import Family, counter, gauge, single
+from rocketpost.server.metrics.exposition import Family
+from rocketpost.server.metrics.transaction import transaction_families
 from rocketpost.server.routes.access import PUB, UPDATE, of_message, of_message_id
 from rocketpost.server.routes.dispatch import answer, refusal
 from rocketpost.server.routes.pools import Kind
@@ -67,6 +68,7 @@ class TransactionFeature(Feature):
         self._kind = context.halves
         self._store = store
         self._membership = context.membership
+        self._topics = context.tables.topics
         self._clock = clock
         self._broker_name = context.identity.name
         self._put = context.writer.put
@@ -201,22 +203,16 @@ class TransactionFeature(Feature):
 
     def metrics(self) -> Iterable[Family]:
         """Return the numbers of pending and ended transactions."""
-        ended = self._service.ended_counts
-        yield gauge(
-            "rocketmq_half_messages",
-            "Halves of transactions that nobody has ended.",
-            single(len(self._service.table)),
+        return transaction_families(
+            self._service.table,
+            self._service.tally,
+            topics=self._topics,
+            questions=self._checks.questions,
         )
-        for fate, word in ((Fate.COMMIT, "committed"), (Fate.ROLLBACK, "rolled back")):
-            yield counter(
-                f"rocketmq_{fate.name.lower()}_messages_total",
-                f"Transactions that were {word}.",
-                single(ended[fate]),
-            )
 
     def runtime_values(self) -> dict[str, str]:
         """Return the number and age of pending transactions, and the counts of ended ones."""
-        table, counts = self._service.table, self._service.ended_counts
+        table, tally = self._service.table, self._service.tally
         oldest_ms = min((half.since_ms for half in table), default=0)
         age_ms = self._clock.now_ms() - oldest_ms if oldest_ms else 0
         waiting = sum(self._checks.waiting.values())
@@ -224,9 +220,9 @@ class TransactionFeature(Feature):
             "transactionsPending": str(len(table)),
             "transactionsOldestMs": str(age_ms),
             "transactionsWithoutProducer": str(waiting),
-            "transactionsCommitted": str(counts[Fate.COMMIT]),
-            "transactionsRolledBack": str(counts[Fate.ROLLBACK]),
-            "transactionsDiscarded": str(counts[Fate.DISCARD]),
+            "transactionsCommitted": str(tally.total(Fate.COMMIT)),
+            "transactionsRolledBack": str(tally.total(Fate.ROLLBACK)),
+            "transactionsDiscarded": str(tally.total(Fate.DISCARD)),
             "transactionChecks": str(self._checks.questions),
         }
 

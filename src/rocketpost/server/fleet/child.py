@@ -55,18 +55,21 @@ def main() -> int:
     """Run a broker until a signal, a failure or the end of the parent; return the exit code."""
     from rocketpost.server.broker import BrokerServer
     from rocketpost.server.main import broker_ready
+    from rocketpost.server.settings.broker import broker_settings
 
     parent_fd = sys.stdin.fileno()
     order = read_order_blocking(parent_fd)
     if order is None:
         return 0
 
+    log, _ = broker_settings(order.values)
+
     def make() -> BrokerServer:
         return BrokerServer(
             order.values, accept_missing=order.accept_missing, sharers=order.sharers
         )
 
-    return run(make, ready=broker_ready, label=order.name, parent_fd=parent_fd)
+    return run(make, ready=broker_ready, label=order.name, parent_fd=parent_fd, log=log)
 
 
 if __name__ == "__main__":

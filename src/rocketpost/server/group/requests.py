@@ -7,7 +7,7 @@ servers, the leader has the id 0.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -33,6 +33,8 @@ from rocketpost.raft.members import ChangeKind, MemberChange
 from rocketpost.server.feature import Feature
 from rocketpost.server.group.status import StatusSource, runtime_values
 from rocketpost.server.handlers.replies import json_reply
+from rocketpost.server.metrics.exposition import Family
+from rocketpost.server.metrics.replication import group_families
 from rocketpost.server.routes.access import GET, UPDATE, of_cluster, strict
 from rocketpost.server.routes.route import NO_HEADER, Reply, Route, plain, waiting
 from rocketpost.server.settings.group import follower_id_of, parse_peers
@@ -57,6 +59,10 @@ class GroupRequests(Feature):
     def __init__(self, source: StatusSource, broker_name: str) -> None:
         self._source = source
         self._broker_name = broker_name
+
+    def metrics(self) -> Iterable[Family]:
+        """Return this member's role, term and positions, and how far others are behind."""
+        return group_families(self._source.member_status())
 
     def runtime_values(self) -> dict[str, str]:
         """Return this member's view of its group."""

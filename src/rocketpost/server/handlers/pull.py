@@ -69,6 +69,8 @@ class PullHandler:
             park(connection, command)
             return None
         if outcome.pulled.code == ResponseCode.SUCCESS and command.encoding == JSON:
+            if command.timing is not None:
+                command.timing.end(command.code, ResponseCode.SUCCESS)
             connection.answer(*_encode_found(command, outcome))
             return None
         return _reply(outcome)
@@ -87,6 +89,8 @@ class ConnectionWaiter:
         """Send the answer."""
         command = self._command
         if answer.pulled.code == ResponseCode.SUCCESS and command.encoding == JSON:
+            if command.timing is not None:
+                command.timing.end(command.code, ResponseCode.SUCCESS)
             self.owner.send(*_encode_found(command, answer))  # parked, so not counted as unanswered
         else:
             answer_parked(self.owner, command, _reply(answer))

@@ -17,6 +17,10 @@ from __future__ import annotations
 from typing import Final
 
 from rocketpost.broker.pull.known_pulls import KnownPulls
+from rocketpost.broker.request_times import Lane
+from rocketpost.broker.stats import BrokerStats
+from rocketpost.codec.codes import RequestCode
+from rocketpost.codec.frames import peek_code
 from rocketpost.kernel.pull_lane import PullLane
 from rocketpost.transport.connection import Connection
 from rocketpost.transport.express import Data, Express
@@ -28,8 +32,9 @@ ANSWER_BYTES_MAX: Final = 1024 * 1024
 class PullExpress:
     """Takes pulls from connections, and answers them. Owned by the loop."""
 
-    def __init__(self, pulls: KnownPulls) -> None:
+    def __init__(self, pulls: KnownPulls, stats: BrokerStats) -> None:
         self._pulls = pulls
+        self._stats = stats
         self._lane = PullLane()
         self.is_on = False
         """Whether pulls are taken."""
@@ -45,6 +50,8 @@ class PullExpress:
         shape = lane.split(data, at, end)
         if shape is None or not connection.is_writable:
             return at
+        times, begin = self._stats.times, at
+        since = 0.0 if times is None else times.now()
         answers: list[bytes] = []
         left = ANSWER_BYTES_MAX
         while shape is not None and left > 0:
@@ -57,6 +64,9 @@ class PullExpress:
             shape = lane.split(data, at, end)
         if answers:
             connection.send_at_once(answers)  # none of them was counted
+            if times is not None:
+                code = peek_code(data, begin) or RequestCode.PULL_MESSAGE
+                times.count_lane(Lane.PULL, code, times.now() - since, count=len(answers))
         return at
 
 

@@ -255,7 +255,11 @@ class SendHandler:
         answering: Connection | None = None
         for send in sends:
             command = send.command
-            if command.flag & ONEWAY:
+            is_oneway = bool(command.flag & ONEWAY)
+            if command.timing is not None:
+                command.timing.end(command.code, ResponseCode.SUCCESS, is_oneway=is_oneway)
+                command.timing = None
+            if is_oneway:
                 continue
             stored = send.stored
             position, _, queue_offset, _, _, queue_id, _, keys, _ = stored[0]

@@ -1,24 +1,22 @@
 """The metric families of a broker, by RocketMQ's names as a scrape of 5.5 shows them.
 
-Numbers come from counters and tables that the broker keeps anyway, so requests cost nothing more.
-Features add their own families (:meth:`Feature.metrics`). Names that RocketMQ does not have begin
-with ``rocketpost_``.
+Numbers come from counters and tables that the broker keeps anyway. Only the times of requests are
+measured for metrics alone, while they are served (``broker.request_times``). Features add their own
+families (:meth:`Feature.metrics`). Names that RocketMQ does not have begin with ``rocketpost_``.
 """
 
 from __future__ import annotations
 
 import os
 import resource
-from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple, cast
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, NamedTuple
 
 from rocketpost import VERSION
-from rocketpost.broker.attributes import MESSAGE_TYPE
+from rocketpost.broker.request_times import RequestTimes
 from rocketpost.kernel import FORM
-from rocketpost.model.client_version import version_text
-from rocketpost.model.names import RETRY_PREFIX, is_retry_or_dlq, is_system_group
 from rocketpost.server.context import BrokerContext
+from rocketpost.server.metrics.clients import client_families
 from rocketpost.server.metrics.exposition import (
     Family,
     Sample,
@@ -27,12 +25,18 @@ from rocketpost.server.metrics.exposition import (
     label_text,
     single,
 )
-from rocketpost.server.metrics.group_lags import GroupLag, LagQueue, group_lags
+from rocketpost.server.metrics.requests import (
+    connection_families,
+    request_families,
+    waiting_families,
+)
+from rocketpost.server.metrics.traffic import lag_families, traffic_families
+from rocketpost.server.routes.pools import Kind, Pool
 from rocketpost.server.term import Term
+from rocketpost.transport.room import Room
 
 _PAGE_BYTES: Final = resource.getpagesize()
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
-_MODES: Final = {"CONSUME_PASSIVELY": "push", "CONSUME_ACTIVELY": "pull", "CONSUME_POP": "pop"}
 _STORAGE: Final = label_text({"storage_type": "local", "storage_medium": "disk"})
 
 
@@ -43,17 +47,30 @@ class DiskUse(NamedTuple):
     free: int
 
 
+class Reception(NamedTuple):
+    """The way of requests into the broker."""
+
+    times: RequestTimes
+    pools: Mapping[Kind, Pool]
+    room: Room
+    """Limits of all connections together."""
+
+
 class BrokerMetrics:
     """Collects the metrics of one broker. Owned by the loop.
 
     Args:
         context: The state of the broker.
         term: Returns the current term.
+        reception: The way of requests into the broker.
     """
 
-    def __init__(self, context: BrokerContext, *, term: Callable[[], Term]) -> None:
+    def __init__(
+        self, context: BrokerContext, *, term: Callable[[], Term], reception: Reception
+    ) -> None:
         self._context = context
         self._term = term
+        self._reception = reception
         self.common_labels = label_text(
             {
                 "cluster": context.identity.cluster,
@@ -66,9 +83,12 @@ class BrokerMetrics:
     def families(self, *, disk: DiskUse, is_ready: bool) -> Iterator[Family]:
         """Return all families; each is collected when it is asked for."""
         yield from self._process(is_ready)
-        yield from self._messages()
-        yield from self._groups()
-        yield from self._clients()
+        yield from traffic_families(self._context)
+        yield from lag_families(self._context, self._term().popped_count)
+        yield from client_families(self._context.membership)
+        yield from request_families(self._reception.times)
+        yield from waiting_families(self._reception.pools, self._term().features.waiting_counts())
+        yield from connection_families(self._reception.room)
         yield from self._tables()
         yield from self._storage(disk)
         for feature in self._term().features:
@@ -94,156 +114,6 @@ class BrokerMetrics:
             "process_open_fds",
             "Open file descriptors of the process.",
             single(len(os.listdir("/proc/self/fd"))),
-        )
-
-    def _messages(self) -> Iterator[Family]:
-        stats, topics = self._context.stats, self._context.tables.topics
-        stored = [
-            (self._topic_labels(topic), meter)
-            for topic, meter in stats.topics()
-            if not is_retry_or_dlq(topic)
-        ]
-        yield counter(
-            "rocketmq_messages_in_total",
-            "Messages stored.",
-            [Sample(labels, meter.count) for labels, meter in stored],
-        )
-        yield counter(
-            "rocketmq_throughput_in_total",
-            "Bytes of messages stored.",
-            [Sample(labels, meter.size) for labels, meter in stored],
-        )
-        taken = [
-            (
-                label_text(
-                    {
-                        "topic": topic,
-                        "consumer_group": group,
-                        "is_system": _flag(topics.is_system(topic) or is_system_group(group)),
-                    }
-                ),
-                meter,
-            )
-            for topic, group, meter in stats.groups()
-        ]
-        yield counter(
-            "rocketmq_messages_out_total",
-            "Messages given to consumers.",
-            [Sample(labels, meter.count) for labels, meter in taken],
-        )
-        yield counter(
-            "rocketmq_throughput_out_total",
-            "Bytes of messages given to consumers.",
-            [Sample(labels, meter.size) for labels, meter in taken],
-        )
-
-    def _topic_labels(self, topic: str) -> str:
-        config = self._context.tables.topics.find(topic)
-        kind = "" if config is None else config.attributes.get(MESSAGE_TYPE, "")
-        return label_text(
-            {
-                "topic": topic,
-                "message_type": kind.lower() or "normal",
-                "is_system": _flag(self._context.tables.topics.is_system(topic)),
-            }
-        )
-
-    def _groups(self) -> Iterator[Family]:
-        context, now_ms = self._context, self._context.clock.now_ms()
-        lags = [
-            (self._lag_labels(lag), lag)
-            for lag in group_lags(
-                context.tables.offsets,
-                cast(Callable[[str], list[LagQueue]], context.store.queues_of),
-                self._term().popped_count,
-                now_ms=now_ms,
-            )
-        ]
-
-        def family(name: str, text: str, value: Callable[[GroupLag], int]) -> Family:
-            samples = [Sample(labels, value(lag)) for labels, lag in lags]
-            return gauge(f"rocketmq_consumer_{name}", text, samples)
-
-        yield family("lag_messages", "Messages that are not consumed.", lambda each: each.lag)
-        yield family(
-            "inflight_messages",
-            "Messages that a group was given and has not consumed.",
-            lambda each: each.in_flight,
-        )
-        yield family(
-            "ready_messages", "Messages that a group was not given yet.", lambda each: each.ready
-        )
-        yield family(
-            "lag_latency_milliseconds",
-            "Age of the oldest message that is not consumed.",
-            lambda each: each.lag_ms,
-        )
-        yield family(
-            "queueing_latency_milliseconds",
-            "Age of the oldest message that a group was not given yet.",
-            lambda each: each.queueing_ms,
-        )
-
-    def _lag_labels(self, lag: GroupLag) -> str:
-        is_system = self._context.tables.topics.is_system(lag.topic) or is_system_group(lag.group)
-        return label_text(
-            {
-                "consumer_group": lag.group,
-                "topic": lag.topic,
-                "is_retry": _flag(lag.topic.startswith(RETRY_PREFIX)),
-                "is_system": _flag(is_system),
-            }
-        )
-
-    def _clients(self) -> Iterator[Family]:
-        membership = self._context.membership
-        producers = Counter(
-            (member.client.language.lower(), version_text(member.client.version).lower())
-            for members in membership.producers.values()
-            for member in members.values()
-        )
-        yield gauge(
-            "rocketmq_producer_connections",
-            "Connected producers.",
-            [
-                Sample(
-                    label_text(
-                        {"language": language, "version": version, "protocol_type": "remoting"}
-                    ),
-                    count,
-                )
-                for (language, version), count in producers.items()
-            ],
-        )
-        consumers = Counter(
-            (
-                name,
-                member.client.language.lower(),
-                version_text(member.client.version).lower(),
-                _MODES.get(group.consume_type, "unknown"),
-            )
-            for name, group in membership.consumers.items()
-            for member in group.members.values()
-        )
-        yield gauge(
-            "rocketmq_consumer_connections",
-            "Connected consumers.",
-            [
-                Sample(
-                    label_text(
-                        {
-                            "consumer_group": group,
-                            "language": language,
-                            "version": version,
-                            "consume_mode": mode,
-                            "protocol_type": "remoting",
-                            "is_system": _flag(is_system_group(group)),
-                        }
-                    ),
-                    count,
-                )
-                for (group, language, version, mode), count in consumers.items()
-            ],
         )
 
     def _tables(self) -> Iterator[Family]:
@@ -286,7 +156,3 @@ class BrokerMetrics:
             "Whether messages can be stored.",
             single(int(store.writable)),
         )
-
-
-def _flag(value: bool) -> str:
-    return "true" if value else "false"

@@ -5,20 +5,34 @@
     rocketmq_topic_number{cluster="c",node_id="broker-a"} 12
 
 The text is written in slices, so that the event loop can serve requests in between. Values carry
-no time stamps: the time of a scrape is that of the scraper.
+no time stamps: the time of a scrape is that of the scraper. The samples of a histogram are those of
+its buckets, its sum and its count:
+
+    rocketmq_message_size_bucket{cluster="c",topic="T",le="1024.0"} 3
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Final, NamedTuple
+
+from rocketpost.model.histogram import Histogram
 
 SLICE_SAMPLES: Final = 500
 """Most samples in one slice of the text."""
 
+LABELS_MAX: Final = 100_000
+"""Most label texts that a :class:`Labels` remembers."""
+
 _ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+_ESCAPED: Final = re.compile(r"\\[\\\"n]")
+_UNESCAPED: Final = {r"\\": "\\", r"\"": '"', r"\n": "\n"}
+_PAIR: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _TOTAL: Final = "_total"
+_INFINITY: Final = "+Inf"
 
 
 class Kind(enum.Enum):
@@ -26,6 +40,7 @@ class Kind(enum.Enum):
 
     COUNTER = "counter"
     GAUGE = "gauge"
+    HISTOGRAM = "histogram"
 
 
 class Sample(NamedTuple):
@@ -34,6 +49,8 @@ class Sample(NamedTuple):
     labels: str
     """Text of its own labels, made by :func:`label_text`."""
     value: int | float
+    suffix: str = ""
+    """End of the name of the sample, after the name of its family."""
 
 
 class Family(NamedTuple):
@@ -43,6 +60,8 @@ class Family(NamedTuple):
     kind: Kind
     help: str
     samples: Iterable[Sample]
+    width: int = 1
+    """Number of samples of one series."""
 
 
 def counter(name: str, text: str, samples: Iterable[Sample]) -> Family:
@@ -56,9 +75,38 @@ def gauge(name: str, text: str, samples: Iterable[Sample]) -> Family:
     return Family(name, Kind.GAUGE, text, samples)
 
 
+def histogram(
+    name: str, text: str, found: Iterable[tuple[str, Histogram]], *, bounds: Sequence[float]
+) -> Family:
+    """Return a family of histograms with the same bounds, each with the text of its labels."""
+    return Family(name, Kind.HISTOGRAM, text, _histogram_samples(found), width=len(bounds) + 3)
+
+
+def _histogram_samples(found: Iterable[tuple[str, Histogram]]) -> Iterator[Sample]:
+    for labels, each in found:
+        before = f"{labels}," if labels else ""
+        total = 0
+        bounds = [*map(str, map(float, each.bounds)), _INFINITY]
+        for bound, count in zip(bounds, each.counts, strict=True):
+            total += count
+            yield Sample(f'{before}le="{bound}"', total, "_bucket")
+        yield Sample(labels, each.sum, "_sum")
+        yield Sample(labels, total, "_count")
+
+
 def single(value: int | float) -> tuple[Sample]:
     """Return the samples of a family that has one value without labels of its own."""
     return (Sample("", value),)
+
+
+def pause() -> Family:
+    """Return a family that writes nothing: the event loop serves requests before the next one."""
+    return Family("", Kind.GAUGE, "", ())
+
+
+def flag(value: bool) -> str:
+    """Return the text of a label that is true or false."""
+    return "true" if value else "false"
 
 
 def label_text(labels: Mapping[str, str]) -> str:
@@ -66,13 +114,43 @@ def label_text(labels: Mapping[str, str]) -> str:
     return ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in labels.items())
 
 
+def read_label_text(text: str) -> dict[str, str]:
+    """Return the labels of a text that :func:`label_text` has made."""
+    return {
+        name: _ESCAPED.sub(lambda found: _UNESCAPED[found[0]], value)
+        for name, value in _PAIR.findall(text)
+    }
+
+
+class Labels:
+    """Texts of the labels of one family, made once for each series. Owned by the loop.
+
+    Args:
+        names: The names of the labels.
+    """
+
+    def __init__(self, *names: str) -> None:
+        self._names = names
+        self._texts: dict[tuple[str, ...], str] = {}
+
+    def __call__(self, *values: str) -> str:
+        """Return the text of the labels with these values."""
+        text = self._texts.get(values)
+        if text is None:
+            if len(self._texts) >= LABELS_MAX:
+                self._texts.clear()  # most of them may be those of deleted topics
+            text = label_text(dict(zip(self._names, values, strict=True)))
+            self._texts[values] = text
+        return text
+
+
 class Writer:
     """Writes families as text.
 
     Args:
         common: Text of the labels that every sample has.
-        series_max: Most samples of a family. If a family has more, the rest is left out, and one
-            sample with the label ``overflow`` counts it.
+        series_max: Most series of a family. If a family has more, the rest is left out. One sample
+            with the label ``overflow`` counts it, except in a histogram.
         is_open: Whether to write the format of OpenMetrics.
     """
 
@@ -81,7 +159,7 @@ class Writer:
         self._series_max = series_max
         self._is_open = is_open
         self.overflows: dict[str, int] = {}
-        """Number of samples left out, by family."""
+        """Number of series left out, by family."""
 
     def slices(self, families: Iterable[Family]) -> Iterator[bytes]:
         """Return the text in parts."""
@@ -91,30 +169,33 @@ class Writer:
             yield b"# EOF\n"
 
     def _family(self, family: Family) -> Iterator[bytes]:
+        left = self._series_max * family.width
         samples = iter(family.samples)
-        first = next(samples, None)
-        if first is None:
-            return
-        lines = [self._head(family), self._line(family.name, first)]
-        written = 1
-        for sample in samples:
-            if written >= self._series_max:
-                left_out = 1 + sum(1 for _ in samples)
-                self.overflows[family.name] = left_out
-                lines.append(self._line(family.name, Sample('overflow="true"', left_out)))
-                break
-            lines.append(self._line(family.name, sample))
-            written += 1
-            if len(lines) >= SLICE_SAMPLES:
-                yield "".join(lines).encode()
-                lines = []
-        yield "".join(lines).encode()
+        is_first = True
+        while part := list(islice(samples, min(SLICE_SAMPLES, left))):
+            left -= len(part)
+            text = self._lines(family.name, part)
+            yield (self._head(family) + text if is_first else text).encode()
+            is_first = False
+        if is_first:
+            yield b""  # lets the event loop serve requests
+        elif not left and (rest := sum(1 for _ in samples)):
+            self.overflows[family.name] = rest // family.width
+            if family.width == 1:
+                yield self._lines(family.name, [Sample('overflow="true"', rest)]).encode()
 
     def _head(self, family: Family) -> str:
         name = family.name.removesuffix(_TOTAL) if self._is_open else family.name
         text = family.help.replace("\\", r"\\").replace("\n", r"\n")
         return f"# HELP {name} {text}\n# TYPE {name} {family.kind.value}\n"
 
-    def _line(self, name: str, sample: Sample) -> str:
-        own = f",{sample.labels}" if sample.labels else ""
-        return f"{name}{{{self._common}{own}}} {sample.value}\n"
+    def _lines(self, name: str, samples: Iterable[Sample]) -> str:
+        common = self._common
+        return "".join(
+            [
+                f"{name}{suffix}{{{common},{labels}}} {value}\n"
+                if labels
+                else f"{name}{suffix}{{{common}}} {value}\n"
+                for labels, value, suffix in samples
+            ]
+        )

@@ -83,6 +83,8 @@ def group_lags(
         if is_own_offset(topic, group):
             continue
         committed = offsets.row(topic, group)
+        if not committed:
+            continue  # it was deleted meanwhile
         found = [
             _queue_lag(
                 queue,

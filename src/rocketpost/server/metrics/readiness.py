@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 STUCK_MS: Final = 5000
 """Time without progress after which a disk counts as stuck."""
+
+
+class Health:
+    """Tells whether a broker can serve clients. Owned by the loop."""
+
+    def __init__(self) -> None:
+        self.reasons: Callable[[], Sequence[str]] = lambda: ()
+        """Returns the reasons why it cannot; none if it can."""
 
 
 class LogState(Protocol):

@@ -18,6 +18,7 @@ from rocketpost.namesrv.report import BrokerIdentity
 from rocketpost.namesrv.route_table import RouteLimits, RouteTable
 from rocketpost.server.access.control import own_signature
 from rocketpost.server.access.handlers import AccessHandlers
+from rocketpost.server.logs.output import apply_levels
 from rocketpost.server.namesrv.access_file import NamesrvAccess
 from rocketpost.server.namesrv.handlers import NamesrvHandlers
 from rocketpost.server.namesrv.kv_file import KvFile
@@ -80,7 +81,7 @@ class NameServer:
             kv=self._kv,
             clock=self._clock,
             on_registered=self._note_registered,
-            on_config=self._schedule_scan,
+            on_config=self._config_changed,
         )
         self._access = NamesrvAccess(config)
         self._dispatcher = Dispatcher()
@@ -193,6 +194,10 @@ class NameServer:
                     identity.name,
                 )
                 owner.close()
+
+    def _config_changed(self) -> None:
+        apply_levels(self.config.log_level)
+        self._schedule_scan()
 
     def _schedule_scan(self) -> None:
         if self._next_scan is not None:

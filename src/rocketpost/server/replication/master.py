@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -16,6 +16,8 @@ from rocketpost.replication.acks import ReplicaAcks
 from rocketpost.replication.sender import WINDOW_BYTES, LogSender
 from rocketpost.server.context import BrokerContext
 from rocketpost.server.feature import Feature
+from rocketpost.server.metrics.exposition import Family
+from rocketpost.server.metrics.replication import master_families
 from rocketpost.server.peer_ports.door import PeerDoor
 from rocketpost.server.replication.hello import LOG_PURPOSE, judge_blocking
 from rocketpost.server.replication.listener import HaListener
@@ -304,6 +306,10 @@ class MasterFeature(Feature):
             if hello.problem and hello.time_ms >= oldest
         ]
         return MasterStatus((*connected, *refused))
+
+    def metrics(self) -> Iterable[Family]:
+        """Return how far each slave is behind."""
+        return master_families(self.status(), self._log.end)
 
     def runtime_values(self) -> dict[str, str]:
         """Return role, HA address, and the state of each slave."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from rocketpost.codec.codes import RequestCode
@@ -15,6 +15,8 @@ from rocketpost.model.ids import Position
 from rocketpost.replication.receiver import LogReceiver
 from rocketpost.server.context import BrokerContext
 from rocketpost.server.feature import Feature
+from rocketpost.server.metrics.exposition import Family
+from rocketpost.server.metrics.replication import slave_families
 from rocketpost.server.replication.dialer import Dialed, Dialer
 from rocketpost.server.replication.master_client import MasterClient
 from rocketpost.server.replication.master_presence import MasterPresence
@@ -260,6 +262,10 @@ class SlaveFeature(Feature):
             bytes_per_second=stream.bytes_per_second if stream is not None else 0,
             problem=self._problem,
         )
+
+    def metrics(self) -> Iterable[Family]:
+        """Return whether the master is followed, and when it was heard of."""
+        return slave_families(self.status(), now_ms=self._context.clock.now_ms())
 
     def runtime_values(self) -> dict[str, str]:
         """Return role, master, positions, last contact, and why the master is not followed."""

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
+from rocketpost.broker.request_times import RequestTimes
 from rocketpost.codec.codes import ANSWER_ONLY, ResponseCode
 from rocketpost.codec.command import ONEWAY, Command, encode_response
 from rocketpost.errors import Fault, LocalProtocolError, RocketpostError
@@ -53,10 +54,12 @@ class Dispatcher:
 
     Attributes:
         gate: Authenticates and authorises requests; None if access control is off.
+        times: Measures requests; None if nobody asks for that.
     """
 
     def __init__(self, routes: Iterable[Route] = ()) -> None:
         self.gate: Gate | None = None
+        self.times: RequestTimes | None = None
         self.pools = {kind: Pool(kind, bounds) for kind, bounds in BOUNDS.items()}
         self.use(routes)
 
@@ -108,6 +111,8 @@ class Dispatcher:
         A request is authenticated before anything else, so that a stranger learns nothing. It is
         authorised by its decoded header, the one that the handler gets.
         """
+        if self.times is not None:
+            command.timing = self.times.begin()
         gate = self.gate
         if gate is not None and connection.is_trusted:
             gate = None
@@ -241,7 +246,10 @@ def answer(connection: Connection, command: Command, reply: Reply) -> None:
     Back-pressure counts the requests of a peer that are not answered yet. This removes ``command``
     from that count. For a parked request, which is no longer counted, see :func:`answer_parked`.
     """
-    if not command.flag & ONEWAY:
+    is_oneway = bool(command.flag & ONEWAY)
+    if command.timing is not None:
+        command.timing.end(command.code, reply.code, is_oneway=is_oneway)
+    if not is_oneway:
         connection.answer(*_encode(connection, command, reply))
 
 
@@ -252,6 +260,8 @@ def park(connection: Connection, command: Command) -> None:
     ``server.long_polling`` and ``server.popping.holds`` limit the number that wait.
     """
     connection.no_answer()
+    if command.timing is not None:
+        command.timing.is_held = True
     command.body = b""
     command.raw_fields = _NO_FIELDS
     command.text_fields = {}
@@ -261,6 +271,8 @@ def park(connection: Connection, command: Command) -> None:
 
 def answer_parked(connection: Connection, command: Command, reply: Reply) -> None:
     """Send ``reply`` to a command that :func:`park` removed from the unanswered requests."""
+    if command.timing is not None:
+        command.timing.end(command.code, reply.code)
     connection.send(*_encode(connection, command, reply))
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import msgspec
 
 from rocketpost.errors import ConfigError
+from rocketpost.server.settings.logs import LogConfig
 from rocketpost.settings import option
 
 
@@ -21,7 +22,7 @@ class Login(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AccessConfig:
+class AccessConfig(LogConfig):
     """Settings of access control. None of them changes while the process runs."""
 
     authentication_enabled: bool = option("authenticationEnabled", False, important=True)

@@ -178,6 +178,7 @@ class BrokerConfig(ReplicationConfig):
         self.check_replication()
         self.check_metrics()
         self.check_access()
+        self.check_logs()
         if not 0 <= self.permission <= 7:
             raise ConfigError(f"brokerPermission={self.permission} is not one of 0 to 7")
         if not 1 <= self.memory_ratio <= 100:

@@ -262,12 +262,8 @@ _OTHERWISE: Final = {
         """,
     ),
     **_family(
-        "metrics are served to Prometheus (metricsExporterType=PROM) and not sent anywhere",
-        """
-        metricsGrpcExporterTarget metricsGrpcExporterHeader
-        metricGrpcExporterTimeOutInMills metricGrpcExporterIntervalInMills
-        metricLoggingExporterIntervalInMills metricsInDelta
-        """,
+        "metrics are served to Prometheus or sent to a collector, not written to the log",
+        "metricLoggingExporterIntervalInMills",
     ),
     **_family(
         "statistics and logs are kept in their own way here",

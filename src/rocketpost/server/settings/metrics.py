@@ -1,4 +1,4 @@
-"""Settings of the metrics endpoint."""
+"""Settings of metrics: the port that serves them, or the collector that gets them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from rocketpost.settings import option
 _PORT_MAX: Final = 65_535
 _SERIES_MAX: Final = 1_000_000
 _LABEL_NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+_HEADER_NAME: Final = re.compile(r"[a-zA-Z0-9_.-]+")
 
 
 class MetricsExporter(enum.Enum):
@@ -21,11 +22,12 @@ class MetricsExporter(enum.Enum):
 
     DISABLE = enum.auto()
     PROM = enum.auto()
+    OTLP_GRPC = enum.auto()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsConfig(AccessConfig):
-    """Settings of the HTTP port that Prometheus scrapes and health checks ask.
+    """Settings of metrics: the HTTP port that Prometheus scrapes, or the collector that gets them.
 
     RocketMQ opens the port at ``brokerIP1``. Here it is open to this machine alone unless
     ``metricsPromExporterHost`` says otherwise, since it shows the names of all topics and groups.
@@ -36,6 +38,20 @@ class MetricsConfig(AccessConfig):
     metrics_host: str = option("metricsPromExporterHost", "127.0.0.1")
     metrics_labels: str = option("metricsLabel", "")
     metrics_series_max: int = option("metricsOtelCardinalityLimit", 50_000)
+    metrics_push_target: str = option("metricsGrpcExporterTarget", "")
+    metrics_push_headers: str = option("metricsGrpcExporterHeader", "")
+    metrics_push_timeout_ms: int = option("metricGrpcExporterTimeOutInMills", 3000)
+    metrics_push_interval_ms: int = option("metricGrpcExporterIntervalInMills", 60_000)
+    metrics_push_points_max: int = option("metricsExportBatchMaxDataPoints", 1000)
+    metrics_in_delta: bool = option("metricsInDelta", False)
+
+    @property
+    def push_headers(self) -> dict[str, str]:
+        """The headers of requests to a collector; gRPC wants small letters."""
+        pairs = parse_labels(
+            self.metrics_push_headers, key="metricsGrpcExporterHeader", names=_HEADER_NAME
+        )
+        return {name.lower(): value for name, value in pairs.items()}
 
     def check_metrics(self) -> None:
         """Check the values; called by ``__post_init__`` of the class that inherits this one.
@@ -47,22 +63,42 @@ class MetricsConfig(AccessConfig):
             raise ConfigError(f"metricsPromExporterPort must be 0 to {_PORT_MAX}")
         if not 1 <= self.metrics_series_max <= _SERIES_MAX:
             raise ConfigError(f"metricsOtelCardinalityLimit must be 1 to {_SERIES_MAX}")
+        for key, number in (
+            ("metricGrpcExporterTimeOutInMills", self.metrics_push_timeout_ms),
+            ("metricGrpcExporterIntervalInMills", self.metrics_push_interval_ms),
+            ("metricsExportBatchMaxDataPoints", self.metrics_push_points_max),
+        ):
+            if number < 1:
+                raise ConfigError(f"{key} must be at least 1")
+        if self.metrics_exporter is MetricsExporter.OTLP_GRPC and not self.metrics_push_target:
+            raise ConfigError(
+                "metricsExporterType=OTLP_GRPC needs metricsGrpcExporterTarget, the address of a "
+                "collector such as http://collector:4317"
+            )
         parse_labels(self.metrics_labels)
+        _ = self.push_headers
 
 
-def parse_labels(text: str) -> dict[str, str]:
-    """Read the pairs of ``metricsLabel``, as in ``zone:a,env:prod``.
+def parse_labels(
+    text: str, *, key: str = "metricsLabel", names: re.Pattern[str] = _LABEL_NAME
+) -> dict[str, str]:
+    """Read pairs of names and values, as in ``zone:a,env:prod``.
+
+    Args:
+        text: The value of a setting.
+        key: The key of the setting.
+        names: The form of a name.
 
     Raises:
-        ConfigError: A pair has no colon, or its name is not a label name.
+        ConfigError: A pair has no colon, or its name has another form.
     """
     labels = {}
     for pair in filter(None, (each.strip() for each in text.split(","))):
         name, colon, value = pair.partition(":")
-        if not colon or not _LABEL_NAME.fullmatch(name):
+        if not colon or not names.fullmatch(name):
             raise ConfigError(
-                f"metricsLabel={text}: {pair!r} is not name:value, with letters, digits and "
-                "underscores in the name"
+                f"{key}={text}: {pair!r} is not name:value, with letters, digits and underscores "
+                "in the name"
             )
         labels[name] = value
     return labels

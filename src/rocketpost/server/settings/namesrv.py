@@ -47,6 +47,7 @@ class NamesrvConfig(AccessConfig):
 
     def __post_init__(self) -> None:
         self.check_access()
+        self.check_logs()
         if not 0 <= self.listen_port <= 65535:
             raise ConfigError(f"listenPort={self.listen_port} is not a port")
         # Anyone who can reach the port may change these two: dead brokers must not stay forever,

@@ -29,12 +29,13 @@ from typing import Final
 
 from rocketpost.broker.dedup.unique_keys import KeyWindow
 from rocketpost.broker.plain_topics import SPECIAL_NAMES, PlainTopics, pack_names
+from rocketpost.broker.request_times import Lane as RequestLane
 from rocketpost.broker.send import SendService
 from rocketpost.broker.stats import BrokerStats
 from rocketpost.broker.topic import TopicTable
 from rocketpost.codec.codes import ResponseCode
 from rocketpost.codec.command import Command, decode_commands, encode_response
-from rocketpost.codec.frames import FrameDecoder
+from rocketpost.codec.frames import FrameDecoder, peek_code
 from rocketpost.codec.send_replies import binary_pieces, json_pieces
 from rocketpost.errors import StoreError
 from rocketpost.kernel import FORM
@@ -65,6 +66,10 @@ class LaneSends(PendingSend, gc=False):
     """Number of requests."""
     answers: int
     """Number of responses; oneway requests have none."""
+    code: int = 0
+    """Code of the first request, if requests are measured."""
+    since: float = 0.0
+    """Time at which they were taken, if requests are measured."""
 
     @property
     def end(self) -> Position:
@@ -86,7 +91,7 @@ class SendLane:
         service: Knows the limits of messages and the properties that the broker adds.
         keys: The deduplication windows of topics.
         topics: Decides which topics are plain.
-        stats: Counts failures.
+        stats: Counts failures, and measures requests.
         store_host: The broker's address in the form of a record.
         region: The region in every reply.
     """
@@ -202,7 +207,7 @@ class SendLane:
         lane = self._lane
         if not self._is_on or not lane.is_offered(data, at, end) or self._keys.is_on:
             return at
-        writer, wave = self._writer, self._wave
+        writer, wave, times = self._writer, self._wave, self._stats.times
         while writer.term != NO_TERM and not (writer.is_short or writer.is_paused):
             start = wave.begin()
             if start is None:
@@ -218,6 +223,7 @@ class SendLane:
                 wave.key_end,
             )
             if lane.frames:
+                code, since = (0, 0.0) if times is None else (peek_code(data, at), times.now())
                 at = lane.at
                 wave.take(lane.record_bytes, lane.row_count, lane.key_count)
                 connection.encoding = lane.encoding
@@ -233,6 +239,8 @@ class SendLane:
                         replies,
                         lane.frames,
                         lane.answers,
+                        code,
+                        since,
                     )
                 )
             if lane.verdict != FULL or not wave.row_end:
@@ -256,6 +264,17 @@ class SendLane:
                 replies = b"".join([replies, *[send.replies for send in more]])
                 count += sum([send.answers for send in more])
             connection.answer_at_once(replies, count)
+        times = self._stats.times
+        if times is not None:
+            now = times.now()
+            for send in sends:
+                times.count_lane(
+                    RequestLane.SEND,
+                    send.code,
+                    now - send.since,
+                    count=send.requests,
+                    oneway_count=send.requests - send.answers,
+                )
 
     def answer_late(self, sends: list[LaneSends], status: ResponseCode) -> None:
         """Answer written sends with a status that names the rule they do not meet."""

@@ -104,7 +104,7 @@ def test_a_silent_producer_is_asked_a_limited_number_of_times(world: World) -> N
     assert len(times) == 15
     assert {later - earlier for earlier, later in itertools.pairwise(times)} == {INTERVAL_MS}
     assert world.discarded() == ["a"]
-    assert world.transactions.ended_counts[Fate.DISCARD] == 1
+    assert world.transactions.tally.total(Fate.DISCARD) == 1
     [record] = world.records(CHECK_MAX_TOPIC)
     assert record.properties["TRANSACTION_CHECK_TIMES"] == "15"
     assert record.properties["REAL_TOPIC"] == TOPIC

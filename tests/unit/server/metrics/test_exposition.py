@@ -6,14 +6,20 @@ from hypothesis import strategies as st
 from prometheus_client.openmetrics import parser as open_parser
 from prometheus_client.parser import text_string_to_metric_families as parse
 
+from rocketpost.model.histogram import Histogram
+from rocketpost.server.metrics import exposition
 from rocketpost.server.metrics.exposition import (
     SLICE_SAMPLES,
     Family,
+    Labels,
     Sample,
     Writer,
     counter,
     gauge,
+    histogram,
     label_text,
+    pause,
+    read_label_text,
     single,
 )
 
@@ -77,3 +83,68 @@ def test_a_large_family_is_written_in_slices() -> None:
     assert all(each.count(b"\n") <= SLICE_SAMPLES + 2 for each in slices)
     (found,) = parse(b"".join(slices).decode())
     assert sum(each.value for each in found.samples) == sum(range(1700))
+
+
+def sizes(*values: float) -> Histogram:
+    found = Histogram((10, 100))
+    for value in values:
+        found.add(value)
+    return found
+
+
+def test_a_histogram_has_buckets_sum_and_count() -> None:
+    labels = label_text({"topic": "T"})
+    family = histogram("size", "Sizes.", [(labels, sizes(1, 50, 60, 900))], bounds=(10, 100))
+    text = text_of(family)
+    assert text == (
+        "# HELP size Sizes.\n"
+        "# TYPE size histogram\n"
+        'size_bucket{cluster="c",topic="T",le="10.0"} 1\n'
+        'size_bucket{cluster="c",topic="T",le="100.0"} 3\n'
+        'size_bucket{cluster="c",topic="T",le="+Inf"} 4\n'
+        'size_sum{cluster="c",topic="T"} 1011\n'
+        'size_count{cluster="c",topic="T"} 4\n'
+    )
+    (found,) = parse(text)
+    assert (found.name, found.type, len(found.samples)) == ("size", "histogram", 5)
+
+
+def test_a_histogram_is_valid_in_the_open_format() -> None:
+    family = histogram("size", "Sizes.", [("", sizes(1, 50))], bounds=(10, 100))
+    (found,) = open_parser.text_string_to_metric_families(text_of(family, is_open=True))
+    assert (found.type, found.samples[-1].value) == ("histogram", 2)
+
+
+def test_a_histogram_is_never_cut_in_the_middle() -> None:
+    writer = Writer(common=COMMON, series_max=2)
+    found = [(label_text({"topic": str(number)}), sizes(1)) for number in range(5)]
+    text = b"".join(writer.slices([histogram("size", "Sizes.", found, bounds=(10, 100))]))
+    assert text.count(b"_count{") == 2
+    assert text.count(b"_bucket{") == 6
+    assert writer.overflows == {"size": 3}
+
+
+def test_a_pause_writes_nothing_and_lets_the_loop_continue() -> None:
+    writer = Writer(common=COMMON, series_max=10)
+    assert list(writer.slices([pause()])) == [b""]
+
+
+@given(
+    st.dictionaries(
+        st.from_regex(r"[a-z_]{1,8}", fullmatch=True),
+        st.text(st.characters(exclude_categories=["Cs"]), max_size=20),
+        max_size=4,
+    )
+)
+def test_a_label_text_is_read_back(labels: dict[str, str]) -> None:
+    assert read_label_text(label_text(labels)) == labels
+
+
+def test_labels_are_made_once_and_not_kept_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exposition, "LABELS_MAX", 3)
+    labels = Labels("topic", "group")
+    assert labels("T", "G") == 'topic="T",group="G"'
+    assert labels("T", "G") is labels("T", "G")
+    for number in range(10):
+        labels(str(number), "G")
+        assert len(labels._texts) <= 3

@@ -51,4 +51,5 @@ def test_nothing_that_reaches_outside_can_be_changed_from_outside() -> None:
         "needWaitForService",
         "waitSecondsForService",
         "deleteTopicWithBrokerRegistration",
+        "logLevel",
     }

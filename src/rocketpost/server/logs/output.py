@@ -1,0 +1,76 @@
+"""The output of the log, and its levels, which can change while the process runs."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import Final
+
+from rocketpost.errors import ConfigError
+from rocketpost.server.log_limit import LimitRepetition
+from rocketpost.server.logs.json_lines import JsonFormatter
+from rocketpost.server.logs.lines import OneLineFormatter
+from rocketpost.server.settings.logs import BASE, LogConfig, parse_levels
+
+_TEXT: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
+
+
+def open_log_blocking(config: LogConfig, *, label: str = "") -> LimitRepetition:
+    """Write the log of this process as the settings say; return its limit on repetitions.
+
+    Args:
+        config: The settings.
+        label: Name of the server, if the process is one of several of a command. Each has a file
+            of its own then.
+
+    Raises:
+        ConfigError: The file cannot be written.
+    """
+    handler = _handler_blocking(config, label)
+    if config.log_format == "json":
+        handler.setFormatter(JsonFormatter(server=label))
+    else:
+        prefix = f"[{label}] " if label and not config.log_file else ""
+        handler.setFormatter(OneLineFormatter(_TEXT, prefix=prefix))
+    limit = LimitRepetition(handler)
+    handler.addFilter(limit)
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    apply_levels(config.log_level)
+    return limit
+
+
+def apply_levels(text: str) -> None:
+    """Log what ``logLevel`` asks for from now on.
+
+    Loggers that it does not name follow the one above them. ``INFO`` is the level of the process
+    itself, so that alone changes nothing.
+    """
+    wanted = parse_levels(text)
+    if wanted[BASE] == logging.INFO:
+        del wanted[BASE]
+    for name, known in list(logging.root.manager.loggerDict.items()):
+        is_ours = name == BASE or name.startswith(f"{BASE}.")
+        if is_ours and name not in wanted and isinstance(known, logging.Logger):
+            known.setLevel(logging.NOTSET)
+    for name, level in wanted.items():
+        logging.getLogger(name).setLevel(level)
+
+
+def _handler_blocking(config: LogConfig, label: str) -> logging.Handler:
+    if not config.log_file:
+        return logging.StreamHandler(sys.stderr)
+    path = Path(config.log_file).expanduser()
+    if label:
+        path = path.with_name(f"{path.stem}-{label}{path.suffix}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return RotatingFileHandler(
+            path,
+            maxBytes=config.log_file_bytes,
+            backupCount=config.log_file_count,
+            encoding="utf-8",
+        )
+    except OSError as error:
+        raise ConfigError(f"logFile={config.log_file} cannot be written: {error}") from None

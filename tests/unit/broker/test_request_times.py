@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from rocketpost.broker.request_times import (
+    UNKNOWN,
+    Lane,
+    RequestTimes,
+    Result,
+    TimesKey,
+    request_name,
+    response_name,
+)
+from rocketpost.codec.codes import RequestCode, ResponseCode
+
+SEND = int(RequestCode.SEND_MESSAGE_V2)
+
+
+class Watch:
+    """A clock that stands still until it is set."""
+
+    def __init__(self) -> None:
+        self.seconds = 100.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def test_a_request_is_counted_when_it_is_answered() -> None:
+    watch = Watch()
+    times = RequestTimes(now=watch)
+    timing = times.begin()
+    assert times.latencies() == []
+    watch.seconds += 0.004
+    timing.end(SEND, ResponseCode.SUCCESS)
+    ((key, found),) = times.latencies()
+    assert key == TimesKey(SEND, 0, False, Result.SUCCESS)
+    assert (found.count, round(found.sum)) == (1, 4)
+    assert found.counts[found.bounds.index(5)] == 1
+
+
+def test_held_and_oneway_requests_are_told_apart() -> None:
+    times = RequestTimes(now=Watch())
+    held = times.begin()
+    held.is_held = True
+    held.end(RequestCode.PULL_MESSAGE, ResponseCode.PULL_NOT_FOUND)
+    times.begin().end(SEND, ResponseCode.SUCCESS, is_oneway=True)
+    assert [(key.is_held, key.result) for key, _ in times.latencies()] == [
+        (True, Result.SUCCESS),
+        (False, Result.ONEWAY),
+    ]
+
+
+def test_a_lane_counts_the_requests_of_one_call_together() -> None:
+    times = RequestTimes(now=Watch())
+    times.count_lane(Lane.SEND, SEND, 0.002, count=10, oneway_count=4)
+    assert {key.result: found.count for key, found in times.latencies()} == {
+        Result.SUCCESS: 6,
+        Result.ONEWAY: 4,
+    }
+    assert times.lane_counts == {Lane.SEND: 10}
+
+
+def test_creations_are_counted_by_their_outcome() -> None:
+    times = RequestTimes(now=Watch())
+    code = RequestCode.UPDATE_AND_CREATE_TOPIC
+    times.begin().end(code, ResponseCode.SUCCESS)
+    times.begin().end(code, ResponseCode.SYSTEM_ERROR)
+    times.begin().end(code, ResponseCode.SUCCESS)
+    assert {is_done: found.count for is_done, found in times.creations(code)} == {
+        True: 2,
+        False: 1,
+    }
+    assert not list(times.creations(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP))
+
+
+def test_a_stranger_cannot_add_names() -> None:
+    assert request_name(SEND) == "send_message_v2"
+    assert response_name(ResponseCode.SUCCESS) == "success"
+    assert request_name(31_337) == response_name(31_337) == UNKNOWN
