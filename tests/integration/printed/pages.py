@@ -33,6 +33,8 @@ NOT_COMMANDS = {
     ("filters.md", "price > 100          >= < <= = <>"): "the syntax of filters",
     ("monitoring.md", "metricsExporterType=PROM"): "lines of a settings file",
     ("monitoring.md", "scrape_configs:"): "lines of Prometheus' settings",
+    ("monitoring.md", "metricsExporterType=OTLP_GRPC"): "lines of a settings file",
+    ("monitoring.md", "logFormat=json"): "lines of a settings file",
     ("tls.md", "tls.server.mode=enforcing"): SETTINGS,
     ("tls.md", "tls.client.trustCertPath="): SETTINGS,
     ("tls.md", "tls.server.need.client.auth=require"): SETTINGS,
