@@ -134,6 +134,71 @@ def up(
 
 
 @rocketpost.command()
+@click.option(
+    "-n",
+    "--namesrvAddr",
+    "clusters",
+    metavar="ADDRS",
+    multiple=True,
+    envvar="NAMESRV_ADDR",
+    help="Name servers of a cluster, host:port;host:port; may be repeated. [env: NAMESRV_ADDR]",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", default=8088, show_default=True, type=click.IntRange(0, 65535))
+@click.option(
+    "--state",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Directory of users and of the audit log. [default: below ~/.local/state]",
+)
+@click.option("--tls-cert", type=click.Path(path_type=Path, dir_okay=False), help="Certificate.")
+@click.option("--tls-key", type=click.Path(path_type=Path, dir_okay=False), help="Its key.")
+@click.option("--behind-proxy", metavar="URL", help="Address that users open, if a proxy does TLS.")
+@click.option("--allow-host", multiple=True, help="Another name by which browsers call it.")
+@click.option("--read-only", is_flag=True, help="Let nobody change anything.")
+@click.option("--mask", multiple=True, metavar="TOPIC:FIELD", help="Hide a JSON field of bodies.")
+@click.option("--parent-fd", type=int, hidden=True)
+def console(
+    clusters: tuple[str, ...],
+    host: str,
+    port: int,
+    state: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    behind_proxy: str | None,
+    allow_host: tuple[str, ...],
+    read_only: bool,
+    mask: tuple[str, ...],
+    parent_fd: int | None,
+) -> None:
+    """Serve the web console of a cluster, until Ctrl-C."""
+    try:
+        from rocketpost.console.server import run_console
+    except ImportError as error:
+        raise click.ClickException(
+            f"the console needs its extra ({error}): pip install 'rocketpost[console]'"
+        ) from None
+    from rocketpost.console.config import ConsoleConfig, default_state
+    from rocketpost.errors import ConfigError
+
+    try:
+        config = ConsoleConfig(
+            clusters=clusters,
+            host=host,
+            port=port,
+            state=state or default_state(),
+            certificate=tls_cert,
+            key=tls_key,
+            proxy_url=behind_proxy,
+            allowed_hosts=allow_host,
+            read_only=read_only,
+            masks=mask,
+        )
+    except ConfigError as error:
+        raise click.ClickException(str(error)) from None
+    sys.exit(run_console(config, parent_fd=parent_fd))
+
+
+@rocketpost.command()
 @click.argument("name")
 @click.option(
     "-c",

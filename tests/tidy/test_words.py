@@ -16,6 +16,7 @@ CHECKED = [
     "cli.py",
     "client",
     "codec",
+    "console",
     "diagnosis",
     "errors.py",
     "filter",

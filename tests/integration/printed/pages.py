@@ -44,6 +44,9 @@ NOT_COMMANDS = {
 """Blocks that hold no command, by page and how they begin."""
 
 NOT_RUN = {
+    ("console.md", "pip install 'rocketpost[console]'"): (
+        "it would wait for browsers; tests/integration/test_console.py starts the console"
+    ),
     ("README.md", "make run     # a guided tour"): (
         "`make test` is the run that this test is part of, and `make run` sets up the virtual "
         "environment and calls `rocketpost tour`, whose parts are run by tests/unit/test_tour.py"

@@ -1,0 +1,1 @@
+"""The state of clusters, asked from their servers once a round, and its history in memory."""

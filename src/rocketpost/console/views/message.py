@@ -1,0 +1,304 @@
+"""One message: a sentence on its fate, a timeline, its fate in every group, its body."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from starlette.responses import Response
+
+from rocketpost.client.message import ReceivedMessage
+from rocketpost.codec.record import parse_message_id
+from rocketpost.console.bodies import FORMS, ShownBody, make_visible, mask_paths, show_body
+from rocketpost.console.pages import Page
+from rocketpost.console.views.messages import find_by_offset_id
+from rocketpost.console.visit import ForbiddenError, NotFoundError, Visit
+from rocketpost.diagnosis.explanation import Explanation, explain_message, find_indexed
+from rocketpost.diagnosis.fate import Fate, State
+from rocketpost.errors import RemoteProtocolError
+from rocketpost.model import properties as names
+from rocketpost.model.hosts import host_text
+
+_WORST_FIRST: Final = (
+    State.DEAD,
+    State.RETRYING,
+    State.BEHIND,
+    State.NOT_STARTED,
+    State.UNKNOWN,
+    State.IN_FLIGHT,
+    State.DELAYED,
+    State.FILTERED,
+    State.BROADCAST,
+    State.CONSUMED,
+)
+
+
+class Event(msgspec.Struct, kw_only=True, rename="camel"):
+    """An entry of the timeline; without a time it is a gap in what is known."""
+
+    at_ms: int | None
+    what: str
+    """The key of its text."""
+    detail: str = ""
+    source: str
+    """The origin of the fact: log, index, broker, or client."""
+    tone: str = ""
+    link_id: str = ""
+
+
+class MessagePage(msgspec.Struct, kw_only=True, rename="camel"):
+    """The data of the page."""
+
+    id: str
+    offset_id: str
+    topic: str
+    tags: str
+    keys: list[str]
+    broker: str
+    queue_id: int
+    queue_offset: int
+    retries: int
+    size: int
+    born_ms: int
+    born_host: str
+    store_ms: int
+    store_host: str
+    sentence: str
+    events: list[Event]
+    fates: list[Fate]
+    place: Any
+    replicas: Any
+    properties: dict[str, str]
+    body: ShownBody | None
+    copies: int
+    """Messages with the same id, such as repeated sends."""
+
+
+async def show_message(visit: Visit) -> Page:
+    """Explain one message.
+
+    Raises:
+        NotFoundError: There is none.
+    """
+    messages = await find_messages(visit)
+    message = messages[min(visit.number("copy", 0), len(messages) - 1)]
+    explanation = await explain_message(visit.admin, message)
+    form = visit.choice("form", FORMS)
+    body = None
+    if visit.reads_bodies:
+        body = show_body(message, form, visit.services.config.masks)
+        if visit.request.headers.get("x-refresh") != "1":
+            assert visit.session is not None
+            await visit.services.audit.record(
+                user=visit.session.user.name,
+                address=visit.address,
+                act="read body",
+                what=f"{message.record.topic} {message.message_id}",
+                outcome="shown",
+            )
+    data = describe_message(visit, explanation, body, copies=len(messages))
+    return Page(
+        template="message.html",
+        title=visit.text("message.title"),
+        data=data,
+        command=visit.command("explain", "-t", message.record.topic, message.message_id),
+        is_live=True,
+        values={
+            "form": form,
+            "forms": FORMS,
+            "is_masked": bool(mask_paths(visit.services.config.masks, message.record.topic)),
+        },
+    )
+
+
+async def download_body(visit: Visit) -> Response:
+    """Return a body as a file that no browser opens.
+
+    Raises:
+        ForbiddenError: The visitor may not read bodies, or fields of the topic are masked.
+    """
+    if not visit.reads_bodies:
+        raise ForbiddenError("error.bodies")
+    message = (await find_messages(visit))[0]
+    if mask_paths(visit.services.config.masks, message.record.topic):
+        raise ForbiddenError("message.masked")
+    assert visit.session is not None
+    await visit.services.audit.record(
+        user=visit.session.user.name,
+        address=visit.address,
+        act="download body",
+        what=f"{message.record.topic} {message.message_id}",
+        outcome="done",
+    )
+    name = "".join(char for char in message.message_id if char.isalnum())[:64] or "body"
+    return Response(
+        message.body,
+        media_type="application/octet-stream",
+        headers={"content-disposition": f'attachment; filename="{name}.bin"'},
+    )
+
+
+async def find_messages(visit: Visit) -> list[ReceivedMessage]:
+    """Return the messages of the id in the path, oldest first.
+
+    Raises:
+        NotFoundError: There is none.
+    """
+    name, topic = visit.param("id"), visit.query("topic")
+    if topic:
+        found = await find_indexed(visit.admin, topic, name)
+        if found:
+            return sorted(found, key=lambda message: message.store_ms)
+    if _is_offset_id(name):
+        return [await find_by_offset_id(visit, name)]
+    raise NotFoundError(visit.text("message.none", id=name, topic=topic or "?"))
+
+
+def describe_message(
+    visit: Visit, explanation: Explanation, body: ShownBody | None, *, copies: int
+) -> MessagePage:
+    """Return the data of the page."""
+    message = explanation.message
+    return MessagePage(
+        id=message.message_id,
+        offset_id=message.offset_id,
+        topic=message.record.topic,
+        tags=make_visible(message.tags or ""),
+        keys=[make_visible(key) for key in message.keys],
+        broker=explanation.stored_at.broker_name or explanation.stored_at.address,
+        queue_id=message.record.queue_id,
+        queue_offset=message.queue_offset,
+        retries=message.reconsume_times,
+        size=message.record.size,
+        born_ms=message.born_ms,
+        born_host=host_text(message.born_host),
+        store_ms=message.store_ms,
+        store_host=host_text(message.store_host),
+        sentence=make_sentence(visit, explanation),
+        events=make_timeline(explanation),
+        fates=sorted(explanation.fates, key=lambda fate: _WORST_FIRST.index(fate.state)),
+        place=explanation.stored_at,
+        replicas=explanation.replicas,
+        properties={
+            make_visible(name): make_visible(value)
+            for name, value in sorted(message.properties.items())
+        },
+        body=body,
+        copies=copies,
+    )
+
+
+def make_sentence(visit: Visit, explanation: Explanation) -> str:
+    """Return the most important fact about the message, in one sentence."""
+    fates = explanation.fates
+    if not fates:
+        return visit.text("message.nobody")
+    worst = min(fates, key=lambda fate: _WORST_FIRST.index(fate.state))
+    same = [fate.group for fate in fates if fate.state is worst.state]
+    if worst.state is State.CONSUMED:
+        return visit.text("message.all_consumed", count=len(fates))
+    text = visit.text(
+        f"message.{worst.state.value.lower()}", groups=", ".join(same[:5]), reason=worst.reason
+    )
+    cause = explanation.message.last_failure
+    return f"{text} {visit.text('message.cause', cause=cause)}" if cause else text
+
+
+def make_timeline(explanation: Explanation) -> list[Event]:
+    """Return what is known to have happened, oldest first; what is unknown comes last. Pure."""
+    message = explanation.message
+    properties = message.properties
+    events = [
+        Event(
+            at_ms=message.born_ms, what="born", detail=host_text(message.born_host), source="log"
+        ),
+        Event(
+            at_ms=message.store_ms,
+            what="stored",
+            detail=f"{explanation.stored_at.broker_name or explanation.stored_at.address} "
+            f"{message.record.topic}/{message.record.queue_id} @ {message.queue_offset}",
+            source="log",
+            tone="good",
+        ),
+    ]
+    origin = properties.get(names.ORIGIN_MESSAGE_ID)
+    if origin:
+        real = properties.get(names.RETRY_TOPIC, "")
+        events.append(
+            Event(
+                at_ms=message.store_ms,
+                what="copy_of",
+                detail=f"{real} {origin}",
+                source="log",
+                link_id=origin,
+            )
+        )
+    if explanation.delayed_until_ms is not None:
+        events.append(
+            Event(
+                at_ms=explanation.delayed_until_ms,
+                what="due",
+                detail=properties.get(names.REAL_TOPIC, ""),
+                source="broker",
+            )
+        )
+    for replica in explanation.replicas:
+        if replica.broker_id and replica.present:
+            events.append(
+                Event(
+                    at_ms=message.store_ms,
+                    what="replicated",
+                    detail=replica.address,
+                    source="broker",
+                )
+            )
+        elif replica.present is None:
+            detail = f"{replica.address}: {replica.reason or ''}"
+            events.append(
+                Event(at_ms=None, what="unknown", detail=detail, source="broker", tone="gap")
+            )
+    for fate in explanation.fates:
+        events += _fate_events(fate)
+    known = [event for event in events if event.at_ms is not None]
+    known.sort(key=lambda event: event.at_ms or 0)
+    return known + [event for event in events if event.at_ms is None]
+
+
+def _fate_events(fate: Fate) -> list[Event]:
+    events = []
+    if fate.copy is not None:
+        what, tone = ("died", "bad") if fate.state is State.DEAD else ("retried", "")
+        events.append(
+            Event(
+                at_ms=fate.copy.store_ms,
+                what=what,
+                detail=f"{fate.group}: {fate.copy.topic} ({fate.copy.reconsume_times})",
+                source="index",
+                tone=tone,
+                link_id=fate.copy.offset_id,
+            )
+        )
+    if fate.until_ms is not None and fate.state is not State.DELAYED:
+        events.append(
+            Event(
+                at_ms=fate.until_ms,
+                what="next",
+                detail=f"{fate.group}: {fate.reason}",
+                source="broker",
+            )
+        )
+    events += [
+        Event(
+            at_ms=None, what="unknown", detail=f"{fate.group}: {text}", source="broker", tone="gap"
+        )
+        for text in fate.unknown
+    ]
+    return events
+
+
+def _is_offset_id(name: str) -> bool:
+    try:
+        parse_message_id(name)
+    except RemoteProtocolError:
+        return False
+    return True

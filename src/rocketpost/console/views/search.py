@@ -1,0 +1,48 @@
+"""The search at the top of every page: what was typed is recognised by its shape."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from starlette.responses import Response
+
+from rocketpost.console.pages import Page, redirect
+from rocketpost.console.visit import Visit, quote_name
+
+_FOUND_MAX = 50
+
+
+async def search(visit: Visit) -> Page | Response:
+    """Show what has the text in its name; the only exact hit is opened at once."""
+    text = visit.query("q", length_max=300)
+    snapshot = await visit.cluster.collector.fresh_snapshot()
+    exact = [
+        path
+        for table, path in (
+            (snapshot.topics, "/topics/"),
+            (snapshot.groups, "/groups/"),
+            ({each.name for each in snapshot.brokers}, "/brokers/"),
+        )
+        if text in table
+    ]
+    if len(exact) == 1 and not visit.wants_json:
+        return redirect(visit.link(exact[0] + quote_name(text)))
+    if re.fullmatch(r"[0-9A-Fa-f]{32}([0-9A-Fa-f]{24})?", text) and not visit.wants_json:
+        return redirect(visit.link("/messages", by="id", id=text))
+    word = text.casefold()
+    data: dict[str, Any] = {
+        "topics": [name for name in sorted(snapshot.topics) if word in name.casefold()][
+            :_FOUND_MAX
+        ],
+        "groups": [name for name in sorted(snapshot.groups) if word in name.casefold()][
+            :_FOUND_MAX
+        ],
+        "brokers": sorted({each.name for each in snapshot.brokers if word in each.name.casefold()}),
+    }
+    return Page(
+        template="search.html",
+        title=visit.text("search.title", text=text),
+        data=data,
+        values={"search_text": text},
+    )

@@ -1,0 +1,67 @@
+"""The table of all pages: path, view, and the role that a visitor needs."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple
+
+from starlette.responses import Response
+
+from rocketpost.console.access.users import Role
+from rocketpost.console.pages import Page
+from rocketpost.console.views import (
+    audit,
+    brokers,
+    clients,
+    groups,
+    login,
+    message,
+    messages,
+    name_servers,
+    overview,
+    search,
+    settings,
+    topics,
+)
+from rocketpost.console.visit import Visit
+
+View = Callable[[Visit], Awaitable[Page | Response]]
+
+
+class PageRoute(NamedTuple):
+    """A page. ``role`` is None if no login is needed."""
+
+    path: str
+    view: View
+    role: Role | None = Role.VIEWER
+    methods: tuple[str, ...] = ("GET",)
+
+
+_POST: Final = ("POST",)
+
+ROUTES: Final = (
+    PageRoute("/login", login.show_login, None),
+    PageRoute("/login", login.log_in, None, _POST),
+    PageRoute("/logout", login.log_out, Role.VIEWER, _POST),
+    PageRoute("/invitation", login.show_invitation, None),
+    PageRoute("/invitation", login.accept_invitation, None, _POST),
+    PageRoute("/preferences", login.set_preferences, None, _POST),
+    PageRoute("/", overview.show_overview),
+    PageRoute("/brokers", brokers.show_brokers),
+    PageRoute("/brokers/{name}", brokers.show_broker),
+    PageRoute("/name-servers", name_servers.show_name_servers),
+    PageRoute("/topics", topics.show_topics),
+    PageRoute("/topics/{name}", topics.show_topic),
+    PageRoute("/groups", groups.show_groups),
+    PageRoute("/groups/{name}", groups.show_group),
+    PageRoute("/clients", clients.show_clients),
+    PageRoute("/messages", messages.show_messages),
+    PageRoute("/messages/{id}", message.show_message),
+    PageRoute("/messages/{id}/body", message.download_body),
+    PageRoute("/search", search.search),
+    PageRoute("/audit", audit.show_audit),
+    PageRoute("/settings", settings.show_settings),
+    PageRoute("/settings/invite", settings.invite_user, Role.ADMIN, _POST),
+    PageRoute("/settings/remove", settings.remove_user, Role.ADMIN, _POST),
+    PageRoute("/settings/end", settings.end_session, Role.VIEWER, _POST),
+)
