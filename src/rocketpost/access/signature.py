@@ -19,7 +19,8 @@ ACCESS_KEY: Final = "AccessKey"
 SIGNATURE: Final = "Signature"
 SECURITY_TOKEN: Final = "SecurityToken"
 
-_UNSIGNED_BY_OLD_CLIENTS: Final = "_UNIQUE_KEY_QUERY"
+UNSIGNED_BY_OLD_CLIENTS: Final = "_UNIQUE_KEY_QUERY"
+"""A field that is not signed by clients up to :data:`_VERSION_OLD_MAX`."""
 _VERSION_OLD_MAX: Final = 399
 """Last version (4.9.3) of clients that add that field after they sign."""
 
@@ -56,7 +57,7 @@ def is_signed(secret: bytes, fields: Mapping[str, str], body: Buffer, *, version
         body: Its body.
         version: The version of its sender.
     """
-    if version <= _VERSION_OLD_MAX and _UNSIGNED_BY_OLD_CLIENTS in fields:
-        fields = {key: text for key, text in fields.items() if key != _UNSIGNED_BY_OLD_CLIENTS}
+    if version <= _VERSION_OLD_MAX and UNSIGNED_BY_OLD_CLIENTS in fields:
+        fields = {key: text for key, text in fields.items() if key != UNSIGNED_BY_OLD_CLIENTS}
     given = fields.get(SIGNATURE, "").encode("utf-8", "replace")
     return hmac.compare_digest(_signature(secret, fields, (body,)), given)

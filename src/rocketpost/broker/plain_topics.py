@@ -88,6 +88,10 @@ class PlainTopics:
         self._odd.clear()
         self._table.clear(offsets)
 
+    def number_of(self, topic: str) -> int | None:
+        """Return the number of a topic in the table; None if it was not entered."""
+        return self._numbers.get(topic)
+
     def add(self, topic: str, queue_id: int, slot: int) -> None:
         """Enter a queue that the ordinary way has just appended a message to, if it is plain."""
         if (topic, queue_id) in self._queues or topic in self._odd:

@@ -22,7 +22,7 @@ from rocketpost.kernel.send_types cimport Long, Source
 
 cdef Py_ssize_t _HEADER_BYTES_MAX, _FRAME_BYTES_MAX, _HEAD_BYTES_MAX, _PREFIX_BYTES, _BINARY_BYTES
 cdef Py_ssize_t _OPAQUE_AT, _FIELDS_AT, _DIGITS_MAX, _UNIT_BYTES, _SIZE_AT, _TAGS_AT
-cdef Py_ssize_t _COPIED_BYTES_MAX, _PLACE_BYTES, _AHEAD
+cdef Py_ssize_t _COPIED_BYTES_MAX, _PLACE_BYTES, _AHEAD, _SIGNATURE_BYTES
 cdef Long _INT_MAX, _FILLER_SIZE
 
 
@@ -38,24 +38,31 @@ cdef class PullLane:
     cdef readonly int encoding
     cdef readonly Long opaque, queue_offset, commit_offset
     cdef Long number
-    cdef Py_ssize_t hint_queue, hint_commit, hint_opaque
+    cdef Py_ssize_t hint_queue, hint_commit, hint_opaque, hint_mark
+    cdef readonly bytes signature
+    cdef bint is_signed
 
     @cython.locals(p=Source, header_at=Py_ssize_t, header_end=Py_ssize_t,
                    encoding=cython.int, shape=bytes)
-    cpdef bytes split(self, object data, Py_ssize_t at, Py_ssize_t size)
+    cpdef bytes split(self, object data, Py_ssize_t at, Py_ssize_t size, bint is_signed=*)
 
     @cython.locals(queue=Py_ssize_t, commit=Py_ssize_t, opaque=Py_ssize_t, queue_end=Py_ssize_t,
-                   commit_end=Py_ssize_t, opaque_end=Py_ssize_t)
+                   commit_end=Py_ssize_t, opaque_end=Py_ssize_t, mark=Py_ssize_t)
     cdef bytes _split_json(self, Source p, Py_ssize_t at, Py_ssize_t end)
 
     @cython.locals(code=cython.int, queue=Py_ssize_t, commit=Py_ssize_t, queue_end=Py_ssize_t,
-                   commit_end=Py_ssize_t)
+                   commit_end=Py_ssize_t, mark=Py_ssize_t,
+                   opaque=Py_ssize_t, fields=Py_ssize_t)
     cdef bytes _split_binary(self, Source p, Py_ssize_t at, Py_ssize_t end)
+
+    @cython.locals(i=Py_ssize_t)
+    cdef bint _take_signature(self, Source p, Py_ssize_t at)
 
     @cython.locals(to=Py_ssize_t, cut=Py_ssize_t, after=Py_ssize_t, which=cython.int, shape=bytes)
     cdef bytes _shape_of(self, Source p, Py_ssize_t at, Py_ssize_t end, Py_ssize_t queue,
                          Py_ssize_t queue_end, Py_ssize_t commit, Py_ssize_t commit_end,
-                         Py_ssize_t opaque, Py_ssize_t opaque_end, Py_ssize_t fields)
+                         Py_ssize_t opaque, Py_ssize_t opaque_end, Py_ssize_t fields,
+                         Py_ssize_t mark)
 
     @cython.locals(begin=Py_ssize_t, number=Long)
     cdef Py_ssize_t _read_number(self, Source p, Py_ssize_t at, Py_ssize_t end) noexcept

@@ -3,17 +3,19 @@
 
 The pulls of a consumer from one queue are the same bytes, but for three numbers: the queue offset,
 the committed offset and the opaque number. :meth:`PullLane.split` takes these numbers out of a
-request. What is left, its *shape*, is a key: the caller decodes one request of a shape in the
-ordinary way, and knows what the others mean. :meth:`PullLane.answer` writes a complete response,
-records included, into one ``bytes``.
+request, and the signature of a signed one. What is left, its *shape*, is a key: the caller decodes
+one request of a shape in the ordinary way, and knows what the others mean.
+:meth:`PullLane.answer` writes a complete response, records included, into one ``bytes``.
 
     JSON     "queueOffset":"N", "commitOffset":"N" and "opaque":N, wherever they are
     binary   the fields queueOffset and commitOffset with their lengths; the opaque number, and the
              length of all fields, at their fixed places
+    both     the field Signature, if signatures are asked for
 
-**Invariants:** two requests of one shape differ in nothing but these numbers and the lengths that
-follow from them. Nothing is read outside a frame. Numbers have at most 18 digits and no leading
-zeros; others make a request odd, which means that :meth:`PullLane.split` returns None.
+**Invariants:** two requests of one shape differ in nothing but these numbers, the lengths that
+follow from them, and the signature. Nothing is read outside a frame. Numbers have at most 18 digits
+and no leading zeros; others make a request odd, which means that :meth:`PullLane.split` returns
+None.
 """
 
 from __future__ import annotations
@@ -57,7 +59,8 @@ _SIZE_AT = 8
 _TAGS_AT = 12
 _FILLER_SIZE = 0x7FFF_FFFF
 _COPIED_BYTES_MAX = 16 * 1024
-_PLACE_BYTES = 8
+_PLACE_BYTES = 10
+_SIGNATURE_BYTES = 28
 _AHEAD = 2
 """Number of records ahead of the copied one that are fetched from memory: they are not adjacent."""
 
@@ -95,6 +98,7 @@ class PullLane:
         opaque: Its opaque number.
         queue_offset: The queue offset that it asks for.
         commit_offset: The offset that it commits, if its shape says that it commits one.
+        signature: Its signature; empty if it has none, or if none was asked for.
         count: The number of records in the answer that was written last.
         passed: The number of queue entries that were looked at for it.
         size: The size of its records.
@@ -105,15 +109,18 @@ class PullLane:
         self.head = bytearray(_HEAD_BYTES_MAX)
         self.end = self.encoding = self.opaque = self.queue_offset = self.commit_offset = 0
         self.count = self.passed = self.size = 0
-        self.number = self.hint_queue = self.hint_commit = self.hint_opaque = 0
+        self.number = self.hint_queue = self.hint_commit = self.hint_opaque = self.hint_mark = 0
+        self.signature = b""
+        self.is_signed = False
 
-    def split(self, data: Bytes, at: int, size: int) -> bytes | None:
+    def split(self, data: Bytes, at: int, size: int, is_signed: bool = False) -> bytes | None:
         """Split a pull that starts at ``at`` into its shape and its numbers, which are attributes.
 
         Args:
             data: The buffer: ``bytes`` or a ``bytearray``.
             at: The start of the frame.
             size: The end of the bytes to read.
+            is_signed: Whether to look for a signature.
 
         Returns:
             The shape; None if no complete pull of the usual form starts there.
@@ -129,6 +136,8 @@ class PullLane:
         if at + 4 + _int(p, at) != header_end:
             return None
         encoding = p[at + 4]
+        self.signature = b""
+        self.is_signed = is_signed
         if encoding == 0:
             shape = self._split_json(p, header_at, header_end)
         elif encoding == 1:
@@ -161,8 +170,18 @@ class PullLane:
             return None
         if queue_end == end or p[queue_end] != 34 or commit_end == end or p[commit_end] != 34:
             return None
+        mark = 0
+        if self.is_signed:
+            mark = _find(p, at, end, b'"Signature":"', 13, at + self.hint_mark)
+            if mark < 0:
+                return None
+            self.hint_mark = mark - at
+            if end - mark <= _SIGNATURE_BYTES or p[mark + _SIGNATURE_BYTES] != 34:
+                return None
+            if not self._take_signature(p, mark):
+                return None
         return self._shape_of(
-            p, at, end, queue, queue_end, commit, commit_end, opaque, opaque_end, 0
+            p, at, end, queue, queue_end, commit, commit_end, opaque, opaque_end, 0, mark
         )
 
     def _split_binary(self, p: Bytes, at: int, end: int) -> bytes | None:
@@ -185,19 +204,31 @@ class PullLane:
         self.commit_offset = self.number
         if queue_end - queue - 4 != _int(p, queue) or commit_end - commit - 4 != _int(p, commit):
             return None
-        self.opaque = _int(p, at + _OPAQUE_AT)
+        opaque = at + _OPAQUE_AT
+        fields = at + _FIELDS_AT
+        self.opaque = _int(p, opaque)
+        mark = 0
+        if self.is_signed:
+            mark = _find(p, at, end, b"\0\x09Signature", 11, at + self.hint_mark)
+            if mark < at + _BINARY_BYTES or end - mark < 4 + _SIGNATURE_BYTES:
+                return None
+            self.hint_mark = mark - at
+            if _int(p, mark) != _SIGNATURE_BYTES or not self._take_signature(p, mark + 4):
+                return None
         return self._shape_of(
-            p,
-            at,
-            end,
-            queue,
-            queue_end,
-            commit,
-            commit_end,
-            at + _OPAQUE_AT,
-            at + _OPAQUE_AT + 4,
-            at + _FIELDS_AT,
+            p, at, end, queue, queue_end, commit, commit_end, opaque, opaque + 4, fields, mark
         )
+
+    def _take_signature(self, p: Bytes, at: int) -> bool:
+        """Keep the signature; False if it could end earlier than it does."""
+        for i in range(at, at + _SIGNATURE_BYTES):
+            if p[i] <= 32 or p[i] > 126 or p[i] == 34 or p[i] == 92:
+                return False
+        if cython.compiled:
+            self.signature = cython.cast(cython.p_char, p + at)[:_SIGNATURE_BYTES]
+        else:
+            self.signature = bytes(p[at : at + _SIGNATURE_BYTES])
+        return True
 
     def _shape_of(
         self,
@@ -211,20 +242,13 @@ class PullLane:
         opaque: int,
         opaque_end: int,
         fields: int,
+        mark: int,
     ) -> bytes | None:
         """Return the header without the numbers, after the places at which they were.
 
-        Args:
-            p: The buffer.
-            at: The start of the header.
-            end: The end of the header.
-            queue: The start of the queue offset, or of its length.
-            queue_end: The end of the queue offset.
-            commit: The start of the committed offset, or of its length.
-            commit_end: The end of the committed offset.
-            opaque: The start of the opaque number.
-            opaque_end: The end of the opaque number.
-            fields: The place of the length of all fields; 0 if there is none.
+        Each number is given by its start and end, an offset in a binary header by the start of its
+        length. ``fields`` is the place of the length of all fields in a binary header, else 0.
+        ``mark`` is the start of the signature, or of its length; 0 if there is none.
         """
         to = _PLACE_BYTES
         while True:
@@ -248,6 +272,10 @@ class PullLane:
                 cut = fields
                 after = fields + 4
                 which = 4
+            if mark and at <= mark and mark < cut:
+                cut = mark
+                after = (mark + 4 if fields else mark) + _SIGNATURE_BYTES
+                which = 5
             if cython.compiled:
                 memcpy(cython.address(self.shape[to]), p + at, cut - at)
             else:
@@ -260,6 +288,8 @@ class PullLane:
             at = after
         if not fields:
             self.shape[6] = self.shape[7] = 0
+        if not mark:
+            self.shape[8] = self.shape[9] = 0
         if cython.compiled:
             shape: bytes = cython.cast(cython.p_char, cython.address(self.shape[0]))[:to]
         else:

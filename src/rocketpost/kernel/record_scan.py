@@ -1,4 +1,4 @@
-"""A walk over the records of a commit-log segment, for recovery and dispatch.
+"""A walk over the records of a commit-log segment, and checks against the entries of queues.
 
 Layout of a record, big-endian (both hosts IPv4; a sysFlag bit each makes them 12 bytes longer):
 
@@ -10,6 +10,11 @@ A record counts only if size, magic, physical offset, lengths and body CRC all a
 its text is still zeros. If its last property is ``__CRC32#`` (a checksum of everything before it,
 ten digits, last digit first), that must agree instead of the body CRC. ``codec.record`` decodes
 records for users; here an error is a verdict, since a scan expects to meet one.
+
+A record that a queue entry points to is sound (:func:`find_unsound`) if its size, magic, position,
+queue and queue offset match the entry, its topic matches the queue, its lengths add up, and its
+body matches its CRC, or its checksum property. The CRC does not cover flag, times, hosts and
+properties; the checksum covers all of the record.
 """
 
 from __future__ import annotations
@@ -44,6 +49,9 @@ _MARK = Struct(">iI")
 _INT = Struct(">i")
 _LONG = Struct(">q")
 _SHORT = Struct(">h")
+_head_of = _HEAD.unpack_from
+_int_of = _INT.unpack_from
+_short_of = _SHORT.unpack_from
 
 Entry = tuple[int, int, str, int, int, int, int, int, tuple[str, ...]]
 """Position, size, topic, queue id, queue offset, sysFlag, store time, tags hash, index keys."""
@@ -204,3 +212,88 @@ def _property(padded: bytes, mark: bytes) -> str:
     end = padded.find(b"\x02", at)
     # Senders may write anything; that must not invalidate the record and all after it.
     return padded[at : end if end >= 0 else len(padded)].decode("utf-8", "replace")
+
+
+def find_unsound(
+    data: bytes | memoryview,
+    start: int,
+    units: list[tuple[int, int, int]],
+    offset: int,
+    queue_id: int,
+    topic: bytes,
+    checksum_required: bool = False,
+) -> list[int]:
+    """Return the indexes of the ``units`` whose records are not sound.
+
+    Args:
+        data: A whole segment.
+        start: The position of its first byte.
+        units: Entries as (ordinal, position, record size).
+        offset: The queue offset of ordinal 0.
+        queue_id: The queue of all entries.
+        topic: The topic of the queue, in UTF-8.
+        checksum_required: Whether a record without a checksum property is unsound.
+    """
+    unsound: list[int] = []
+    data_bytes = len(data)
+    # The topic as in a record, with its length in front; longer topics need two bytes for it.
+    long_name = _SHORT.pack(len(topic)) + topic
+    short_name = long_name[1:] if len(topic) < 256 else b""
+    long_bytes = len(long_name)
+    short_bytes = len(short_name) or data_bytes
+    index = -1
+    for ordinal, position, size in units:
+        index += 1
+        at = position - start
+        end = at + size
+        if at < 0 or size < _SMALLEST or end > data_bytes:
+            unsound.append(index)
+            continue
+        stated_size, magic, body_crc, stated_queue, _, stated_offset, stated, sys_flag = _head_of(
+            data, at
+        )
+        if (
+            stated_size != size
+            or stated != position
+            or stated_queue != queue_id
+            or stated_offset != offset + ordinal
+        ):
+            unsound.append(index)
+            continue
+        body_at = at + 88
+        if sys_flag & 0x30:
+            body_at += 24 if sys_flag & 0x30 == 0x30 else 12
+            if body_at > end:
+                unsound.append(index)
+                continue
+        (body_bytes,) = _int_of(data, body_at - 4)
+        body_end = body_at + body_bytes
+        if magic == MAGIC_V1:
+            topic_end = body_end + short_bytes
+            name = short_name
+        elif magic == MAGIC_V2:
+            topic_end = body_end + long_bytes
+            name = long_name
+        else:
+            unsound.append(index)
+            continue
+        properties_at = topic_end + 2
+        if (
+            body_bytes < 0
+            or properties_at > end
+            or properties_at + _short_of(data, topic_end)[0] != end
+            or data[body_end:topic_end] != name
+        ):
+            unsound.append(index)
+            continue
+        if data[end - 12] == 1:  # the end of a property name; a checksum may follow
+            checksum = judge_checksum(data, at, properties_at, end)
+            if checksum != NO_CHECKSUM:
+                if checksum == CHECKSUM_FAILS:
+                    unsound.append(index)
+                continue
+        if checksum_required or (
+            body_bytes and crc32(data[body_at:body_end]) & 0x7FFF_FFFF != body_crc
+        ):
+            unsound.append(index)
+    return unsound

@@ -11,6 +11,7 @@ cdef Py_ssize_t _BINARY_BYTES
 cdef Long _INT_MAX, _LONG_MAX
 cdef int _GROUP, _TOPIC, _DEFAULT_TOPIC, _DEFAULT_QUEUES, _QUEUE_ID, _SYS_FLAG, _BORN_MS, _FLAG
 cdef int _PROPERTIES, _RECONSUME_TIMES, _UNIT_MODE, _MAX_RECONSUME_TIMES, _BATCH, _BROKER_NAME
+cdef int _ACCESS_KEY, _SIGNATURE
 cdef int _HAS_CODE, _HAS_FLAG, _HAS_OPAQUE, _HAS_VERSION, _HAS_LANGUAGE, _HAS_REMARK
 cdef int _HAS_ENCODING, _HAS_FIELDS
 
@@ -23,6 +24,9 @@ cdef bint read_json(Source p, Py_ssize_t at, Py_ssize_t end, Target scratch, Py_
 cdef bint read_binary(Source p, Py_ssize_t at, Py_ssize_t end, Send* send) noexcept
 
 cdef void _clear(Send* send) noexcept
+
+@cython.locals(code=cython.int)
+cdef bint may_be_send(Source p, Py_ssize_t at) noexcept
 
 cdef bint _is_send(Send* send) noexcept
 

@@ -8,7 +8,8 @@ reads or refuses it. What is read here means exactly what it means there.
     JSON     members code, flag, opaque, version, language, remark, serializeTypeCurrentRPC and
              extFields; spaces between tokens; numbers and truth values with or without quotes
     binary   no remark; nothing after the fields
-    fields   one letter each (SEND_MESSAGE_V2, SEND_BATCH_MESSAGE) or long names (SEND_MESSAGE)
+    fields   one letter each (SEND_MESSAGE_V2, SEND_BATCH_MESSAGE) or long names (SEND_MESSAGE);
+             AccessKey and Signature
 
 ``p`` is the buffer with the frame. In the compiled build it is a pointer, so every index is checked
 against the end of the header before it is used.
@@ -63,6 +64,10 @@ _UNIT_MODE = 107
 _MAX_RECONSUME_TIMES = 108
 _BATCH = 109
 _BROKER_NAME = 110
+
+# Fields of signed requests; their numbers follow those of the letters.
+_ACCESS_KEY = 111
+_SIGNATURE = 112
 
 # Members of a JSON header, as bits.
 _HAS_CODE = 1
@@ -188,6 +193,25 @@ def _clear(send: Send) -> None:
     send.queue_end = 0
     send.born_end = 0
     send.raw_end = 0
+    send.key_at = 0
+    send.key_end = 0
+    send.mark_at = 0
+    send.mark_end = 0
+    send.has_bare = 0
+
+
+def may_be_send(p: Bytes, at: int) -> bool:
+    """Tell by 24 bytes whether a frame may be a send."""
+    if p[at + 4] == 1:
+        code = p[at + 8] << 8 | p[at + 9]
+        return code in (_SEND_V2, _SEND_BATCH, _SEND)
+    if p[at + 4] != 0:
+        return False
+    if not _is_same(p, at + 8, b'{"code":', 8) or p[at + 16] == _SPACE:
+        return True
+    if p[at + 16] == 49:  # 10
+        return bool(p[at + 17] == 48 and p[at + 18] == _COMMA)
+    return bool(p[at + 16] == 51 and p[at + 18] == 48 and p[at + 19] == _COMMA)  # 310, 320
 
 
 def _is_send(send: Send) -> bool:
@@ -284,6 +308,7 @@ def _read_fields(p: Bytes, at: int, end: int, scratch: Room, room: int, send: Se
             value = at
             while at < end and p[at] > _SPACE and p[at] != _COMMA and p[at] != _CLOSE:
                 at += 1
+            send.has_bare = 1
             if _is_text_field(field) or not _set_field(p, value, at, field, send):
                 return -1
         at = _skip_spaces(p, at, end)
@@ -302,6 +327,10 @@ def _field_of(p: Bytes, at: int, size: int, send: Send) -> int:
         letter = p[at]
         send.has_letters = 1
         return letter if letter >= _GROUP and letter <= _BROKER_NAME else 0
+    if size == 9:
+        if _is_same(p, at, b"AccessKey", 9):
+            return _ACCESS_KEY
+        return _SIGNATURE if _is_same(p, at, b"Signature", 9) else 0
     send.has_long_names = 1
     if size == 4:
         return _FLAG if _is_same(p, at, b"flag", 4) else 0
@@ -336,14 +365,24 @@ def _field_of(p: Bytes, at: int, size: int, send: Send) -> int:
 
 def _is_text_field(field: int) -> bool:
     """Tell whether the value of a field is text."""
-    return field in (_GROUP, _TOPIC, _DEFAULT_TOPIC, _PROPERTIES, _BROKER_NAME)
+    return field >= _BROKER_NAME or field in (_GROUP, _TOPIC, _DEFAULT_TOPIC, _PROPERTIES)
 
 
 def _set_field(p: Bytes, at: int, end: int, field: int, send: Send) -> bool:
     """Take the value of a field other than the properties; False if it is not of its type."""
+    send.values_at[field - _GROUP] = at
+    send.value_ends[field - _GROUP] = end
     if field == _TOPIC:
         send.topic_at = at
         send.topic_end = end
+        return True
+    if field == _ACCESS_KEY:
+        send.key_at = at
+        send.key_end = end
+        return True
+    if field == _SIGNATURE:
+        send.mark_at = at
+        send.mark_end = end
         return True
     if _is_text_field(field):
         return True

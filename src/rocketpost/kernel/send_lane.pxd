@@ -1,18 +1,18 @@
 # C types for the compiled build of send_lane.py.
 cimport cython
-from libc.string cimport memcmp
 
 from rocketpost.kernel.send_types cimport Long, Send, Source, Target
-from rocketpost.kernel.send_headers cimport read_binary, read_json
-from rocketpost.kernel.send_properties cimport is_nothing_shared, read_properties
+from rocketpost.kernel.send_headers cimport may_be_send, read_binary, read_json
+from rocketpost.kernel.send_properties cimport entry_text, is_nothing_shared, read_properties
 from rocketpost.kernel.send_records cimport RecordWriter
 from rocketpost.kernel.send_text cimport PropertyShape, SendShape
 from rocketpost.kernel.send_replies cimport reply_bytes_max, write_reply
 from rocketpost.kernel.send_topics cimport TopicTable
+from rocketpost.kernel.signatures cimport Signer, SignedText, Verifier
 
-cdef int _MORE, _ODD, _FULL
+cdef int _MORE, _ODD, _FULL, _SAVED, _ROW, _ROW_SLOT, _ROW_OFFSET
 cdef Py_ssize_t _SCRATCH_BYTES, _REPLY_BYTES, _FRAME_BYTES_MAX, _PREFIX_BYTES, _PEEK_BYTES
-cdef Py_ssize_t _ENTRY_BYTES, _ITEMS_MAX, _SHORT_MAX
+cdef Py_ssize_t _ENTRY_BYTES, _ITEMS_MAX
 
 
 cdef class Lane:
@@ -21,6 +21,10 @@ cdef class Lane:
     cdef RecordWriter writer
     cdef SendShape json_shape, binary_shape
     cdef PropertyShape item_shape
+    cdef Verifier verifier
+    cdef SignedText spare_text
+    cdef Signer signer
+    cdef Long[::1] saved
     cdef unsigned char[::1] replies, scratch
     cdef const unsigned char[::1] special, prefix, json_pieces, binary_pieces
     cdef Long[::1] json_ends, binary_ends
@@ -29,18 +33,26 @@ cdef class Lane:
     cdef readonly Py_ssize_t at, frames, answers, record_bytes, row_count, key_count
     cdef readonly int verdict, encoding
 
-    @cython.locals(p=Source, code=cython.int)
     cpdef bint is_offered(self, object data, Py_ssize_t at, Py_ssize_t end)
 
     @cython.locals(writer=RecordWriter, send="Send*", replies=bytes)
     cpdef bytes take(self, object data, Py_ssize_t at, Py_ssize_t end, bytes born_host,
                      Long position, Long room_end, Long store_ms, Py_ssize_t record_at,
-                     Py_ssize_t row_at, Py_ssize_t key_at)
+                     Py_ssize_t row_at, Py_ssize_t key_at, Signer signer=*)
 
     @cython.locals(scratch=Target, end=Py_ssize_t, header_at=Py_ssize_t, header_end=Py_ssize_t,
                    encoding=cython.int, is_plain=cython.bint, verdict=cython.int,
-                   shape=SendShape)
+                   shape=SendShape, signed=SignedText,
+                   is_by_shape=cython.bint)
     cdef int _take_frames(self, Source p, Py_ssize_t at, Py_ssize_t size, Send* send) noexcept
+
+    @cython.locals(verifier=Verifier, text=Source, i=Py_ssize_t)
+    cdef bint _promise(self, Source p, Py_ssize_t at, Py_ssize_t body_at, Py_ssize_t end,
+                       SignedText signed, Send* send) noexcept
+
+    @cython.locals(count=cython.int, good=cython.int, i=Py_ssize_t, first=Py_ssize_t,
+                   row=Py_ssize_t, slot=Long)
+    cdef bint _settle(self) noexcept
 
     @cython.locals(topics=TopicTable, writer=RecordWriter, topic=Py_ssize_t, slot=Py_ssize_t,
                    text=Source, row=Py_ssize_t, key=Py_ssize_t, queue_offset=Long,
@@ -63,11 +75,6 @@ cdef class Lane:
     cdef bint _answer(self, Source text, Py_ssize_t row, Py_ssize_t count, Long queue_offset,
                       Send* send, int encoding) noexcept
 
-
-@cython.locals(body_bytes=Long, text_at=Py_ssize_t, text_bytes=Py_ssize_t)
-cdef Py_ssize_t _entry_text(Source p, Py_ssize_t at, Py_ssize_t end) noexcept
-
-cdef bint _is_same(Source p, Py_ssize_t at, const char* other, Py_ssize_t size) noexcept
 
 @cython.locals(number=Long)
 cdef Long _int(Source p, Py_ssize_t at) noexcept

@@ -16,12 +16,20 @@ way (``codec.command``, ``broker.send``, ``store.message_store``); then the lane
                                                      no unique key; a name given twice; not UTF-8
     bodies and batches within the limits             empty, too long or malformed ones
     senders and brokers with IPv4 or IPv6
+    with access control on: sends that are signed    unsigned or wrongly signed ones; other users;
+    by the signer of the call, to topics that it      topics that it may not send to, or not yet;
+    may send to                                      long texts
 
 What finds no room is left as well: in the segment, in the buffers of the wave or among the replies.
 
 **Invariants:** the bytes are those of the ordinary way. A frame is checked as a whole before
 anything counts as taken, and a batch is taken as a whole. Nothing is read outside a frame. Replies
 are only handed to the caller, who keeps them until the messages are safe.
+
+Signatures are checked for several sends at once (``signatures``), after their records and replies
+were written, and always before :meth:`Lane.take` returns. At the first one that is wrong, its
+send and all later ones are taken back: buffers, offsets and counts are as if they had not been
+offered. With a signer, no frame is taken whose signature was not found right in the same call.
 """
 
 from __future__ import annotations
@@ -35,13 +43,19 @@ try:
 except ImportError:
     from rocketpost.kernel import uncompiled as cython
 if not cython.compiled:
-    from rocketpost.kernel.send_headers import read_binary, read_json
-    from rocketpost.kernel.send_properties import is_nothing_shared, read_properties
+    from rocketpost.kernel.send_headers import may_be_send, read_binary, read_json
+    from rocketpost.kernel.send_properties import (
+        entry_text,
+        is_nothing_shared,
+        read_properties,
+    )
     from rocketpost.kernel.send_replies import reply_bytes_max, write_reply
-    from rocketpost.kernel.uncompiled import Send, memcmp
+    from rocketpost.kernel.uncompiled import Send
 from rocketpost.kernel.send_records import RecordWriter
+from rocketpost.kernel.send_replies import ends_of
 from rocketpost.kernel.send_text import PropertyShape, SendShape
 from rocketpost.kernel.send_topics import TopicTable
+from rocketpost.kernel.signatures import SignedText, Signer, Verifier
 
 Bytes = Any
 """Bytes that are read by index; a pointer in the compiled build."""
@@ -68,7 +82,10 @@ _PREFIX_BYTES = 8
 _PEEK_BYTES = 24
 _ENTRY_BYTES = 22
 _ITEMS_MAX = 16_384
-_SHORT_MAX = 32767
+_SAVED = 6
+_ROW = 5
+_ROW_SLOT = 3
+_ROW_OFFSET = 4
 
 
 class Lane:
@@ -92,6 +109,10 @@ class Lane:
         self._forget_shapes()
         if not cython.compiled:
             self.send = Send()
+        self.verifier = Verifier()
+        self.spare_text = SignedText()
+        self.saved = array("q", bytes(8 * _SAVED * 16))
+        self.signer: Any = None
         self.at = self.verdict = self.frames = self.answers = self.encoding = 0
         self.record_bytes = self.row_count = self.key_count = 0
         self.is_configured = False
@@ -128,9 +149,9 @@ class Lane:
         self.body_max = body_max
         self.prefix = prefix
         self.json_pieces = b"".join(json_pieces)
-        self.json_ends = _ends_of(json_pieces)
+        self.json_ends = ends_of(json_pieces)
         self.binary_pieces = b"".join(binary_pieces)
-        self.binary_ends = _ends_of(binary_pieces)
+        self.binary_ends = ends_of(binary_pieces)
         self._forget_shapes()  # what they found plain may not be so any more
         self.is_configured = True
 
@@ -144,17 +165,7 @@ class Lane:
         """Tell whether a send may start at ``at``, by the first bytes alone."""
         if at < 0 or end > len(data) or end - at < _PEEK_BYTES:
             return False
-        p = data
-        if p[at + 4] == 1:
-            code = p[at + 8] << 8 | p[at + 9]
-            return bool(code == 310 or code == 320 or code == 10)
-        if p[at + 4] != 0:
-            return False
-        if not _is_same(p, at + 8, b'{"code":', 8) or p[at + 16] == 32:
-            return True
-        if p[at + 16] == 49:  # 10
-            return bool(p[at + 17] == 48 and p[at + 18] == 44)
-        return bool(p[at + 16] == 51 and p[at + 18] == 48 and p[at + 19] == 44)  # 310, 320
+        return bool(may_be_send(data, at))
 
     def take(
         self,
@@ -168,6 +179,7 @@ class Lane:
         record_at: int,
         row_at: int,
         key_at: int,
+        signer: Signer | None = None,
     ) -> bytes:
         """Take frames until one is not complete, not plain, or finds no room.
 
@@ -187,6 +199,7 @@ class Lane:
             record_at: The index of the next record in the buffer of records.
             row_at: The number of the next row.
             key_at: The number of the next key.
+            signer: The user who must have signed each send; None if access control is off.
 
         Returns:
             The replies to the frames taken, to be sent when their messages are safe.
@@ -197,7 +210,11 @@ class Lane:
         writer.begin(born_host, position, room_end, store_ms, record_at, row_at, key_at)
         self.reply_at = self.frames = self.answers = 0
         send = cython.address(self.send) if cython.compiled else self.send
+        self.signer = signer
         self.verdict = self._take_frames(data, at, end, send)
+        if signer is not None and not self._settle():
+            self.verdict = _ODD
+        self.signer = None
         self.record_bytes = writer.record_at - record_at
         self.row_count = writer.row_at - row_at
         self.key_count = writer.key_at - key_at
@@ -225,7 +242,10 @@ class Lane:
             if encoding > 1:
                 return _ODD
             shape = self.binary_shape if encoding else self.json_shape
-            if not shape.read(p, header_at, header_end, encoding, scratch, _SCRATCH_BYTES, send):
+            is_by_shape = shape.read(
+                p, header_at, header_end, encoding, scratch, _SCRATCH_BYTES, send
+            )
+            if not is_by_shape:
                 if encoding:
                     is_plain = read_binary(p, header_at, header_end, send)
                 else:
@@ -234,14 +254,68 @@ class Lane:
                     return _ODD
                 send.is_known = 0
                 shape.learn(p, header_at, header_end, send)
+            if self.signer is not None:
+                if not is_by_shape:
+                    self.spare_text.learn(p, send)
+                signed = shape.signed if is_by_shape else self.spare_text
+                if not self._promise(p, at, header_end, end, signed, send):
+                    return _ODD
             verdict = self._take_send(p, header_end, end, send, encoding)
             if verdict != _MORE:
+                if self.signer is not None:
+                    self.verifier.drop()
                 return verdict
             self.encoding = encoding
             self.frames += 1
             at = end
             self.at = at
+            if self.signer is None:
+                continue
+            if self.verifier.count >= self.verifier.limit and not self._settle():
+                return _ODD
         return _MORE
+
+    def _promise(
+        self, p: Bytes, at: int, body_at: int, end: int, signed: SignedText, send: Send
+    ) -> bool:
+        """Note a send whose signature is to be checked, and what to go back to if it is wrong."""
+        verifier = self.verifier
+        text = p
+        if send.is_unescaped:
+            text = cython.address(self.scratch[0]) if cython.compiled else self.scratch
+        i = _SAVED * verifier.count
+        if not verifier.add(self.signer, signed, p, body_at, end, text, send):
+            return False
+        self.saved[i] = at
+        self.saved[i + 1] = self.writer.row_at
+        self.saved[i + 2] = self.writer.key_at
+        self.saved[i + 3] = self.reply_at
+        self.saved[i + 4] = self.answers
+        self.saved[i + 5] = self.encoding
+        return True
+
+    def _settle(self) -> bool:
+        """Check all signatures that are to be checked; take back the first wrong send and later."""
+        count = self.verifier.count
+        if not count:
+            return True
+        good = self.verifier.check(self.signer)
+        if good == count:
+            return True
+        i = _SAVED * good
+        self.frames -= count - good
+        self.at = self.saved[i]
+        self.reply_at = self.saved[i + 3]
+        self.answers = self.saved[i + 4]
+        self.encoding = self.saved[i + 5]
+        first = self.saved[i + 1]
+        row = self.writer.row_at
+        while row > first:
+            row -= 1
+            slot = self.writer.rows[row * _ROW + _ROW_SLOT]
+            self.topics.offsets[slot] = self.writer.rows[row * _ROW + _ROW_OFFSET]
+        self.writer.undo(first, self.saved[i + 2])
+        return False
 
     def _take_send(self, p: Bytes, body_at: int, end: int, send: Send, encoding: int) -> int:
         """Take one send whose header was read; returns a verdict."""
@@ -249,6 +323,8 @@ class Lane:
         writer = self.writer
         topic = topics.find(p, send.topic_at, send.topic_end)
         if topic < 0 or end - body_at > self.body_max:
+            return _ODD
+        if self.signer is not None and not self.signer.may_send(topic, topics.epoch):
             return _ODD
         slot = topics.slot_of(topic, send.queue_id)
         if slot < 0:
@@ -316,7 +392,7 @@ class Lane:
         scratch = cython.address(self.scratch[0]) if cython.compiled else self.scratch
         verdict = _MORE
         while at < end and verdict == _MORE:
-            text_at = _entry_text(p, at, end)
+            text_at = entry_text(p, at, end)
             if text_at < 0 or count == _ITEMS_MAX:
                 verdict = _ODD
                 break
@@ -409,38 +485,6 @@ class Lane:
         )
         self.answers += 1
         return True
-
-
-def _entry_text(p: Bytes, at: int, end: int) -> int:
-    """Return the start of the properties of a batch entry, or -1 if it is malformed."""
-    if end - at < _ENTRY_BYTES:
-        return -1
-    body_bytes = _int(p, at + 16)
-    if body_bytes <= 0 or body_bytes > end - at - _ENTRY_BYTES:
-        return -1
-    text_at = at + _ENTRY_BYTES + body_bytes
-    text_bytes = p[text_at - 2] << 8 | p[text_at - 1]
-    if text_bytes > _SHORT_MAX or text_bytes > end - text_at:
-        return -1
-    return text_at if text_at + text_bytes - at == _int(p, at) else -1
-
-
-def _ends_of(pieces: Sequence[bytes]) -> array[int]:
-    """Return the end of each piece when they are joined."""
-    ends = array("q")
-    total = 0
-    for piece in pieces:
-        total += len(piece)
-        ends.append(total)
-    return ends
-
-
-def _is_same(p: Bytes, at: int, other: bytes, size: int) -> bool:
-    """Tell whether bytes are those of ``other``."""
-    if not cython.compiled:
-        return bool(p[at : at + size] == other)
-    is_same: bool = memcmp(p + at, other, size) == 0
-    return is_same
 
 
 def _int(p: Bytes, at: int) -> int:

@@ -30,6 +30,8 @@ Bytes = Any
 _NAME_END = 1
 _VALUE_END = 2
 _NAMES_MAX = 32
+_ENTRY_BYTES = 22
+_SHORT_MAX = 32767
 _MASK = 0xFFFF_FFFF
 _SIGN = 0x8000_0000
 
@@ -125,6 +127,20 @@ def is_nothing_shared(text: Bytes, at: int, end: int) -> bool:
     return True
 
 
+def entry_text(p: Bytes, at: int, end: int) -> int:
+    """Return the start of the properties of a batch entry, or -1 if it is malformed."""
+    if end - at < _ENTRY_BYTES:
+        return -1
+    body_bytes = _int(p, at + 16)
+    if body_bytes <= 0 or body_bytes > end - at - _ENTRY_BYTES:
+        return -1
+    text_at = at + _ENTRY_BYTES + body_bytes
+    text_bytes = p[text_at - 2] << 8 | p[text_at - 1]
+    if text_bytes > _SHORT_MAX or text_bytes > end - text_at:
+        return -1
+    return text_at if text_at + text_bytes - at == _int(p, at) else -1
+
+
 def hash_text(state: int, text: Bytes, at: int, end: int) -> int:
     """Return the hash state after well-formed UTF-8 is appended to the hashed string."""
     h = state & _MASK
@@ -205,3 +221,11 @@ def _is_same_at(text: Bytes, at: int, other: Bytes, begin: int, size: int) -> bo
         return bool(text[at : at + size] == other[begin : begin + size])
     is_same: bool = memcmp(text + at, other + begin, size) == 0
     return is_same
+
+
+def _int(p: Bytes, at: int) -> int:
+    """Read a signed 32-bit number."""
+    number: int = p[at] << 8 | p[at + 1]
+    number = number << 8 | p[at + 2]
+    number = number << 8 | p[at + 3]
+    return number - (number >> 31 << 32)

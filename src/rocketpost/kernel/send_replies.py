@@ -13,6 +13,8 @@ are separated by commas.
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Sequence
 from typing import Any
 
 try:
@@ -36,6 +38,16 @@ _BINARY_BYTES = 21
 _ID_DIGITS = 16
 _ROW = 5
 _DIGITS = b"0123456789ABCDEF"
+
+
+def ends_of(pieces: Sequence[bytes]) -> array[int]:
+    """Return the end of each piece when they are joined."""
+    ends = array("q")
+    total = 0
+    for piece in pieces:
+        total += len(piece)
+        ends.append(total)
+    return ends
 
 
 def reply_bytes_max(pieces_bytes: int, prefix_bytes: int, count: int, unique_bytes: int) -> int:

@@ -3,8 +3,9 @@ cimport cython
 from libc.string cimport memcmp, memcpy
 
 from rocketpost.kernel.send_types cimport Long, Send, Source, Target
+from rocketpost.kernel.signatures cimport SignedText
 
-cdef int _QUOTE, _BACKSLASH, _VALUES, _MISSES_MAX
+cdef int _QUOTE, _BACKSLASH, _VALUES_MAX, _MISSES_MAX
 cdef Py_ssize_t _DIGITS_MAX, _HEADER_BYTES_MAX, _PROPERTIES_BYTES_MAX
 cdef Long _INT_MAX, _LONG_MAX
 
@@ -47,9 +48,11 @@ cdef class SendShape:
     cdef unsigned char[::1] header
     cdef Long[::1] places
     cdef Py_ssize_t size, misses
+    cdef int value_count
     cdef PropertyShape properties
+    cdef SignedText signed
     cdef Py_ssize_t opaque_at, opaque_end, queue_at, queue_end, born_at, born_end, raw_at, raw_end
-    cdef Py_ssize_t topic_at, topic_end
+    cdef Py_ssize_t topic_at, topic_end, key_at, key_end, mark_at, mark_end
     cdef Long flag, sys_flag, message_flag, reconsume_times, is_batch
 
     @cython.locals(raw_at=Py_ssize_t, raw_end=Py_ssize_t)

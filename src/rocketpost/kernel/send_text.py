@@ -4,10 +4,11 @@
 Headers and properties that repeat are compared with what was read before, not read again.
 
 The sends of a producer have the same header over and over, but for four values: the opaque number,
-the queue id, the time of birth and the properties. A :class:`SendShape` is a header that was read
-in full (``send_headers``), with the places of these values. A header is read by it if it is as long
-and has the same bytes outside of those places. What is in them is checked: a number must be one, of
-the same form, and the properties must be text that ends where the others ended.
+the queue id, the time of birth and the properties; and the signature, if they are signed. A
+:class:`SendShape` is a header that was read in full (``send_headers``), with the places of these
+values. A header is read by it if it is as long and has the same bytes outside of those places. What
+is in them is checked: a number must be one, of the same form, the properties must be text that ends
+where the others ended, and a signature must be plain characters.
 
 The properties repeat as well, but for the unique key. A :class:`PropertyShape` is a property string
 that was read in full and found plain (``send_properties``), with the place of its unique key.
@@ -31,6 +32,7 @@ except ImportError:
     from rocketpost.kernel import uncompiled as cython
 if not cython.compiled:
     from rocketpost.kernel.uncompiled import Send, memcmp, memcpy
+from rocketpost.kernel.signatures import SignedText
 
 Bytes = Any
 """Bytes that are read by index; a pointer in the compiled build."""
@@ -44,7 +46,7 @@ _INT_MAX = 2**31 - 1
 _LONG_MAX = 2**63 - 1
 _HEADER_BYTES_MAX = 2048
 _PROPERTIES_BYTES_MAX = 2048
-_VALUES = 4
+_VALUES_MAX = 5
 _MISSES_MAX = 8
 """Headers or properties of other shapes in a row after which a shape is replaced."""
 
@@ -313,19 +315,23 @@ class SendShape:
     Attributes:
         header: The header.
         size: Its size; 0 if there is none yet.
-        places: Start and end of each of the four values in it, in their order.
+        places: Start and end of each of the values that change, in their order.
+        value_count: Their number: five if it is signed, else four.
+        signed: The text that signatures cover.
         misses: The number of headers that were not read since the last that was.
         properties: The shape of their properties.
     """
 
     def __init__(self) -> None:
         self.header = bytearray(_HEADER_BYTES_MAX)
-        self.places = array("q", bytes(16 * _VALUES))
-        self.size = self.misses = 0
+        self.places = array("q", bytes(16 * _VALUES_MAX))
+        self.size = self.misses = self.value_count = 0
         self.properties = PropertyShape()
+        self.signed = SignedText()
         self.opaque_at = self.opaque_end = self.queue_at = self.queue_end = 0
         self.born_at = self.born_end = self.raw_at = self.raw_end = 0
         self.topic_at = self.topic_end = 0
+        self.key_at = self.key_end = self.mark_at = self.mark_end = 0
         self.flag = self.sys_flag = self.message_flag = self.reconsume_times = self.is_batch = 0
 
     def read(
@@ -347,6 +353,8 @@ class SendShape:
         if not read_number(p, at + self.queue_at, at + self.queue_end, _INT_MAX, send):
             return False
         send.queue_id = send.number
+        if self.mark_end and not is_quotable(p, at + self.mark_at, at + self.mark_end):
+            return False
         if not read_number(p, at + self.born_at, at + self.born_end, _LONG_MAX, send):
             return False
         send.born_ms = send.number
@@ -372,6 +380,17 @@ class SendShape:
                     return False
         send.topic_at = at + self.topic_at
         send.topic_end = at + self.topic_end
+        send.mark_at = 0
+        send.mark_end = 0
+        if self.mark_end:
+            send.queue_at = at + self.queue_at
+            send.queue_end = at + self.queue_end
+            send.born_at = at + self.born_at
+            send.born_end = at + self.born_end
+            send.key_at = at + self.key_at
+            send.key_end = at + self.key_end
+            send.mark_at = at + self.mark_at
+            send.mark_end = at + self.mark_end
         send.flag = self.flag
         send.sys_flag = self.sys_flag
         send.message_flag = self.message_flag
@@ -406,6 +425,11 @@ class SendShape:
         self.raw_end = send.raw_end - at
         self.topic_at = send.topic_at - at
         self.topic_end = send.topic_end - at
+        # Without a key or a signature, both ends are the same.
+        self.key_at = send.key_at - at if send.key_end else 0
+        self.key_end = send.key_end - at if send.key_end else 0
+        self.mark_at = send.mark_at - at if send.mark_end else 0
+        self.mark_end = send.mark_end - at if send.mark_end else 0
         self.flag = send.flag
         self.sys_flag = send.sys_flag
         self.message_flag = send.message_flag
@@ -415,6 +439,11 @@ class SendShape:
         self._put(1, self.queue_at, self.queue_end)
         self._put(2, self.born_at, self.born_end)
         self._put(3, self.raw_at, self.raw_end)
+        self.value_count = 4
+        if self.mark_end:
+            self._put(4, self.mark_at, self.mark_end)
+            self.value_count = 5
+            self.signed.learn(p, send)
 
     def _put(self, count: int, begin: int, end: int) -> None:
         """Add a value to the ``count`` places that are there, which stay in their order."""
@@ -429,14 +458,14 @@ class SendShape:
     def _is_same(self, p: Bytes, at: int) -> bool:
         """Tell whether the bytes outside of the values are those of the shape."""
         begin = 0
-        for i in range(_VALUES + 1):
-            end = self.places[2 * i] if i < _VALUES else self.size
+        for i in range(self.value_count + 1):
+            end = self.places[2 * i] if i < self.value_count else self.size
             if cython.compiled:
                 if memcmp(p + at + begin, cython.address(self.header[0]) + begin, end - begin):
                     return False
             elif p[at + begin : at + end] != self.header[begin:end]:
                 return False
-            if i < _VALUES:
+            if i < self.value_count:
                 begin = self.places[2 * i + 1]
         return True
 

@@ -14,6 +14,7 @@ cdef class TopicTable:
     cdef unsigned char[::1] names
     cdef Py_ssize_t slot_count, name_bytes, queue_count
     cdef readonly Py_ssize_t count
+    cdef readonly Long epoch
     cdef Py_ssize_t last
 
     @cython.locals(number=Py_ssize_t, i=Py_ssize_t, at=Py_ssize_t, each=Py_ssize_t)

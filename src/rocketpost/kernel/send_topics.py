@@ -43,9 +43,11 @@ class TopicTable:
         numbers: Seven numbers for each topic.
         slots: The slot of each queue, topic by topic.
         places: The hash table: a topic's number, or -1.
+        epoch: The number of times that topics were given new numbers.
     """
 
     def __init__(self, offsets: array[int]) -> None:
+        self.epoch = 0
         self.clear(offsets)
 
     def clear(self, offsets: array[int]) -> None:
@@ -54,6 +56,7 @@ class TopicTable:
         Args:
             offsets: The next offset of each queue, by its slot.
         """
+        self.epoch += 1
         self.offsets = offsets
         self.slot_count = len(offsets)
         self.count = 0

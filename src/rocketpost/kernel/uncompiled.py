@@ -23,13 +23,20 @@ memmove: Any = None
 p_char: Any = None
 p_uchar: Any = None
 prefetch: Any = None
+sha1_begin: Any = None
+sha1_digest: Any = None
+sha1_jobs: Any = None
+sha1_prepare: Any = None
+sha1_verify: Any = None
+sha1_ways: Any = None
 
 
 class Send:
     """The contents of one send's header, and where its properties are.
 
     Places are indexes into the frame's buffer; those of properties are indexes into the scratch
-    buffer if ``is_unescaped`` is set.
+    buffer if ``is_unescaped`` is set. The key is the name of the user who signed the send, the mark
+    is the signature. A bare value is one without quotes.
     """
 
     def __init__(self) -> None:
@@ -39,14 +46,19 @@ class Send:
         self.code = 0
         self.fields_seen = 0
         self.flag = 0
+        self.has_bare = 0
         self.has_letters = 0
         self.has_long_names = 0
         self.is_batch = 0
         self.is_known = 0
         self.is_sharded = 0
         self.is_unescaped = 0
+        self.key_at = 0
+        self.key_end = 0
         self.keys_at = 0
         self.keys_end = 0
+        self.mark_at = 0
+        self.mark_end = 0
         self.members_seen = 0
         self.message_flag = 0
         self.number = 0
@@ -68,5 +80,7 @@ class Send:
         self.topic_end = 0
         self.unique_at = 0
         self.unique_end = 0
+        self.values_at = [0] * 16
+        self.value_ends = [0] * 16
         self.names_at = [0] * 32
         self.name_ends = [0] * 32

@@ -22,6 +22,7 @@ from rocketpost.broker.pull import known_pulls
 from rocketpost.client.compression import decompress
 from rocketpost.kernel import FORM, pull_lane
 from rocketpost.model.group import GroupConfig, Subscription, parse_tags
+from rocketpost.server.access.control import AccessControl
 from rocketpost.server.features import pull as pull_feature
 from rocketpost.server.features.pull import PullFeature
 from rocketpost.server.handlers import pull_lane as server_lane
@@ -40,10 +41,13 @@ class PullRig(Rig):
     Args:
         root: Directory of the store.
         mode: OFF, COMPILED or UNCOMPILED.
+        access: Access control; None if it is off.
     """
 
-    def __init__(self, root: Path, mode: str) -> None:
-        super().__init__(root, OFF, segment_bytes=64 * 1024, flush_mode=FlushMode.ASYNC_FLUSH)
+    def __init__(self, root: Path, mode: str, access: AccessControl | None = None) -> None:
+        super().__init__(
+            root, OFF, segment_bytes=64 * 1024, flush_mode=FlushMode.ASYNC_FLUSH, access=access
+        )
         clock = self.clock
         self.groups = GroupTable(clock=clock)
         self.offsets = OffsetTable(clock=clock)

@@ -5,19 +5,31 @@ from __future__ import annotations
 import json
 import random
 import struct
+from collections.abc import Callable
 from typing import Any
 
+from .signed import Signatures
 from .traffic import Step, frame
 
 TOPICS = ["Orders"] * 6 + ["Typed"] * 3 + ["%RETRY%g"]
 TAGS = ["TagA", "TagB", "TagC", ""]
 
 
+Sign = Callable[[dict[str, Any], bytes], dict[str, Any]]
+"""Returns the fields of a request with its signature, given fields and body."""
+
+
+def not_signed(fields: dict[str, Any], body: bytes) -> dict[str, Any]:
+    """Return the fields as they are."""
+    return fields
+
+
 class Reader:
     """One consumer of one queue: its requests are alike, but for their numbers."""
 
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(self, rng: random.Random, sign: Sign) -> None:
         self._rng = rng
+        self._sign = sign
         self.topic = rng.choice(TOPICS)
         self.group = rng.choice(["g", "g", "h"])
         self.queue_id = rng.choice([0, 0, 1, 2, 0, 1, 2, 3])
@@ -60,6 +72,7 @@ class Reader:
         self.offset += rng.choice([0, 1, 4, 4, 32])
         if chance > 0.98:
             fields[rng.choice(list(fields))] = rng.choice(["", "-1", "07", "x"])
+        fields = self._sign(fields, b"")
         flag = rng.choice([0] * 20 + [1, 2])
         if self.style == 0:
             return self._binary(fields, opaque, flag)
@@ -90,9 +103,10 @@ class Reader:
 class Consumers:
     """Makes the requests of some consumers, and sends that they wait for."""
 
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(self, rng: random.Random, sign: Sign = not_signed) -> None:
         self._rng = rng
-        self._readers = [Reader(rng) for _ in range(4)]
+        self._sign = sign
+        self._readers = [Reader(rng, sign) for _ in range(4)]
         plain = self._readers[0]  # at least one of them can be served by the lane
         plain.style = 2
         plain.fields |= {
@@ -122,8 +136,10 @@ class Consumers:
             "e": str(rng.randrange(3)), "f": "0", "g": "17", "h": "0", "i": properties, "j": "0",
             "k": "false", "m": "false",
         }  # fmt: skip
-        members = {"code": 310, "extFields": values, "flag": 0, "opaque": self._opaque}
-        return frame(json.dumps(members).encode(), rng.randbytes(rng.choice([10, 300, 900])), 0)
+        body = rng.randbytes(rng.choice([10, 300, 900]))
+        fields = self._sign(values, body)
+        members = {"code": 310, "extFields": fields, "flag": 0, "opaque": self._opaque}
+        return frame(json.dumps(members).encode(), body, 0)
 
     def _pull(self) -> bytes:
         self._opaque += 1
@@ -181,10 +197,16 @@ def rng_perm(number: int) -> int:
     return 6 if number > 1 else 2
 
 
-def pull_steps(seed: int, frames: int, connections: int) -> list[Step]:
+def pull_steps(
+    seed: int,
+    frames: int,
+    connections: int,
+    signed: Callable[[random.Random], Signatures] | None = None,
+) -> list[Step]:
     """Return what happens to a rig: sends, pulls in reads of any size, changes in between."""
     rng = random.Random(seed)
-    made = Consumers(rng)
+    signatures = None if signed is None else signed(rng)
+    made = Consumers(rng, not_signed if signatures is None else signatures.sign)
     steps: list[Step] = []
 
     def feed(number: int, data: bytes) -> Step:
@@ -218,6 +240,8 @@ def pull_steps(seed: int, frames: int, connections: int) -> list[Step]:
             steps.append(rng.choice(_changes(rng)))
         elif rng.random() < 0.3:
             steps.append(Step("all allowed", _allow_all))
+        if signatures is not None:
+            steps += signatures.changes()
         steps.append(Step(rng.choice(["turn", "settle"]), lambda rig: None))
         pause = rng.choice([0, 1, 7])
         steps.append(Step("clock", lambda rig, ms=pause: rig.clock.advance(ms)))

@@ -29,6 +29,7 @@ from rocketpost.broker.topic import TopicTable
 from rocketpost.codec.frames import Frame, FrameDecoder
 from rocketpost.kernel import FORM, send_lane
 from rocketpost.model.topic import TopicConfig
+from rocketpost.server.access.control import AccessControl
 from rocketpost.server.context import BrokerContext
 from rocketpost.server.features import send as send_feature
 from rocketpost.server.features.send import SendFeature
@@ -150,6 +151,7 @@ class Rig:
         mode: OFF, COMPILED or UNCOMPILED.
         seed: Determines unique ids that the broker makes, and queues that it chooses.
         slaves: What the slaves of a SYNC_MASTER have; None for an ASYNC_MASTER.
+        access: Access control; None if it is off.
         more: Other settings of the broker.
     """
 
@@ -163,8 +165,10 @@ class Rig:
         segment_bytes: int = 256 * 1024,
         slaves: Replicas | None = None,
         slave_timeout_ms: int = 60_000,
+        access: AccessControl | None = None,
         **more: Any,
     ) -> None:
+        self.access = access or AccessControl.off()
         self.root = root
         self.mode = mode
         self.clock = FakeClock()
@@ -207,6 +211,7 @@ class Rig:
         self.writer.arrival_listeners = (self.stats.count_stored, self._arrived)
         self.topics.on_change = lambda topic: self.feature.topic_changed()
         self.dispatcher = Dispatcher()
+        self.dispatcher.gate = self.access.gate
         self.dispatcher.use(self.feature.routes(), self.feature.express)
         self.connections: list[tuple[ServedConnection, Pipe]] = []
         inbox = Inbox()
@@ -362,6 +367,6 @@ class Rig:
             "turns": None,
             "name_servers": list,
             "peers": None,
-            "access": None,
+            "access": self.access,
         }
         return BrokerContext(**given)

@@ -89,6 +89,10 @@ class Traffic:
             made = self._damaged(made)
         return made
 
+    def changes(self) -> list[Step]:
+        """Return other changes; none here."""
+        return []
+
     def _damaged(self, made: bytes) -> bytes:
         rng = self._rng
         data = bytearray(made)
@@ -169,6 +173,10 @@ class Traffic:
         fields = self._fields(shared, plain=rng.random() < 0.95) | {"batch": "true"}
         return self._encode(fields, body, code=rng.choice([320, 310]))
 
+    def sign(self, fields: dict[str, Any], body: bytes) -> dict[str, Any]:
+        """Return the fields of a request, which is not signed."""
+        return fields
+
     def _encode(self, fields: dict[str, Any], body: bytes, *, code: int) -> bytes:
         rng = self._rng
         self._opaque += 1
@@ -176,6 +184,7 @@ class Traffic:
         if code in (310, 320):
             letters = dict(zip(NAMES, LETTERS, strict=True))
             fields = {letters.get(name, name): value for name, value in fields.items()}
+        fields = self.sign(fields, body)
         if rng.random() < 0.5:
             pairs = b""
             for name, value in fields.items():
@@ -202,10 +211,17 @@ class Traffic:
         return frame(text.encode() + (b"\n" if style == 3 else b""), body, 0)
 
 
-def steps_of(seed: int, frames: int, connections: int, *, failures: bool = True) -> list[Step]:
+def steps_of(
+    seed: int,
+    frames: int,
+    connections: int,
+    *,
+    failures: bool = True,
+    make: Callable[[random.Random], Traffic] = Traffic,
+) -> list[Step]:
     """Return what happens to a rig: reads of any size, turns, and changes in between."""
     rng = random.Random(seed)
-    traffic = Traffic(rng)
+    traffic = make(rng)
     steps: list[Step] = []
     left = frames
     rests = [b""] * connections
@@ -244,6 +260,7 @@ def steps_of(seed: int, frames: int, connections: int, *, failures: bool = True)
         elif chance < 0.09:
             is_on = rng.random() < 0.5
             steps.append(Step("types", lambda rig, on=is_on: rig.configure(topic_type_check=on)))
+        steps += traffic.changes()
         steps.append(Step("turn", lambda rig: None))
         pause = rng.choice([0, 0, 1, 7])
         steps.append(Step("clock", lambda rig, ms=pause: rig.clock.advance(ms)))

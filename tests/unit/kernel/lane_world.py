@@ -287,6 +287,8 @@ class World:
                 table.set_slot(number, queue_id, at * QUEUES + queue_id)
         self.record_at = self.row_at = self.key_at = 0
         self.replies = b""
+        self.signer: Any = None
+        """The user who must have signed the sends."""
 
     def configure(self, special: Iterable[str] = SPECIAL_NAMES) -> None:
         """Set what all messages share; ``special`` names properties that are not plain."""
@@ -315,6 +317,7 @@ class World:
             self.record_at,
             self.row_at,
             self.key_at,
+            self.signer,
         )
         self.position += lane.record_bytes
         self.record_at += lane.record_bytes

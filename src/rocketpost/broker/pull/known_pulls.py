@@ -172,6 +172,16 @@ class KnownPulls:
         self._known.clear()
         self._seen.clear()
 
+    def find(self, shape: bytes, lane: PullLane) -> KnownPull | None:
+        """Return the pulls of a shape, which is learnt if it was seen before; None if odd.
+
+        Args:
+            shape: The shape of the pull that ``lane`` has split.
+            lane: Has the numbers of the pull.
+        """
+        known = self._known.get(shape)
+        return self._learn(shape, lane) if known is None else known
+
     def answer(self, shape: bytes, lane: PullLane) -> bytes | None:
         """Return the answer to the pull that ``lane`` has split; None to leave it.
 
@@ -179,11 +189,9 @@ class KnownPulls:
             shape: The shape of the pull.
             lane: Has the numbers of the pull; writes the answer.
         """
-        known = self._known.get(shape)
+        known = self.find(shape, lane)
         if known is None:
-            known = self._learn(shape, lane)
-            if known is None:
-                return None
+            return None
         topic_name, group_name, queue_id = known.topic_name, known.group_name, known.queue_id
         queue = self._records.queue(topic_name, queue_id)
         offset: int = lane.queue_offset
@@ -236,7 +244,8 @@ class KnownPulls:
     def _learn(self, shape: bytes, lane: PullLane) -> KnownPull | None:
         """Learn what a shape means when it is seen for the second time.
 
-        Not at once: if each request has a signature of its own, no shape comes back.
+        Not at once: if access control is off, and each request has a signature all the same, no
+        shape comes back.
         """
         if shape in self._known:
             return None  # it was found to be odd

@@ -96,7 +96,8 @@ class Gate:
         self._topic_at = topic_at
         self.authorises = config.authorization_enabled
         """Whether rights are checked; else every user may do everything."""
-        self._open_codes = config.open_codes
+        self.open_codes = config.open_codes
+        """Codes of requests whose users are not looked at."""
         self._free_codes = config.free_codes
         self._secrets: dict[str, bytes] = {}
         self._nobody = User("", secrets.token_hex(16))
@@ -112,7 +113,7 @@ class Gate:
         Raises:
             LoginFailed: The request is not signed, or not by an enabled user.
         """
-        if command.code in self._open_codes:
+        if command.code in self.open_codes:
             return
         try:
             fields = command.fields
@@ -224,6 +225,18 @@ class Gate:
         if user is None or not user.is_enabled:
             return NoPermission(_FAILED)
         return self.problem(owner, caller)
+
+    @property
+    def revision(self) -> int:
+        """The version of users and rules; it grows with every change."""
+        return self._table.revision
+
+    def login_user(self, connection: Connection, name: str) -> User | None:
+        """Return the user of a name who may log in on a connection; None if there is none."""
+        if connection.certificate_user not in ("", name):
+            return None
+        user = self._table.user(name)
+        return user if user is not None and user.is_enabled else None
 
     def user_of(self, command: Command) -> User | None:
         """Return the authenticated user of a request that is being served; None if not known."""

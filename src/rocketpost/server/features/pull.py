@@ -11,6 +11,7 @@ from rocketpost.broker.pull.subscriptions import PullSubscriptions
 from rocketpost.kernel import FORM
 from rocketpost.model.topic import PERM_READ
 from rocketpost.server.access.gate import Gate
+from rocketpost.server.access.logins import Logins
 from rocketpost.server.cold_reads import ColdReads
 from rocketpost.server.context import BrokerContext
 from rocketpost.server.feature import Feature
@@ -82,7 +83,10 @@ class PullFeature(Feature):
             stats=context.stats,
             rules=lambda: self._rules,
         )
-        self._lane = PullExpress(self._known, context.stats)
+        gate = context.access.gate
+        codes = [each.code for each in self.routes()]
+        logins = None if gate is None else Logins(gate, codes)
+        self._lane = PullExpress(self._known, context.stats, logins)
         self._why_off: str | None = "the broker is starting"
         self.express = self._lane.take
         """Answers pulls of known shapes before they are decoded."""

@@ -19,6 +19,7 @@ from rocketpost.broker.timer.admission import TimedMessages
 from rocketpost.codec.properties import properties_bytes_max
 from rocketpost.model.delay_levels import parse_delay_levels
 from rocketpost.model.topic import PERM_WRITE
+from rocketpost.server.access.logins import Logins
 from rocketpost.server.context import BrokerContext, LeaderContext
 from rocketpost.server.feature import Feature
 from rocketpost.server.features.dedup_recovery import producer_limits
@@ -127,6 +128,8 @@ class SendFeature(Feature):
             broker_name=identity.name,
             announcing=announcing,
         )
+        gate = context.access.gate
+        logins = None if gate is None else Logins(gate, [each.code for each in self.routes()])
         self._lane = SendLane.of(
             writer=self.writer,
             store=context.store,
@@ -137,6 +140,7 @@ class SendFeature(Feature):
             stats=context.stats,
             store_host=context.store_host,
             region=broker.region,
+            logins=logins,
         )
         self.express = self._lane.take
         """Takes plain sends before they are decoded."""

@@ -28,6 +28,9 @@ _FOUND: Final = (
     + b"}"
 )
 
+PULL_ACCESS: Final = of_topic(SUB) + of_group(SUB, field="consumer_group")
+"""The rights that both kinds of pull need."""
+
 
 class PullHandler:
     """Serves pulls. Owned by the loop.
@@ -48,13 +51,13 @@ class PullHandler:
             plain(
                 RequestCode.PULL_MESSAGE,
                 PullMessage,
-                of_topic(SUB) + of_group(SUB, field="consumer_group"),
+                PULL_ACCESS,
                 self.pull,
             ),
             plain(
                 RequestCode.LITE_PULL_MESSAGE,
                 PullMessage,
-                of_topic(SUB) + of_group(SUB, field="consumer_group"),
+                PULL_ACCESS,
                 self.pull,
             ),
         ]

@@ -6,6 +6,8 @@ is known, and that can be answered at once, are answered here, all of one read i
 
 **Invariants:**
 
+- Access: with access control on, only pulls are answered that the gate would admit
+  (``server.access.logins``).
 - Order: pulls are taken in the order of the connection.
 - Back-pressure: a pull that is taken is answered in the same call, so it never counts as
   unanswered. Nothing is taken for a peer that does not read its answers. One call answers with
@@ -22,6 +24,8 @@ from rocketpost.broker.stats import BrokerStats
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.frames import peek_code
 from rocketpost.kernel.pull_lane import PullLane
+from rocketpost.server.access.logins import Logins
+from rocketpost.server.handlers.pull import PULL_ACCESS
 from rocketpost.transport.connection import Connection
 from rocketpost.transport.express import Data, Express
 
@@ -30,11 +34,18 @@ ANSWER_BYTES_MAX: Final = 1024 * 1024
 
 
 class PullExpress:
-    """Takes pulls from connections, and answers them. Owned by the loop."""
+    """Takes pulls from connections, and answers them. Owned by the loop.
 
-    def __init__(self, pulls: KnownPulls, stats: BrokerStats) -> None:
+    Args:
+        pulls: Answers pulls of known shapes.
+        stats: Has the times of requests.
+        logins: Knows whose pulls are admitted; None if access control is off.
+    """
+
+    def __init__(self, pulls: KnownPulls, stats: BrokerStats, logins: Logins | None = None) -> None:
         self._pulls = pulls
         self._stats = stats
+        self._logins = logins
         self._lane = PullLane()
         self.is_on = False
         """Whether pulls are taken."""
@@ -46,8 +57,9 @@ class PullExpress:
         """
         if not self.is_on:
             return at
-        lane, pulls = self._lane, self._pulls
-        shape = lane.split(data, at, end)
+        lane, pulls, logins = self._lane, self._pulls, self._logins
+        is_signed = logins is not None
+        shape = lane.split(data, at, end, is_signed)
         if shape is None or not connection.is_writable:
             return at
         times, begin = self._stats.times, at
@@ -55,13 +67,17 @@ class PullExpress:
         answers: list[bytes] = []
         left = ANSWER_BYTES_MAX
         while shape is not None and left > 0:
+            if logins is not None and not logins.may_pull(
+                connection, pulls.find(shape, lane), lane, PULL_ACCESS
+            ):
+                break
             answer = pulls.answer(shape, lane)
             if answer is None:
                 break
             answers.append(answer)
             left -= len(answer)
             at, connection.encoding = lane.end, lane.encoding
-            shape = lane.split(data, at, end)
+            shape = lane.split(data, at, end, is_signed)
         if answers:
             connection.send_at_once(answers)  # none of them was counted
             if times is not None:

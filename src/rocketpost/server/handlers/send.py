@@ -148,7 +148,7 @@ class SendHandler:
         )
         writer.submit(send)
         if self.lane is not None:
-            self.lane.learn(header.topic, stored[0].queue)
+            self.lane.learn(header.topic, stored[0].queue, connection, command)
 
     def _send_once(self, connection: Connection, command: Command, header: SendHeader) -> None:
         """Store the new messages of a send; answer the duplicates like their originals."""

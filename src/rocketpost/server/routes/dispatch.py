@@ -2,8 +2,8 @@
 
 Every request of every connection passes through :meth:`Dispatcher.handle`. Code that
 concerns all requests belongs there, access control above all (``server.access.gate``). The
-exception are those that :meth:`Dispatcher.take` hands to the express way: plain sends, as long as
-nothing has to be decided about them. With access control on, something has to be.
+exception are those that :meth:`Dispatcher.take` hands to the express way: plain sends and repeated
+pulls, which it takes only if the gate would admit them (``server.access.logins``).
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Dispatcher:
 
     def take(self, connection: Connection, data: Data, at: int, end: int) -> int:
         """Offer bytes to the express way (``transport.express``)."""
-        if self._express is None or self.gate is not None:
+        if self._express is None:
             return at
         return self._express(connection, data, at, end)
 

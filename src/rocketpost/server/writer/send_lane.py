@@ -20,6 +20,8 @@ pending send for each call, with all its replies, and treats it like any other:
   deduplication window, while the broker accepts no sends, and where records get checksums; a topic
   is out while it is announced.
 - Back-pressure: every request that will be answered is counted when it is taken.
+- Access: with access control on, only sends are taken that the gate would admit: those that are
+  signed by the login of their connection, to topics that it may send to (``server.access.logins``).
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ from rocketpost.errors import StoreError
 from rocketpost.kernel import FORM
 from rocketpost.kernel.send_lane import FULL, Lane
 from rocketpost.model.ids import Position
+from rocketpost.server.access.logins import Logins
 from rocketpost.server.name_servers.announcing import Announcing
 from rocketpost.server.writer.log_writer import NO_TERM, LogWriter
 from rocketpost.server.writer.pending_sends import PendingSend, refusal_code
@@ -94,6 +97,7 @@ class SendLane:
         stats: Counts failures, and measures requests.
         store_host: The broker's address in the form of a record.
         region: The region in every reply.
+        logins: Knows whose sends are admitted; None if access control is off.
     """
 
     def __init__(
@@ -108,7 +112,9 @@ class SendLane:
         stats: BrokerStats,
         store_host: bytes,
         region: str,
+        logins: Logins | None = None,
     ) -> None:
+        self._logins = logins
         self._writer = writer
         self._wave = store.wave
         self._service = service
@@ -137,6 +143,7 @@ class SendLane:
         stats: BrokerStats,
         store_host: bytes,
         region: str,
+        logins: Logins | None = None,
     ) -> SendLane:
         """Return the lane of a store."""
         wave = store.wave
@@ -156,6 +163,7 @@ class SendLane:
             stats=stats,
             store_host=store_host,
             region=region,
+            logins=logins,
         )
 
     def configure(self, *, is_wanted: bool, trace_on: bool, append_checksum: bool) -> None:
@@ -189,15 +197,25 @@ class SendLane:
         """Know no topic any more, because a topic or a setting has changed."""
         self._topics.clear(self._wave.next_offsets)
 
-    def learn(self, topic: str, queue: ConsumeQueue | None) -> None:
+    def learn(
+        self, topic: str, queue: ConsumeQueue | None, connection: Connection, command: Command
+    ) -> None:
         """Let the next messages of a queue be taken, if it is plain.
 
         Args:
             topic: The topic that was sent to.
             queue: The queue that the message was stored in, perhaps that of another topic.
+            connection: The connection of the sender.
+            command: The send.
         """
-        if self._is_on and queue is not None and queue.topic == topic:
-            self._topics.add(topic, queue.queue_id, queue.slot)
+        if not self._is_on or queue is None or queue.topic != topic:
+            return
+        self._topics.add(topic, queue.queue_id, queue.slot)
+        if self._logins is not None:
+            number = self._topics.number_of(topic)
+            if number is not None:
+                epoch = self._lane.topics.epoch
+                self._logins.note_send(connection, command, topic, number, epoch)
 
     def take(self, connection: Connection, data: Data, at: int, end: int) -> int:
         """Take plain sends from ``at`` on; returns the index of the first request left.
@@ -207,6 +225,11 @@ class SendLane:
         lane = self._lane
         if not self._is_on or not lane.is_offered(data, at, end) or self._keys.is_on:
             return at
+        signer = None
+        if self._logins is not None:
+            signer = self._logins.signer_of(connection)
+            if signer is None:
+                return at
         writer, wave, times = self._writer, self._wave, self._stats.times
         while writer.term != NO_TERM and not (writer.is_short or writer.is_paused):
             start = wave.begin()
@@ -221,6 +244,7 @@ class SendLane:
                 wave.record_end,
                 wave.row_end,
                 wave.key_end,
+                signer,
             )
             if lane.frames:
                 code, since = (0, 0.0) if times is None else (peek_code(data, at), times.now())

@@ -1,6 +1,6 @@
 """Checks of records before they are served, so that no reader gets a flipped bit.
 
-A record is checked against the queue entry that points to it (``kernel.record_check``) unless it
+A record is checked against the queue entry that points to it (``kernel.record_scan``) unless it
 was written or checked less than an interval ago. Bytes just written come from the page cache, not
 from the disk, and readers that keep up read nothing else. Failures are distinguished:
 
@@ -15,7 +15,7 @@ import logging
 from collections.abc import Iterator
 from typing import Final
 
-from rocketpost.kernel.record_check import find_unsound
+from rocketpost.kernel.record_scan import find_unsound
 from rocketpost.model.clock import Clock
 from rocketpost.store.integrity.damage import UNREADABLE, Damage, DamageRegister
 from rocketpost.store.integrity.record_evidence import (

@@ -11,8 +11,18 @@ from hypothesis import strategies as st
 
 from rocketpost.codec.record import Record, encode_record, pack_host
 
+from .conftest import builds
+
+SCANS = builds("record_scan")
 START = 1 << 30
 HOSTS = {4: pack_host("10.0.0.1", 10911), 6: pack_host("fe80::1", 10911)}
+
+
+@pytest.fixture(scope="module", params=SCANS.values(), ids=list(SCANS))
+def scan(request: pytest.FixtureRequest) -> ModuleType:
+    """Each build of ``record_scan``."""
+    module: ModuleType = request.param
+    return module
 
 
 def record(
@@ -44,16 +54,16 @@ hosts = st.sampled_from([4, 6])
     store=hosts,
 )
 def test_a_sound_record_passes(
-    kernel: ModuleType, topic: str, body: bytes, born: int, store: int
+    scan: ModuleType, topic: str, body: bytes, born: int, store: int
 ) -> None:
     data = bytes(24) + record(START + 24, topic=topic, body=body, born=born, store=store)
     units = [(2, START + 24, len(data) - 24)]
-    assert kernel.find_unsound(memoryview(data), START, units, 5, 3, topic.encode()) == []
+    assert scan.find_unsound(memoryview(data), START, units, 5, 3, topic.encode()) == []
 
 
 @pytest.mark.parametrize("topic", ["Orders", "t" * 200])
 def test_each_flipped_bit_is_found_where_the_format_can_show_it(
-    kernel: ModuleType, topic: str
+    scan: ModuleType, topic: str
 ) -> None:
     sound = record(START, topic=topic)
     end = len(sound)
@@ -64,15 +74,15 @@ def test_each_flipped_bit_is_found_where_the_format_can_show_it(
         for bit in range(8):
             data = bytearray(sound)
             data[at] ^= 1 << bit
-            found = kernel.find_unsound(bytes(data), START, units, 7, 3, topic.encode())
+            found = scan.find_unsound(bytes(data), START, units, 7, 3, topic.encode())
             if at in shown:
                 assert found == [0], (at, bit)
     data = bytearray(sound)
     data[39] ^= 0x10  # the born host is longer than it says
-    assert kernel.find_unsound(bytes(data), START, units, 7, 3, topic.encode()) == [0]
+    assert scan.find_unsound(bytes(data), START, units, 7, 3, topic.encode()) == [0]
 
 
-def test_only_the_damaged_ones_are_named(kernel: ModuleType) -> None:
+def test_only_the_damaged_ones_are_named(scan: ModuleType) -> None:
     one = record(START, queue_offset=7)
     two = record(START + len(one), queue_offset=8)
     three = record(START + len(one) + len(two), queue_offset=9)
@@ -82,16 +92,16 @@ def test_only_the_damaged_ones_are_named(kernel: ModuleType) -> None:
         (0, START, len(one)), (1, START + len(one), len(two)),
         (2, START + len(one) + len(two), len(three)),
     ]  # fmt: skip
-    assert kernel.find_unsound(bytes(data), START, units, 7, 3, b"Orders") == [1]
+    assert scan.find_unsound(bytes(data), START, units, 7, 3, b"Orders") == [1]
 
 
 @pytest.mark.parametrize(
     "unit", [(0, START - 5, 100), (0, START + 5000, 100), (0, START, -1), (0, START, 2**31 - 1)]
 )
 def test_entries_that_lead_out_of_the_segment_are_unsound(
-    kernel: ModuleType, unit: tuple[int, int, int]
+    scan: ModuleType, unit: tuple[int, int, int]
 ) -> None:
-    assert kernel.find_unsound(record(START), START, [unit], 7, 3, b"Orders") == [0]
+    assert scan.find_unsound(record(START), START, [unit], 7, 3, b"Orders") == [0]
 
 
 def signed(position: int, *, properties: bytes = b"TAGS\x01a\x02") -> bytes:
@@ -102,24 +112,22 @@ def signed(position: int, *, properties: bytes = b"TAGS\x01a\x02") -> bytes:
 
 
 @pytest.mark.parametrize("properties", [b"", b"TAGS\x01a\x02"])
-def test_each_flipped_bit_of_a_signed_record_is_found(
-    kernel: ModuleType, properties: bytes
-) -> None:
+def test_each_flipped_bit_of_a_signed_record_is_found(scan: ModuleType, properties: bytes) -> None:
     sound = signed(START, properties=properties)
     units = [(2, START, len(sound))]
-    assert kernel.find_unsound(memoryview(sound), START, units, 5, 3, b"Orders", True) == []
+    assert scan.find_unsound(memoryview(sound), START, units, 5, 3, b"Orders", True) == []
     for at in range(len(sound)):
         for bit in range(8):
             data = bytearray(sound)
             data[at] ^= 1 << bit
             # Only a damaged end of its name hides a checksum, if records may be without one.
             for required in (False, True) if at != len(sound) - 12 else (True,):
-                found = kernel.find_unsound(data, START, units, 5, 3, b"Orders", required)
+                found = scan.find_unsound(data, START, units, 5, 3, b"Orders", required)
                 assert found == [0], (at, bit)
 
 
 @pytest.mark.parametrize("required", [False, True])
-def test_a_record_without_a_checksum_may_be_refused(kernel: ModuleType, required: bool) -> None:
+def test_a_record_without_a_checksum_may_be_refused(scan: ModuleType, required: bool) -> None:
     for properties in (
         b"",
         b"TAGS\x01a\x02",
@@ -128,5 +136,5 @@ def test_a_record_without_a_checksum_may_be_refused(kernel: ModuleType, required
     ):
         data = record(START, properties=properties)
         units = [(2, START, len(data))]
-        found = kernel.find_unsound(data, START, units, 5, 3, b"Orders", required)
+        found = scan.find_unsound(data, START, units, 5, 3, b"Orders", required)
         assert found == ([0] if required else [])
