@@ -12,24 +12,22 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from bench import Bench
 from builds import ROOT, Build, make_build
-from closed_loop import RequestRefused, Requests, create_topic, run_requests
+from closed_loop import RequestRefused, Requests, ask, create_topic, run_requests
 from replication import Turns, median_ratio
-from servers import HERE, STORE_FILES, Target, cpu_seconds, our_broker
-from workloads import BROKER_NAME, QUEUES, SYNC_FLUSH, TOPIC, send_request
+from servers import Target, cpu_seconds, our_broker
+from workloads import QUEUES, SYNC_FLUSH, TOPIC, send_request
 
+from rocketpost.codec.codes import RequestCode
 from rocketpost.testing.process import free_port
 
 ALONE: Final = "alone"
@@ -39,57 +37,52 @@ NODES: Final = ("n0", "n1", "n2")
 WINDOW: Final = 256
 COUNT: Final = 20_000
 ELECTION_SECONDS_MAX: Final = 30.0
+SETTLE_SECONDS: Final = 0.2
+"""Time in which followers do the rest of their work after the last answer."""
+LEADS: Final = b'"isLeader":"true"'
+
+
+class Group(NamedTuple):
+    """The running members of a group."""
+
+    leader: Target
+    followers: list[Target]
 
 
 @contextlib.contextmanager
-def member(build: Build, directory: Path, node: str, peers: str) -> Iterator[Target]:
-    """Run a member of the group."""
-    values = {
-        "listenPort": "0",
-        "bindAddress": "127.0.0.1",
-        "brokerIP1": "127.0.0.1",
-        "brokerName": BROKER_NAME,
-        "storePathRootDir": str(directory / node),
-        "flushDiskType": SYNC_FLUSH,
-        "dLegerGroup": "bench",
-        "dLegerSelfId": node,
-        "dLegerPeers": peers,
-        **STORE_FILES,
-    }
-    command = [sys.executable, str(HERE / "group_member.py"), json.dumps(values)]
-    environment = {**os.environ, **build.environment}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
-        try:
-            assert process.stdout is not None
-            yield Target(node, process.pid, int(process.stdout.readline()))
-        finally:
-            process.kill()
-
-
-@contextlib.contextmanager
-def leader(build: Build, directory: Path) -> Iterator[Target]:
-    """Run a group, and create the topic at its leader, which is yielded."""
-    directory.mkdir(parents=True)
+def group_of_three(build: Build, directory: Path) -> Iterator[Group]:
+    """Run a group, and create the topic at its leader."""
     peers = ";".join(f"{node}-127.0.0.1:{free_port()}" for node in NODES)
+    settings = {"enableDLegerCommitLog": "true", "dLegerGroup": "bench", "dLegerPeers": peers}
     with contextlib.ExitStack() as stack:
-        members = [stack.enter_context(member(build, directory, node, peers)) for node in NODES]
+        members = []
+        for node in NODES:
+            own = settings | {"dLegerSelfId": node}
+            broker = our_broker(build, directory / node, flush=SYNC_FLUSH, settings=own)
+            members.append(stack.enter_context(broker))
         deadline = time.monotonic() + ELECTION_SECONDS_MAX
         while time.monotonic() < deadline:
             for each in members:
                 with contextlib.suppress(RequestRefused):
-                    create_topic(each.port, TOPIC, QUEUES)
-                    yield each
-                    return
+                    if LEADS in ask(each.port, RequestCode.CONTROLLER_GET_METADATA_INFO, {}):
+                        create_topic(each.port, TOPIC, QUEUES)
+                        yield Group(each, [other for other in members if other is not each])
+                        return
             time.sleep(0.1)
         raise SystemExit(f"the group has elected no leader in {ELECTION_SECONDS_MAX:g} s")
 
 
-def take_turn(target: Target, requests: Requests, turns: Turns, *, count: int) -> None:
-    """Send to a broker, and add what it spends and how fast it is."""
-    before = cpu_seconds(target.pid)
+def take_turn(
+    target: Target, followers: list[Target], requests: Requests, turns: Turns, *, count: int
+) -> None:
+    """Send to a broker, and add what it and its followers spend, and how fast it is."""
+    processes = [target, *followers]
+    before = [cpu_seconds(each.pid) for each in processes]
     run = run_requests(target.port, requests, count=count, window=WINDOW)
-    time.sleep(0.2)
-    turns.cpu.append((cpu_seconds(target.pid) - before) / count * 1e6)
+    time.sleep(SETTLE_SECONDS)
+    spent = [cpu_seconds(each.pid) - was for each, was in zip(processes, before, strict=True)]
+    turns.cpu.append(spent[0] / count * 1e6)
+    turns.slave_cpu += [each / count * 1e6 for each in spent[1:]]
     turns.rate.append(run.requests / run.wall_seconds)
 
 
@@ -98,7 +91,8 @@ def compare(build: Build, directory: Path, *, rounds: int, count: int) -> dict[s
     requests = Requests(send_request)
     found: dict[str, Turns] = {}
     with contextlib.ExitStack() as stack:
-        running = {GROUP: stack.enter_context(leader(build, directory / "group"))}
+        group = stack.enter_context(group_of_three(build, directory / "group"))
+        running = {GROUP: group.leader}
         for name in (ALONE, CONTROL):
             target = stack.enter_context(our_broker(build, directory / name, flush=SYNC_FLUSH))
             create_topic(target.port, TOPIC, QUEUES)
@@ -107,7 +101,8 @@ def compare(build: Build, directory: Path, *, rounds: int, count: int) -> dict[s
             names = list(running) if number % 2 else list(running)[::-1]
             for name in names:
                 turns = found.setdefault(name, Turns()) if number else Turns()
-                take_turn(running[name], requests, turns, count=count)
+                followers = group.followers if name == GROUP else []
+                take_turn(running[name], followers, requests, turns, count=count)
             print(f"  round {number} of {rounds}", file=sys.stderr, flush=True)
     return found
 
@@ -119,6 +114,8 @@ def measure(bench: Bench, build: Build, directory: Path) -> None:
         bench.add(f"SYNC_FLUSH, send 1 KB, {name}", statistics.median(turns.cpu), "us/message")
         rate = statistics.median(turns.rate)
         bench.add(f"SYNC_FLUSH, send rate, {name} (wall clock)", rate, "messages/s")
+    follower = statistics.median(found[GROUP].slave_cpu)
+    bench.add(f"SYNC_FLUSH, send 1 KB, a follower in the {GROUP}", follower, "us/message")
     alone, control, group = (found[name] for name in (ALONE, CONTROL, GROUP))
     bench.add("noise: two brokers without a group", median_ratio(control.cpu, alone.cpu), "x")
     rate = median_ratio(group.rate, alone.rate)

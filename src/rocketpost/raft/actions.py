@@ -49,13 +49,17 @@ class Ship:
     def head(self, end: int) -> Append:
         """Return the message for the bytes ``[start, end)``."""
         assert self.start < end <= self.end
+        spans, members = self.spans, self.members
+        if end < self.end:
+            spans = tuple(span for span in spans if span.start < end)
+            members = tuple(record for record in members if record.position <= end)
         return Append(
             self.term,
             self.start,
             self.prev_term,
             end,
-            tuple(span for span in self.spans if span.start < end),
-            tuple(record for record in self.members if record.position <= end),
+            spans,
+            members,
             self.commit,
             self.suspect,
             self.bar,

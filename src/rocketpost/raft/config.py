@@ -31,12 +31,18 @@ class RaftConfig:
             hear a majority steps down. Within it, a member that hears its leader votes for nobody.
         election_ticks_max: A follower campaigns after a random silence of at most this.
         window_bytes: A follower is sent no more once this many bytes are unacknowledged.
+        gather_bytes: While a follower has bytes to acknowledge, fewer new ones than this wait for
+            its reply, or for the next tick. With 0, nothing waits.
+        spare_bytes: A follower that a majority does not need is sent new bytes when there are this
+            many, or at the next tick. With 0, nothing waits.
     """
 
     heartbeat_ticks: int = 3
     election_ticks: int = 10
     election_ticks_max: int = 20
     window_bytes: int = 8 * 1024 * 1024
+    gather_bytes: int = 0
+    spare_bytes: int = 0
 
     def __post_init__(self) -> None:
         if self.heartbeat_ticks < 1:
@@ -53,3 +59,8 @@ class RaftConfig:
             )
         if self.window_bytes < 1:
             raise ConfigError(f"window_bytes is {self.window_bytes}; use 1 or more")
+        for name, size in (("gather", self.gather_bytes), ("spare", self.spare_bytes)):
+            if not 0 <= size <= self.window_bytes:
+                raise ConfigError(
+                    f"{name}_bytes is {size}; use 0 to {self.window_bytes}, the window_bytes"
+                )

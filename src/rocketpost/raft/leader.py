@@ -10,6 +10,11 @@ Invariants:
 - At most one change of members is uncommitted, and none begins before a byte of its own term is
   committed. It uses a configuration from the moment it is written.
 - A leader that is no voter any more counts for nothing, and steps down when that is committed.
+
+A message costs the same for few bytes as for many. So new bytes may gather (``gather_bytes`` and
+``spare_bytes`` of the configuration): while a follower is busy with those before them, and for a
+follower that is not *urgent*, for at most one tick. Urgent are the voters that have most of the log
+and are enough to commit.
 """
 
 from __future__ import annotations
@@ -31,7 +36,7 @@ from rocketpost.raft.messages import (
     TimeoutNow,
 )
 from rocketpost.raft.progress import Pace, Progress
-from rocketpost.raft.quorum import has_majority, majority_position
+from rocketpost.raft.quorum import has_majority, majority, majority_position
 
 SPANS_MAX: Final = 1000
 """Most terms that one message states."""
@@ -55,6 +60,7 @@ class Leader:
         self._transfer_end = 0
         self._beat = core.now
         self._proposed: Members | None = None
+        self._urgent: frozenset[NodeId] = core.members.voters
 
     @property
     def has_committed(self) -> bool:
@@ -66,6 +72,20 @@ class Leader:
         """Whether the group has agreed that this member is no voter."""
         is_committed = self._log.members.latest_position <= self._log.commit
         return not self._core.is_voter and is_committed
+
+    @property
+    def awaits_flush(self) -> bool:
+        """Whether more is committed as soon as more of the leader's own log is persisted.
+
+        That cannot be so unless another voter has persisted more, or there is no other.
+        """
+        log, voters = self._log, self._core.members.voters
+        has_more = [
+            progress.match > log.persisted
+            for peer, progress in self.progress.items()
+            if peer in voters
+        ]
+        return not has_more or any(has_more)
 
     @property
     def hears_majority(self) -> bool:
@@ -85,7 +105,7 @@ class Leader:
         self._meet_peers()
 
     def tick(self) -> None:
-        """Send heartbeats that are due; give up a handover that takes too long.
+        """Send heartbeats that are due, and bytes that gather; give up a slow handover.
 
         A commit position is told with the next bytes, or at the next tick if there are none.
         """
@@ -94,7 +114,9 @@ class Leader:
         is_due = self._core.now - self._beat >= self._core.config.heartbeat_ticks
         if is_due:
             self._beat = self._core.now
+        self._choose_urgent()
         for peer, progress in self.progress.items():
+            self._pump(peer)
             if is_due or progress.told < self._log.commit:
                 self._compare(peer)
 
@@ -112,7 +134,7 @@ class Leader:
         if members is not None:
             self._meet_peers()
         for peer in self.progress:
-            self._pump(peer)
+            self._pump(peer, may_gather=True)
 
     def shipped(self, ship: Ship, end: int) -> None:
         """Go on behind what was sent."""
@@ -122,7 +144,7 @@ class Leader:
         assert ship.start < end <= ship.end
         progress.ship = None
         progress.next = max(progress.next, end)
-        self._pump(ship.peer)
+        self._pump(ship.peer, may_gather=True)
 
     def count(self) -> None:
         """Commit what a majority has."""
@@ -147,8 +169,20 @@ class Leader:
             if peer not in self.progress:
                 self.progress[peer] = Progress(self._log.end, self._core.now)
                 self._compare(peer)
+        self._urgent = self._core.members.voters
         if self.transferring is not None and self.transferring not in self._core.members.voters:
             self._give_up_transfer()
+
+    def _choose_urgent(self) -> None:
+        """Choose the voters to commit with: those of before, unless others have more of the log."""
+
+        def rank(voter: NodeId) -> tuple[int, bool, bool, bool, NodeId]:
+            is_own = voter == self._core.node
+            is_up = is_own or self.progress[voter].pace is Pace.STREAMING
+            return self._counted(voter), is_up, voter in self._urgent, is_own, voter
+
+        voters = self._core.members.voters
+        self._urgent = frozenset(sorted(voters, key=rank)[-majority(voters) :])
 
     def link_up(self, peer: NodeId) -> None:
         """Find out at once what a peer has that can be reached again."""
@@ -156,12 +190,16 @@ class Leader:
             self._compare(peer)
 
     def link_down(self, peer: NodeId) -> None:
-        """Forget what was under way to a peer."""
+        """Forget what was under way to a peer; others may be needed at once."""
         progress = self.progress.get(peer)
         if progress is not None and progress.pace is Pace.STREAMING:
             progress.probe(progress.next)
         elif progress is not None:
             progress.ship = None
+        if peer in self._urgent:
+            self._urgent = self._core.members.voters
+            for other in self.progress:
+                self._pump(other, may_gather=True)
 
     def take_reply(self, peer: NodeId, reply: AppendReply) -> None:
         """Take a peer's statement about its log.
@@ -189,10 +227,16 @@ class Leader:
         ):
             progress.pace = Pace.STREAMING
         progress.acknowledge(reply.match)
+        commit = self._log.commit
         self.count()
-        self._pump(peer)
-        if peer == self.transferring:
+        self._pump(peer, may_gather=True)
+        if peer == self.transferring or commit < self._log.commit:
             self._hand_over()
+
+    def persisted(self) -> None:
+        """Take over that more of the leader's own log is safe."""
+        self.count()
+        self._hand_over()
 
     def _note_suspicion(self, progress: Progress, reply: AppendReply) -> None:
         if reply.suspect and reply.suspect != progress.suspect:
@@ -245,12 +289,14 @@ class Leader:
         )
         core.send(peer, append)
 
-    def _pump(self, peer: NodeId) -> None:
-        """Have the next bytes sent, if the peer may get more."""
+    def _pump(self, peer: NodeId, *, may_gather: bool = False) -> None:
+        """Have the next bytes sent, if the peer may get more and they need not gather."""
         progress = self.progress[peer]
         log = self._log
         start = progress.next
         if start >= log.end or not progress.room(self._core.config.window_bytes):
+            return
+        if may_gather and self._gathers(peer, progress):
             return
         if start < log.first:
             self._compare(peer)
@@ -270,6 +316,16 @@ class Leader:
             progress.bar,
         )
         self._core.do(progress.ship)
+
+    def _gathers(self, peer: NodeId, progress: Progress) -> bool:
+        """Tell whether the next bytes for a peer wait for more."""
+        config = self._core.config
+        size = self._log.end - progress.next
+        if self.transferring is not None:
+            return False
+        if peer not in self._urgent:
+            return size < config.spare_bytes
+        return progress.match < progress.next and size < config.gather_bytes
 
     def _ship_end(self, start: int) -> int:
         """Return how far one message may go: it states a bounded number of terms and members."""
@@ -306,14 +362,19 @@ class Leader:
         if silence >= self._core.config.election_ticks:
             raise ReplicationError(f"{to} has not answered for {silence} ticks; see why it is down")
         self.transferring = to
+        self._pump(to)
         self._transfer_end = self._core.now + self._core.config.election_ticks
         self._core.do(PauseWrites(to))
         self._hand_over()
 
     def _hand_over(self) -> None:
-        assert self.transferring is not None
-        if self.progress[self.transferring].match == self._log.end:
-            self._core.send(self.transferring, TimeoutNow(self._core.term))
+        """Let the next leader campaign, if there is one and everything is committed and there.
+
+        So the senders of the last messages learn that these are stored.
+        """
+        to, log = self.transferring, self._log
+        if to is not None and self.progress[to].match == log.commit == log.end:
+            self._core.send(to, TimeoutNow(self._core.term))
 
     def _give_up_transfer(self) -> None:
         self.transferring = None

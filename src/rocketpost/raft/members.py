@@ -104,6 +104,8 @@ class MemberTable:
 
     def between(self, start: int, end: int) -> tuple[MemberRecord, ...]:
         """Return the records that end in ``(start, end]``."""
+        if start >= self.latest_position:
+            return ()
         return tuple(self._records[self._count_to(start) : self._count_to(end)])
 
     def at(self, position: int) -> MemberRecord:

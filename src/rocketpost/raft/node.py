@@ -34,16 +34,14 @@ Inputs, besides :meth:`RaftNode.tick` at every tick (50 ms by default):
 
 Actions are the classes of :mod:`rocketpost.raft.actions`, which say what to report back. Reports
 may come at any time later, in the order of the actions, except ``appended`` and ``cut_done`` for
-one message: the cut comes first. Messages may be lost, repeated, delayed and reordered. The node
-itself holds messages back until the state that they depend on is saved.
+one message: the cut comes first. Messages may be lost, repeated, delayed and reordered.
 
 Before a node is made, the driver has recovered the log, cut it to whole records, made the rest
 durable, and read term, vote, spans and records of members. A member whose log is shorter than what
 it once acknowledged, or whose state file is lost, starts with a ``Suspicion``. What is left of its
 log must be right, bytes and terms: a driver cuts off what it cannot trust, or begins anew.
 
-``server.group.member`` is the driver of a broker. Inputs that are called while actions are carried
-out return actions of their own: append them to the list that is being worked off.
+Inputs that are called while actions are carried out return more of them, which follow those.
 """
 
 from __future__ import annotations
@@ -196,6 +194,11 @@ class RaftNode:
         """The leader's view of its peers; empty if this member does not lead."""
         return self._leader.progress if self._leader is not None else {}
 
+    @property
+    def awaits_flush(self) -> bool:
+        """Whether ``persisted`` would have effects now; else it may be called before a reply."""
+        return self._leader is None or self._leader.awaits_flush
+
     # Time and messages.
 
     def tick(self) -> list[Action]:
@@ -230,9 +233,8 @@ class RaftNode:
         """Enter a newer term; refuse messages of an older one."""
         core = self._core
         if message.term > core.term:
-            if isinstance(message, PreVote):
-                return True
-            if isinstance(message, PreVoteReply) and message.granted:
+            is_granted = isinstance(message, PreVoteReply) and message.granted
+            if is_granted or isinstance(message, PreVote):
                 return True
             if isinstance(message, Vote) and not message.is_transfer and self._hears_leader:
                 return False
@@ -240,11 +242,9 @@ class RaftNode:
             self._core.set_term(message.term, sender if is_leader else None)
             self._follow(None)
             return True
-        if message.term < core.term:
-            if (reply := outdated_reply(message, core.term)) is not None:
-                core.send(sender, reply)
-            return False
-        return True
+        if message.term < core.term and (reply := outdated_reply(message, core.term)) is not None:
+            core.send(sender, reply)
+        return message.term >= core.term
 
     def _take(self, sender: NodeId, message: Message) -> None:
         match message:
@@ -404,7 +404,7 @@ class RaftNode:
         if end > log.persisted:
             log.persisted = min(end, log.end)
             if self._leader is not None:
-                self._leader.count()
+                self._leader.persisted()
             else:
                 self._follower.persisted()
         return self._finish()

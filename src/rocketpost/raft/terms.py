@@ -81,6 +81,8 @@ class TermTable:
         """
         if start >= end:
             return ()
+        if self._starts and start >= self._starts[-1]:
+            return (TermSpan(self._terms[-1], start),)
         spans = [TermSpan(self.term_at(start), start)]
         low = bisect_right(self._starts, start)
         high = bisect_left(self._starts, end)

@@ -24,8 +24,10 @@ NAMES = "abcdefg"
 CONFIGS = (
     RaftConfig(window_bytes=2000),
     RaftConfig(heartbeat_ticks=1, election_ticks=3, election_ticks_max=8, window_bytes=300),
+    RaftConfig(window_bytes=2000, gather_bytes=100, spare_bytes=400),
+    RaftConfig(election_ticks=7, election_ticks_max=12, window_bytes=300, spare_bytes=300),
 )
-"""The default times, and short ones, with which more terms fit into a schedule."""
+"""The default times, short ones, with which more terms fit into a schedule, and gathered bytes."""
 
 WORD = re.compile(r"\w+")
 SETS = re.compile(r"frozenset\(\{?([^})]*)\}?\)")

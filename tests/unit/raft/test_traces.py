@@ -107,7 +107,11 @@ class TracedGroup:
 
     def do_group(self, command: TraceCommand) -> None:
         """Begin with other members or settings."""
-        config = RaftConfig(window_bytes=command.option_int("window", 1000))
+        config = RaftConfig(
+            window_bytes=command.option_int("window", 1000),
+            gather_bytes=command.option_int("gather", 0),
+            spare_bytes=command.option_int("spare", 0),
+        )
         self.group = Group(" ".join(command.args), config=config)
         self.group.ship_bytes = command.option_int("ship", 1000)
 

@@ -90,6 +90,8 @@ _APPEND: Final = Struct(">qqqqqq")
 _REPLY: Final = Struct(">qqqB")
 _CONFLICT: Final = Struct(">qqq")
 _OFFER: Final = Struct(">qqqq")
+_PLAIN_REPLY: Final = Struct(">IHBBIqqqqBI")
+"""A whole frame of the most frequent message: an AppendReply without a conflict."""
 
 _PRE_VOTE, _PRE_VOTE_REPLY, _VOTE, _VOTE_REPLY, _APPEND_KIND = 1, 2, 3, 4, 5
 _APPEND_REPLY, _TIMEOUT_NOW, _SNAPSHOT_OFFER, _QUESTION, _PIECE = 6, 7, 8, 9, 10
@@ -138,10 +140,17 @@ class RaftDecoder:
 
     def __init__(self, group: str) -> None:
         self._mark = group_mark(group)
+        size = _PLAIN_REPLY.size
+        self._reply_mark = [size - _SIZE_BYTES, size, VERSION, _APPEND_REPLY, self._mark]
         self._head = bytearray()
         self._message: Framed | None = None
         self._pieces: list[bytes] = []
         self._left = 0
+
+    @property
+    def missing(self) -> int:
+        """Bytes of the log that are still to come with the message that has begun."""
+        return self._left
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[tuple[Framed, bytes]]:
         """Return the messages that ``data`` completes, each with its bytes of the log.
@@ -149,9 +158,11 @@ class RaftDecoder:
         Raises:
             RemoteProtocolError: The bytes are no messages of this group; drop the connection.
         """
+        is_between = self._message is None and not self._head
+        if is_between and (reply := self._plain_reply(data)) is not None:
+            return [(reply, b"")]
         found: list[tuple[Framed, bytes]] = []
-        view = memoryview(data)
-        at, end = 0, len(view)
+        view, at, end = memoryview(data), 0, len(data)
         while True:
             if self._message is not None:
                 size = min(self._left, end - at)
@@ -167,6 +178,15 @@ class RaftDecoder:
             if at == end:
                 return found
             at += self._feed_head(view[at : at + HEAD_BYTES_MAX])
+
+    def _plain_reply(self, data: bytes | bytearray | memoryview) -> AppendReply | None:
+        """Decode an acknowledgement at once; None if the bytes are anything else."""
+        if len(data) != _PLAIN_REPLY.size:
+            return None
+        *mark, term, match, prev, suspect, conflicts, crc = _PLAIN_REPLY.unpack(data)
+        is_sound = mark == self._reply_mark and crc == crc32(data[: -_CRC.size]) and not conflicts
+        is_right = 0 <= term <= TERM_MAX and min(match, suspect, prev - NOTHING_COMPARED) >= 0
+        return AppendReply(term, match, prev, None, suspect) if is_sound and is_right else None
 
     def _feed_head(self, view: memoryview) -> int:
         """Take bytes of a head, and decode it once it is complete; returns how many were taken."""

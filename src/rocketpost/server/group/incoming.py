@@ -38,6 +38,8 @@ logger = logging.getLogger(__name__)
 
 READ_BYTES: Final = 1024 * 1024
 """Most bytes read from a peer in one turn of the loop."""
+WAKE_BYTES_MAX: Final = 256 * 1024
+"""Bytes of a message that has begun for which the loop is woken at the latest."""
 STRANGERS_MAX: Final = 32
 """Most connections that have not introduced themselves."""
 _BACKLOG: Final = 64
@@ -135,6 +137,11 @@ class IncomingLinks:
         self._listening = listening
         self._loop.add_reader(listening, self._accept)
 
+    def read_slow(self) -> None:
+        """Read the parts of messages that do not wake the loop; to be called at every tick."""
+        for link in list(self._links):
+            link.read_slow()
+
     def close(self) -> None:
         """Stop listening and end all connections."""
         if self._listening is not None:
@@ -207,6 +214,7 @@ class _IncomingLink:
         self.peer = ""
         self._received = bytearray()
         self._decoder = owner.framing.decoder()
+        self._wake_bytes = 1
         self._is_open = True
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(sock, self._read)
@@ -223,6 +231,18 @@ class _IncomingLink:
         self._loop.remove_reader(self._socket)
         self._socket.close()
         self._owner.note_end(self, reason)
+
+    def read_slow(self) -> None:
+        """Read what is there of a message that has begun: the rest may take long."""
+        if self._wake_bytes > 1:
+            self._read()
+
+    def _choose_wake(self) -> None:
+        """Wait for the rest of a message, or for much of it: a wake-up costs its sender too."""
+        wake_bytes = min(self._decoder.missing, WAKE_BYTES_MAX) or 1
+        if wake_bytes != self._wake_bytes and self._is_open:
+            self._wake_bytes = wake_bytes
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wake_bytes)
 
     def _read(self) -> None:
         buffer = self._owner.buffer
@@ -243,6 +263,8 @@ class _IncomingLink:
                 self._meet(buffer[:size])
         except RocketpostError as error:
             self.end(str(error))
+        else:
+            self._choose_wake()
 
     def _meet(self, data: memoryview) -> None:
         self._received += data

@@ -25,6 +25,10 @@ EncodeFrame = Callable[[Framed, int], bytes]
 class FrameDecoder(Protocol):
     """Takes what a member sends apart."""
 
+    @property
+    def missing(self) -> int:
+        """Bytes of the log that are still to come with the message that has begun."""
+
     def feed(self, data: bytes | bytearray | memoryview, /) -> list[tuple[Framed, bytes]]:
         """Return the messages that are complete, each with the bytes of the log in it.
 

@@ -41,7 +41,7 @@ from rocketpost.server.group.life.questions import Questions
 from rocketpost.server.group.link_values import Framing, Seat
 from rocketpost.server.group.links import GroupLinks
 from rocketpost.server.group.member_log import MemberLog
-from rocketpost.server.group.node_opening import open_node
+from rocketpost.server.group.node_opening import RAFT, open_node
 from rocketpost.server.group.office import Leadership, Office
 from rocketpost.server.group.own_records import OwnRecords
 from rocketpost.server.group.roster import Roster
@@ -97,7 +97,7 @@ class GroupMember:
         )
         self.roster = Roster(config, store)
         """The members of the group, with their addresses."""
-        self.node = open_node(config, store, self.roster.records, raft or RaftConfig())
+        self.node = open_node(config, store, self.roster.records, raft or RAFT)
         """The state machine; not to be changed by others."""
         self._past = Past(
             self.node,
@@ -281,13 +281,17 @@ class GroupMember:
     async def _keep_time(self) -> None:
         while True:
             await asyncio.sleep(TICK_MS / 1000)
+            self.links.incoming.read_slow()
             self._records.repeat_term()
             self._write_appended()
             first = self._log.first
             if self.node.log.first < first <= self.node.commit:
                 self._carry_out(self.node.trimmed(first))
                 self._log.forget_terms()
+            if self.node.role is Role.LEADER:
+                self._note_safe()
             self._carry_out(self.node.tick())
+            self._log.await_flush(self.node.awaits_flush)
 
     def _receive(self, peer: str, message: Framed, body: bytes) -> None:
         """Take a message of a peer.
@@ -295,7 +299,7 @@ class GroupMember:
         Raises:
             ReplicationError: The message cannot be true.
         """
-        if isinstance(message, Question | Piece):
+        if isinstance(message, (Question, Piece)):
             self.questions.take(peer, message, body)
             return
         if self.needs_new_log and isinstance(message, Append | SnapshotOffer):
@@ -305,8 +309,11 @@ class GroupMember:
         if message.term > self.node.term:
             self._write_appended()
         self._past.note_message(peer, message)
+        if self.node.role is Role.LEADER:
+            self._note_safe()
         found = self.node.step(peer, message)
         self._carry_out([with_bytes(action, message, body) for action in found])
+        self._log.await_flush(self.node.awaits_flush)
 
     def _write_appended(self) -> None:
         """Write what the leader has appended: the node may step down next."""
@@ -455,6 +462,7 @@ class GroupMember:
         if leader is None:
             reason = f"this broker does not lead its group in term {term}"
         self._office.follow(reason)
+        self._log.await_flush(True)
         self.links.drop_log_bytes()
         self._handover.note_end()
         self._changes.note_news()

@@ -31,7 +31,7 @@ from rocketpost.store.member.member_store import MemberStore
 
 logger = logging.getLogger(__name__)
 
-BATCH_BYTES_MAX: Final = 1024 * 1024
+BATCH_BYTES_MAX: Final = 2 * 1024 * 1024
 """Bytes of the log in one message, unless a single record is larger."""
 _NO_LIMIT: Final = 2**31 - 1
 
@@ -77,6 +77,7 @@ class MemberLog:
         self._may_change = True
         self._is_open = False
         self._is_safe_scheduled = False
+        self._awaits_flush = True
         self._problem = ""
         self._committed = self._store.confirmed_position
         self.arrival_listeners: Sequence[ArrivalListener] = ()
@@ -305,6 +306,16 @@ class MemberLog:
         if not self._flushes:
             self._report_safe()
 
+    def await_flush(self, is_awaited: bool) -> None:
+        """Have the end of a flush reported at once, or let it be noticed with other news.
+
+        A leader whose log is safe before that of any other member has nothing to do yet, and each
+        report of the flusher's thread would wake the loop.
+        """
+        was_awaited, self._awaits_flush = self._awaits_flush, is_awaited
+        if is_awaited and not was_awaited:
+            self._on_safe()  # a flush may have ended since
+
     def _pursue(self) -> None:
         """Have what was written flushed, if it counts only then, else report it at once."""
         if self._flushes:
@@ -323,7 +334,7 @@ class MemberLog:
             self._on_failed(reason)
 
     def _note_durable_from_thread(self, position: Position) -> None:
-        if self._flushes and not self._is_safe_scheduled:
+        if self._flushes and self._awaits_flush and not self._is_safe_scheduled:
             self._is_safe_scheduled = True
             self._call_from_thread(self._report_safe)
 

@@ -14,6 +14,8 @@ from rocketpost.server.settings.group import GroupConfig
 from rocketpost.store.member.hard_state import LOG_LOST, LOG_UNUSABLE, STATE_LOST
 from rocketpost.store.member.member_store import MemberStore
 
+RAFT: Final = RaftConfig(gather_bytes=64 * 1024, spare_bytes=1024 * 1024)
+"""Times and sizes of a broker's state machine."""
 SUSPICIONS: Final = {
     0: Suspicion.NONE,
     LOG_LOST: Suspicion.LOG,

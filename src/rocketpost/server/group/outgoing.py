@@ -124,7 +124,11 @@ class OutgoingLink:
         if body is not None:
             self._pieces.append(body)
             self._log_bytes += size
-        if not self._is_scheduled and not self._is_waiting:
+        if self._is_scheduled or self._is_waiting:
+            return True
+        if body is not None:
+            self._pump()  # a sender waits for it
+        else:
             self._is_scheduled = True
             self._loop.call_soon(self._pump)
         return True

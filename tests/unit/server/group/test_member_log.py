@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from rocketpost.server.group.member_log import MemberLog
 from rocketpost.store.config import FlushMode, StoreConfig
 from rocketpost.store.member.member_store import MemberStore
 from rocketpost.testing.clock import FakeClock
-from rocketpost.testing.waiting import until
+from rocketpost.testing.waiting import settle, until
 
 HOST = pack_host("10.0.0.1", 10911)
 
@@ -33,14 +33,18 @@ def member_at(root: Path) -> Iterator[MemberStore]:
         member.close_blocking()
 
 
-def log_of(member: MemberStore) -> MemberLog:
+def log_of(
+    member: MemberStore,
+    flush_mode: FlushMode = FlushMode.ASYNC_FLUSH,
+    on_safe: Callable[[], None] = lambda: None,
+) -> MemberLog:
     log = MemberLog(
         member,
         node="n0",
         host=HOST,
         clock=FakeClock(),
-        flush_mode=FlushMode.ASYNC_FLUSH,
-        on_safe=lambda: None,
+        flush_mode=flush_mode,
+        on_safe=on_safe,
         on_failed=lambda reason: None,
     )
     log.begin()
@@ -76,4 +80,26 @@ async def test_a_term_that_was_given_up_does_not_name_another_leaders_bytes(tmp_
             await until(lambda done=done: bool(done))
             assert done == [stop]
         assert list(member.spans) == [(3, 0), (4, fourth), (7, seventh)]
+        await log.close()
+
+
+async def test_a_flush_is_reported_only_while_it_is_awaited(tmp_path: Path) -> None:
+    with member_at(tmp_path) as member:
+        safe: list[int] = []
+        log = log_of(member, FlushMode.SYNC_FLUSH, lambda: safe.append(log.safe_position))
+        store = member.store
+        first = begin(member, 1)
+        store.request_flush()
+        await until(lambda: safe == [store.end_position])
+        log.await_flush(False)
+        begin(member, 2)
+        store.request_flush()
+        await until(lambda: store.durable_position == store.end_position)
+        await settle()
+        assert len(safe) == 1
+        assert log.safe_position == store.end_position > first, "it can be asked for"
+        log.await_flush(True)
+        assert safe[1:] == [store.end_position], "what was not reported is reported now"
+        log.await_flush(True)
+        assert len(safe) == 2
         await log.close()
