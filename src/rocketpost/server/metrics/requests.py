@@ -28,7 +28,8 @@ from rocketpost.server.routes.pools import Kind, Pool
 from rocketpost.transport.room import Room
 
 _RPC: Final = Labels("protocol_type", "request_code", "response_code", "is_long_polling", "result")
-_CREATION: Final = Labels("invocation_status", "is_system")
+_TOPIC_CREATION: Final = Labels("invocation_status", "is_system")
+_GROUP_CREATION: Final = Labels("invocation_status")
 _PROCESSOR: Final = Labels("processor")
 _LANE: Final = Labels("lane")
 _POOLS: Final = {
@@ -63,15 +64,16 @@ def request_families(times: RequestTimes) -> Iterator[Family]:
         ],
         bounds=LATENCY_BOUNDS_MS,
     )
-    for noun, code in (
-        ("topic", RequestCode.UPDATE_AND_CREATE_TOPIC),
-        ("consumer_group", RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP),
-    ):
+    creations: tuple[tuple[str, RequestCode, Labels, tuple[str, ...]], ...] = (
+        ("topic", RequestCode.UPDATE_AND_CREATE_TOPIC, _TOPIC_CREATION, (flag(False),)),
+        ("consumer_group", RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, _GROUP_CREATION, ()),
+    )
+    for noun, code, labels, more in creations:
         yield histogram(
             f"rocketmq_{noun}_create_execution_time_milliseconds",
             f"Time to create or change a {noun.replace('_', ' ')}.",
             [
-                (_CREATION("success" if is_done else "failure", flag(False)), found)
+                (labels("success" if is_done else "failure", *more), found)
                 for is_done, found in times.creations(code)
             ],
             bounds=CREATION_BOUNDS_MS,

@@ -22,7 +22,6 @@ from rocketpost.server.metrics.exposition import (
 
 _STORAGE: Final = ("local", "disk")
 _PLACE: Final = label_text({"storage_type": "local", "storage_medium": "disk"})
-_TOPIC: Final = Labels("topic")
 _TOPIC_THERE: Final = Labels("topic", "storage_type", "storage_medium")
 
 
@@ -68,7 +67,7 @@ def timer_families(
         "rocketmq_delay_message_latency_seconds",
         "Time by which messages were put off.",
         [
-            (_TOPIC(topic), delays)
+            (_TOPIC_THERE(topic, *_STORAGE), delays)
             for topic, delays in tally.delays.items()
             if topics.find(topic) is not None
         ],
