@@ -38,6 +38,7 @@ from bench import (
 )
 from brokers import add_options, run_brokers
 from group import group
+from grpc_calls import grpc_calls
 from load import pipeline, pull_frame, send_frame, send_frames
 from published import NEWEST, verdict
 from replication import replication
@@ -241,6 +242,7 @@ PARTS = (
     "timers",
     "replication",
     "group",
+    "grpc",
     "spark",
 )
 
@@ -277,6 +279,7 @@ def main() -> int:
         "timers": pending_timers,
         "replication": replication,
         "group": group,
+        "grpc": grpc_calls,
         "spark": tables_of_spark,
     }
     assert ("brokers", *parts) == PARTS

@@ -40,12 +40,12 @@ def read_headers(metadata: Iterable[tuple[str, str | bytes]]) -> dict[str, str]:
     return found
 
 
-def identity_of(headers: Mapping[str, str], peer: str) -> Identity:
+def identity_of(headers: Mapping[str, str], address: tuple[str, int]) -> Identity:
     """Return the client that makes a call.
 
     Args:
         headers: The headers of the call.
-        peer: The peer's address, in the form of the gRPC library.
+        address: The peer's address.
 
     Raises:
         Refusal: The call does not name its client.
@@ -55,7 +55,7 @@ def identity_of(headers: Mapping[str, str], peer: str) -> Identity:
         raise Refusal(Code.CLIENT_ID_REQUIRED, f"the header {CLIENT_ID} is missing or too long")
     return Identity(
         client_id,
-        parse_peer(peer),
+        address,
         language_of(headers.get(LANGUAGE, "")),
         headers.get(CLIENT_VERSION, "")[:64],
     )

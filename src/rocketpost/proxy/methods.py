@@ -14,7 +14,7 @@ from typing import Any, Final
 import grpc
 
 from rocketpost.proxy import rights
-from rocketpost.proxy.calls import Call, identity_of, read_headers
+from rocketpost.proxy.calls import Call, identity_of, parse_peer, read_headers
 from rocketpost.proxy.clients import ClientTable
 from rocketpost.proxy.refusals import Refusal, refusal_of, status
 from rocketpost.proxy.services.telemetry import TelemetryMethods, TelemetryStream
@@ -58,6 +58,8 @@ class MethodTable:
         self._guard = guard
         self._telemetry = telemetry
         self._loop = asyncio.get_running_loop()
+        self.peer_of: Callable[[str], tuple[str, int] | None] = lambda name: None
+        """Returns the address of a peer that the gRPC library knows by another name."""
         self.counts: dict[str, int] = {}
         """Number of calls by method."""
         handlers: dict[str, grpc.RpcMethodHandler] = {
@@ -162,7 +164,8 @@ class MethodTable:
         """
         self.counts[name] = self.counts.get(name, 0) + 1
         headers = read_headers(context.invocation_metadata())
-        identity = identity_of(headers, context.peer())
+        peer = context.peer()
+        identity = identity_of(headers, self.peer_of(peer) or parse_peer(peer))
         user = self._guard.admit(identity, headers, name)
         left = context.time_remaining()
         deadline = None if left is None or left > 86_400 else self._loop.time() + left

@@ -9,9 +9,10 @@ from rocketpost.proxy.backend import Backend
 from rocketpost.proxy.broker_requests import BrokerRequests
 from rocketpost.proxy.clients import ClientTable, GrpcClient
 from rocketpost.proxy.methods import MethodTable
+from rocketpost.proxy.port.credentials import CredentialSource
+from rocketpost.proxy.port.server import GrpcServer
 from rocketpost.proxy.renewal import Renewals
 from rocketpost.proxy.rights import Guard
-from rocketpost.proxy.server import GrpcServer
 from rocketpost.proxy.services import offsets, receiving
 from rocketpost.proxy.services.offsets import OffsetMethods
 from rocketpost.proxy.services.receipts import ReceiptMethods
@@ -31,10 +32,17 @@ class GrpcProxy:
         config: The settings.
         guard: Access control.
         endpoints_of: Returns where clients find the queues of a broker.
+        keys: The certificate of the port; without one it is plain.
     """
 
     def __init__(
-        self, backend: Backend, config: ProxyConfig, *, guard: Guard, endpoints_of: EndpointsOf
+        self,
+        backend: Backend,
+        config: ProxyConfig,
+        *,
+        guard: Guard,
+        endpoints_of: EndpointsOf,
+        keys: CredentialSource | None = None,
     ) -> None:
         self.clients = ClientTable(backend, config)
         self.broker_requests = BrokerRequests(self.clients)
@@ -71,7 +79,7 @@ class GrpcProxy:
             },
             telemetry=telemetry,
         )
-        self._server = GrpcServer(self._methods, config)
+        self._server = GrpcServer(self._methods, config, keys)
         self._work: asyncio.Task[None] | None = None
 
     @property

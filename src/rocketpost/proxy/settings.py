@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import Any, Final
 
 from rocketpost.errors import ConfigError
 from rocketpost.settings import build, keys_of, option, reject_unknown
+from rocketpost.transport.entrance import TlsMode
 
 PORT: Final = 8081
 _HOUR_MS: Final = 3_600_000
@@ -27,17 +27,6 @@ IGNORED: Final[Mapping[str, str]] = {
 """RocketMQ's keys that have no effect here, with the reasons."""
 
 
-class TlsMode(enum.Enum):
-    """Connections that the port accepts."""
-
-    PERMISSIVE = "permissive"
-    """With TLS and without."""
-    ENFORCING = "enforcing"
-    """With TLS only."""
-    DISABLED = "disabled"
-    """Without TLS only."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyConfig:
     """Settings of the gRPC port."""
@@ -50,6 +39,7 @@ class ProxyConfig:
     public_address: str = option("localServeAddr", "")
     keeps_client_port: bool = option("useEndpointPortFromRequest", True)
     call_bytes_max: int = option("grpcMaxInboundMessageSize", 130 * 1024 * 1024)
+    idle_ms: int = option("grpcClientIdleTimeMills", 120_000)
     stop_seconds: int = option("grpcShutdownTimeSeconds", 30)
 
     body_bytes_max: int = option("maxMessageSize", 4 * 1024 * 1024)

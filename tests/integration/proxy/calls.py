@@ -22,12 +22,19 @@ SECONDS = 10.0
 
 
 class Client:
-    """One client of a proxy."""
+    """One client of a proxy; with ``trusted`` roots it speaks TLS."""
 
-    def __init__(self, port: int, *, client_id: str = "", headers: Any = ()) -> None:
+    def __init__(
+        self, port: int, *, client_id: str = "", headers: Any = (), trusted: bytes = b""
+    ) -> None:
         self.client_id = client_id or f"client-{next(_IDS)}"
         self._headers = (("x-mq-client-id", self.client_id), ("x-mq-language", "PYTHON"), *headers)
-        self._channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
+        target = f"127.0.0.1:{port}"
+        if trusted:
+            credentials = grpc.ssl_channel_credentials(trusted)
+            self._channel = grpc.aio.secure_channel(target, credentials)
+        else:
+            self._channel = grpc.aio.insecure_channel(target)
         self.telemetry: Any = None
 
     async def __aenter__(self) -> Self:

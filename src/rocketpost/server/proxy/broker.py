@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import sys
 from collections.abc import Mapping
@@ -98,7 +99,7 @@ class ProxiedBroker(BrokerServer):
         """
         await super().start()
         try:
-            self._proxy = self._make_proxy()
+            self._proxy = await self._make_proxy()
             await self._proxy.start()
         except BaseException:
             await self.stop()
@@ -111,19 +112,23 @@ class ProxiedBroker(BrokerServer):
             await proxy.stop()
         await super().stop()
 
-    def _make_proxy(self) -> GrpcProxy:
+    async def _make_proxy(self) -> GrpcProxy:
         from rocketpost.proxy.proxy import GrpcProxy
         from rocketpost.proxy.services.routes import endpoints_for
         from rocketpost.server.proxy.guard import LocalGuard
+        from rocketpost.server.proxy.keys import with_broker_tls
         from rocketpost.server.proxy.local import LocalBackend
 
         config = self._proxy_config
         if not config.bind_address:
             config = replace(config, bind_address=self._broker.bind_address)
+        config, keys = await asyncio.to_thread(
+            with_broker_tls, config, self._security.settings, self._ip
+        )
 
         def endpoints_of(broker: object, asked: Any) -> Any:
             return endpoints_for(asked, config, host=self._ip, port=self.grpc_port)
 
         backend = LocalBackend(self._listener, lambda: self._context, lambda: self.is_leader)
         guard = LocalGuard(lambda: self._context.access.gate)
-        return GrpcProxy(backend, config, guard=guard, endpoints_of=endpoints_of)
+        return GrpcProxy(backend, config, guard=guard, endpoints_of=endpoints_of, keys=keys)

@@ -13,6 +13,7 @@ from rocketpost.proxy.proxy import GrpcProxy
 from rocketpost.proxy.rights import NoGuard
 from rocketpost.proxy.services.routes import endpoints_for
 from rocketpost.proxy.settings import ProxyConfig
+from rocketpost.server.proxy.keys import choose_keys_blocking
 from rocketpost.server.settings.access import Login
 from rocketpost.transport.host import local_ip
 
@@ -55,11 +56,16 @@ class ProxyServer:
             ConfigError: The port cannot be bound.
             NoNameServer: No address of a name server is known.
         """
+        keys = await asyncio.to_thread(choose_keys_blocking, self._config, self._host)
         await self._session.start()
         backend = ClusterBackend(self._session)
         try:
             proxy = GrpcProxy(
-                backend, self._config, guard=NoGuard(), endpoints_of=self._endpoints_of
+                backend,
+                self._config,
+                guard=NoGuard(),
+                endpoints_of=self._endpoints_of,
+                keys=keys,
             )
             backend.serve(proxy.broker_requests.serve_for(None))
             await proxy.start()

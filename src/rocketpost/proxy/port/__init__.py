@@ -1,0 +1,1 @@
+"""The gRPC port: plain connections and TLS at one address."""
