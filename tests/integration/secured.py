@@ -43,6 +43,15 @@ def tls_values(folder: CertificateFolder, mode: str = "enforcing") -> dict[str, 
     }
 
 
+def secret_key(root: Path) -> dict[str, str]:
+    """Write a key that encrypts passwords, and return the setting that names it."""
+    key = root / "secret.key"
+    root.mkdir(parents=True, exist_ok=True)
+    key.write_text("5a" * 32)
+    key.chmod(0o600)
+    return {"authSecretKeyFile": str(key)}
+
+
 def broker_values(root: Path, **more: object) -> dict[str, str]:
     """Return the settings of a small broker on this machine."""
     values: dict[str, object] = {

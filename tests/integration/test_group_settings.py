@@ -113,16 +113,6 @@ async def test_a_request_is_passed_on_once(tmp_path: Path) -> None:
         assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
 
 
-async def test_a_signed_request_is_not_passed_on(tmp_path: Path) -> None:
-    """The leader would see the follower's address instead of the client's."""
-    async with group_of_three(tmp_path) as group:
-        _, follower = await follower_of(group)
-        async with group.client(follower) as peer:
-            answer = await peer.call(Code.UNLOCK_BATCH_MQ, b"{}", AccessKey="a", Signature="s")
-        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
-        assert "signed" in (answer.remark or "")
-
-
 async def test_a_stale_client_sends_on_through_a_change_of_leader(tmp_path: Path) -> None:
     async with group_of_three(tmp_path) as group:
         first = await group.leader()

@@ -51,7 +51,15 @@ from rocketpost.transport.tls_socket import (
 
 from .group_brokers import NODES, Group
 from .replicas import log_of
-from .secured import GUARDED, broker_values, caller, name_server, running, tls_values
+from .secured import (
+    GUARDED,
+    broker_values,
+    caller,
+    name_server,
+    running,
+    secret_key,
+    tls_values,
+)
 
 OTHER_SECRET = {
     "innerClientAuthenticationCredentials": '{"accessKey":"servers","secretKey":"guessed"}'
@@ -498,7 +506,7 @@ async def test_a_group_elects_and_copies_with_tls_and_login(
     folder: CertificateFolder, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    group = Group(tmp_path, **GUARDED | tls_values(folder))
+    group = Group(tmp_path, **GUARDED | tls_values(folder) | secret_key(tmp_path))
     await group.start()
     try:
         async with caller(trusted=folder.root) as client:
@@ -522,7 +530,7 @@ async def test_a_group_elects_and_copies_with_tls_and_login(
 
 
 async def test_a_broker_that_does_not_know_the_secret_cannot_join_a_group(tmp_path: Path) -> None:
-    group = Group(tmp_path, **GUARDED)
+    group = Group(tmp_path, **GUARDED | secret_key(tmp_path))
     await group.start(("n0", "n1"))
     group._settings = {**group._settings, **OTHER_SECRET}
     await group.start(("n2",))
@@ -541,11 +549,15 @@ async def test_a_broker_that_does_not_know_the_secret_cannot_join_a_group(tmp_pa
         await group.stop()
 
 
-async def test_a_member_with_access_control_needs_a_secret(tmp_path: Path) -> None:
-    without = {key: text for key, text in GUARDED.items() if not key.startswith("inner")}
-    group = Group(tmp_path, **without)
-    with pytest.raises(ConfigError, match="innerClientAuthenticationCredentials, the same on all"):
-        await group.start(("n0",))
+@pytest.mark.parametrize("missing", ["innerClientAuthenticationCredentials", "authSecretKeyFile"])
+async def test_a_member_with_access_control_needs_both_secrets(
+    tmp_path: Path, missing: str
+) -> None:
+    """Without a key, users would be lost with the leader, or everybody could read them."""
+    given = GUARDED | secret_key(tmp_path)
+    del given[missing]
+    with pytest.raises(ConfigError, match=missing):
+        await Group(tmp_path, **given).start(("n0",))
 
 
 async def test_a_proof_needs_its_challenge() -> None:

@@ -41,6 +41,7 @@ NOT_SERVED: Final = {
     # Requests that only members of a group serve.
     Code.GET_GROUP_STATUS,
     Code.CHANGE_GROUP,
+    Code.LOG_IN_MEMBER,
     Code.CONTROLLER_ELECT_MASTER,
     Code.CONTROLLER_GET_METADATA_INFO,
     Code.CONTROLLER_GET_SYNC_STATE_DATA,

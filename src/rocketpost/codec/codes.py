@@ -144,8 +144,9 @@ class RequestCode(IntEnum):
     FOLLOW_TABLES = 7102
     """Our own."""
     GET_GROUP_STATUS = 7103
-    """Our own, like the next."""
+    """Our own, like the next two."""
     CHANGE_GROUP = 7104
+    LOG_IN_MEMBER = 7105
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051
     PEEK_MESSAGE = 200052

@@ -25,7 +25,8 @@ class Peers:
     """
 
     def __init__(self, sign: Sign | None = None, log_ports: PeerSecurity | None = None) -> None:
-        self._sign = sign
+        self.sign = sign
+        """Signs requests; None if access control is off."""
         self.log_ports = log_ports or PeerSecurity()
         """The protection of connections that carry the log."""
         self.tls: ClientContext | None = None
@@ -41,17 +42,19 @@ class Peers:
         *,
         on_lost: Callable[[str, Connection], None] | None = None,
         connect_seconds: float = CONNECT_SECONDS,
+        signs: bool = True,
     ) -> Connector:
         """Return a connector of its own; peers can make no requests over its connections.
 
         Args:
             on_lost: Called when a connection is gone.
             connect_seconds: Time limit for opening a connection.
+            signs: Whether requests are signed; those of clients that are passed on are not.
         """
         return Connector(
             on_request=Dispatcher().handle,
             on_lost=on_lost,
             connect_seconds=connect_seconds,
-            sign=self._sign,
+            sign=self.sign if signs else None,
             tls=self.tls,
         )

@@ -189,14 +189,15 @@ def _log_ports(config: BrokerConfig, is_member: bool) -> PeerSecurity:
     """Return the protection of the ports by which brokers copy their log.
 
     Raises:
-        ConfigError: A member of a group could not log in to the others.
+        ConfigError: A member of a group could not log in to the others, or would lose users.
     """
     login = PeerLogin(config.inner_login) if config.authentication_enabled else None
-    if is_member and login is not None and not login.is_set:
+    if is_member and login is not None and not (login.is_set and config.secret_key_file):
         raise ConfigError(
-            "authenticationEnabled=true and enableDLegerCommitLog=true need "
-            "innerClientAuthenticationCredentials, the same on all members: they log in to each "
-            "other with it"
+            "authenticationEnabled=true and enableDLegerCommitLog=true need two more settings, the "
+            "same on all members: innerClientAuthenticationCredentials, with which they log in to "
+            "each other, and authSecretKeyFile, so that users can be in the log of the group "
+            "without showing their passwords"
         )
     return PeerSecurity(login, config.trusted_networks)
 

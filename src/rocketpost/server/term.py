@@ -302,7 +302,7 @@ class LeaderTerm(OfficeTerm):
                 wait_registered=self.registration.wait_registered,
                 replication=self.slaves.status if seat is None else seat.status,
             ),
-            self.slaves if seat is None else GroupRequests(seat, context.identity.name),
+            self.slaves if seat is None else GroupRequests(seat, context),
             StandstillFeature.of(context),
             FilterFeature(context),
             AccessFeature(context),

@@ -1,6 +1,7 @@
 """Header fields of requests about a group of brokers that elects its leader.
 
-CHANGE_GROUP is our own. The others are those that RocketMQ's tools send to a controller.
+CHANGE_GROUP and LOG_IN_MEMBER are our own. The others are those that RocketMQ's tools send to a
+controller.
 """
 
 from __future__ import annotations
@@ -19,6 +20,19 @@ class ChangeGroup(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=Tr
     """Id of the member; for ``transfer``, empty lets the leader choose."""
     address: str = ""
     """For ``add``: host and port at which the member listens to the others."""
+
+
+class LogInMember(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """LOG_IN_MEMBER (7105): a member proves who it is, by two requests over one connection.
+
+    The first has a number that is used once, and its answer another one. The second has a proof,
+    and its answer that of the other side (``access.peer_proof``).
+    """
+
+    nonce: str = ""
+    """A number in hexadecimal digits."""
+    proof: str = ""
+    """A proof in hexadecimal digits."""
 
 
 class ElectMaster(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):

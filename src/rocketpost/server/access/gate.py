@@ -6,15 +6,20 @@ kept until a user or a rule changes, so a change acts on the next request of ope
 
 An unknown user, a wrong signature and a disabled user get one answer, for which the same work is
 done. Denials after that name the missing right: the user is known by then.
+
+A request that is not signed is one of the user that its connection's certificate stands for. If it
+is signed, it must be signed by that user. A member of the group that has logged in tells the
+address, and such a user, of requests that it passes on; signatures in them are verified here again.
 """
 
 from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 from typing import Any, Final, NamedTuple
+from weakref import WeakSet
 
 from rocketpost.access.decision import Verdict, decide
 from rocketpost.access.failures import Failures
@@ -45,6 +50,11 @@ _UNSIGNED: Final = "username cannot be null. The request is not signed; give the
 _FAILED: Final = (
     "check signature failed. The user is unknown or disabled, or its secret is another one"
 )
+CLIENT_HOST: Final = "passedOn"
+"""The field of a request that a follower passes on, with the address of its client."""
+CLIENT_USER: Final = "passedOnUser"
+"""The field with the user of such a request, as the follower has found it."""
+_OF_MEMBERS: Final = frozenset({CLIENT_HOST, CLIENT_USER})
 _KINDS: Final = {
     Resource.CLUSTER: Kind.CLUSTER,
     Resource.TOPIC: Kind.TOPIC,
@@ -63,10 +73,22 @@ class LoginFailed(NoPermission):
 
 
 class Caller(NamedTuple):
-    """The user who sent a request, and the rights that the request needed."""
+    """The user who sent a request, from where, and the rights that the request needed."""
 
     name: str
+    host: str
+    """The address that rules with networks judge."""
     needs: Sequence[Need] = ()
+
+
+class _Origin(NamedTuple):
+    """The origin of a request, as far as it is known without its signature."""
+
+    host: str
+    user: str
+    """The user that a certificate, or a member of the group, vouches for; empty if none does."""
+    fields: Mapping[str, str]
+    """The header fields that the client has signed."""
 
 
 class Gate:
@@ -103,6 +125,7 @@ class Gate:
         self._nobody = User("", secrets.token_hex(16))
         self._verdicts: dict[tuple[str, str, Need], Verdict] = {}
         self._revision = table.revision
+        self._members: WeakSet[Connection] = WeakSet()
         self.failures = Failures()
         self.denied_count = 0
         """Number of requests that were refused for lack of a right."""
@@ -116,19 +139,36 @@ class Gate:
         if command.code in self.open_codes:
             return
         try:
-            fields = command.fields
+            origin = self._origin(connection, command.fields)
         except RemoteProtocolError as error:
             raise self._failure(connection, command, "", str(error)) from None
+        fields = origin.fields
         name = fields.get(ACCESS_KEY)
-        if not name:
+        is_right = True
+        if not name and not origin.user:
             raise self._failure(connection, command, "", _UNSIGNED)
-        user = self._table.user(name)
-        # The same work for a user that does not exist.
-        secret = (user or self._nobody).secret.encode()
-        is_right = is_signed(secret, fields, command.body, version=command.version)
+        if not name:
+            name = origin.user
+            user = self._table.user(name)
+        else:
+            user = self._table.user(name)
+            # The same work for a user that does not exist.
+            secret = (user or self._nobody).secret.encode()
+            is_right = is_signed(secret, fields, command.body, version=command.version)
+            is_right = is_right and origin.user in ("", name)
         if user is None or not user.is_enabled or not is_right:
             raise self._failure(connection, command, name, _FAILED)
-        command.caller = Caller(name)
+        command.caller = Caller(name, origin.host)
+
+    def trust(self, connection: Connection) -> None:
+        """Believe a member of the group, which has logged in, whose requests it passes on."""
+        self._members.add(connection)
+
+    def _origin(self, connection: Connection, fields: Mapping[str, str]) -> _Origin:
+        if connection not in self._members or CLIENT_HOST not in fields:
+            return _Origin(connection.peer[0], connection.certificate_user, fields)
+        signed = {name: text for name, text in fields.items() if name not in _OF_MEMBERS}
+        return _Origin(fields[CLIENT_HOST], fields.get(CLIENT_USER, ""), signed)
 
     def check(self, connection: Connection, command: Command, header: Any, access: Access) -> None:
         """Check that the user of a request has every right that it needs.
@@ -145,20 +185,18 @@ class Gate:
             raise self._denial(connection, command, "", "its user is not known")
         if not needs and not access.may_need_nothing:
             raise self._denial(connection, command, caller.name, "the request names no resource")
-        command.caller = caller = Caller(caller.name, needs)
-        problem = self.problem(connection, caller)
+        command.caller = caller = caller._replace(needs=needs)
+        problem = self.problem(caller)
         if problem is not None:
             self._note_denial(connection, command, caller.name, problem.remark)
             raise problem
 
-    def problem(self, connection: Connection, caller: Caller) -> NoPermission | None:
+    def problem(self, caller: Caller) -> NoPermission | None:
         """Return the reason why a user may not, or no longer, make a request; None if he may."""
-        return self._problem(connection.peer[0], caller)
-
-    def _problem(self, host: str, caller: Caller) -> NoPermission | None:
         if self._revision != self._table.revision:
             self._verdicts.clear()
             self._revision = self._table.revision
+        host = caller.host
         for need in caller.needs:
             key = (caller.name, host, need)
             verdict = self._verdicts.get(key)
@@ -210,21 +248,21 @@ class Gate:
         """
         if not self.authorises:
             return
-        problem = self._problem(source, Caller(name, needs))
+        problem = self.problem(Caller(name, source, needs))
         if problem is not None:
             self.denied_count += 1
             self._audit.note("denied", user=name, source=source, code=method, reason=problem.remark)
             raise problem
 
-    def held_problem(self, owner: object, command: Command) -> NoPermission | None:
+    def held_problem(self, command: Command) -> NoPermission | None:
         """Return the reason why a held request must end; None if its user still has the rights."""
         caller: Caller | None = command.caller
-        if caller is None or not isinstance(owner, Connection):
+        if caller is None:
             return None
         user = self._table.user(caller.name)
         if user is None or not user.is_enabled:
             return NoPermission(_FAILED)
-        return self.problem(owner, caller)
+        return self.problem(caller)
 
     @property
     def revision(self) -> int:

@@ -79,9 +79,9 @@ class Logins:
             epoch: The epoch of these numbers.
         """
         caller: Caller | None = command.caller
-        if caller is None or not self._may(
-            connection, Caller(caller.name, (topic_need(topic, (PUB,)),))
-        ):
+        if caller is None or caller.host != connection.peer[0]:
+            return  # nobody, or a client whose requests another member passes on
+        if not self._may(caller._replace(needs=(topic_need(topic, (PUB,)),))):
             return
         known = self._find(connection, caller.name)
         if known is not None:
@@ -109,15 +109,15 @@ class Logins:
             return False
         if pull not in known.pulls:
             needs = access.needs(_NO_COMMAND, pull.shape.request)
-            if not self._may(connection, Caller(known.name, needs)):
+            if not self._may(Caller(known.name, connection.peer[0], needs)):
                 return False
             if len(known.pulls) == PULLS_MAX:
                 known.pulls.clear()
             known.pulls.add(pull)
         return True
 
-    def _may(self, connection: Connection, caller: Caller) -> bool:
-        return not self._gate.authorises or self._gate.problem(connection, caller) is None
+    def _may(self, caller: Caller) -> bool:
+        return not self._gate.authorises or self._gate.problem(caller) is None
 
     def _find(self, connection: Connection, name: str) -> KnownLogin | None:
         """Return the login of a connection, which is that of ``name`` from now on."""

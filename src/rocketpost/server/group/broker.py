@@ -74,7 +74,7 @@ class GroupBroker:
         self._is_serving = False
         self._dispatcher = dispatcher
         self._led: LeaderTerm | None = None
-        self.forwarding = Forwarding(self._leader_address)
+        self.forwarding = Forwarding(self._leader_address, context.peers)
         """Passes requests on to the leader."""
         self._pulls = WaitingPulls()
 

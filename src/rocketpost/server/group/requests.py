@@ -30,11 +30,13 @@ from rocketpost.codec.headers.broker_group import (
 )
 from rocketpost.errors import ConfigError, ReplicationError
 from rocketpost.raft.members import ChangeKind, MemberChange
+from rocketpost.server.context import BrokerContext
 from rocketpost.server.feature import Feature
 from rocketpost.server.group.status import StatusSource, runtime_values
 from rocketpost.server.handlers.replies import json_reply
 from rocketpost.server.metrics.exposition import Family
 from rocketpost.server.metrics.replication import group_families
+from rocketpost.server.peer_ports.member_login import MemberLogins
 from rocketpost.server.routes.access import GET, UPDATE, of_cluster, strict
 from rocketpost.server.routes.route import NO_HEADER, Reply, Route, plain, waiting
 from rocketpost.server.settings.group import follower_id_of, parse_peers
@@ -53,12 +55,16 @@ class GroupRequests(Feature):
 
     Args:
         source: Knows the state of this member, and changes the group.
-        broker_name: Name of the brokers of this group.
+        context: The state of the broker.
     """
 
-    def __init__(self, source: StatusSource, broker_name: str) -> None:
+    def __init__(self, source: StatusSource, context: BrokerContext) -> None:
         self._source = source
-        self._broker_name = broker_name
+        self._broker_name = context.identity.name
+        login, gate = context.peers.log_ports.login, context.access.gate
+        self._logins: MemberLogins | None = None
+        if login is not None and gate is not None:
+            self._logins = MemberLogins(login, gate)
 
     def metrics(self) -> Iterable[Family]:
         """Return this member's role, term and positions, and how far others are behind."""
@@ -72,6 +78,7 @@ class GroupRequests(Feature):
         """Return the routes of requests about the group."""
         read, change = of_cluster(GET), of_cluster(UPDATE)
         return [
+            *([self._logins.route()] if self._logins is not None else ()),
             plain(RequestCode.GET_GROUP_STATUS, NO_HEADER, strict(read), self.show),
             waiting(RequestCode.CHANGE_GROUP, ChangeGroup, strict(change), self.change),
             plain(

@@ -105,7 +105,7 @@ class ConnectionWaiter:
 
     def lost_right(self, gate: Gate) -> Exception | None:
         """Return the reason if the client has lost the right to pop."""
-        return gate.held_problem(self.owner, self._command)
+        return gate.held_problem(self._command)
 
     def _send(self, reply: Reply) -> None:
         send = answer_parked if self._is_parked else answer

@@ -104,7 +104,7 @@ class ConnectionWaiter:
 
     def lost_right(self, gate: Gate) -> Exception | None:
         """Return the reason if the client has lost the right to pull."""
-        return gate.held_problem(self.owner, self._command)
+        return gate.held_problem(self._command)
 
 
 def _encode_found(command: Command, answer: PullAnswer) -> list[Buffer]:

@@ -23,6 +23,7 @@ from rocketpost.server.namesrv.access_file import NamesrvAccess
 from rocketpost.server.namesrv.handlers import NamesrvHandlers
 from rocketpost.server.namesrv.kv_file import KvFile
 from rocketpost.server.namesrv.min_broker_notices import MinBrokerNotices
+from rocketpost.server.namesrv.name_owners import NameOwners
 from rocketpost.server.peers import Peers
 from rocketpost.server.routes.dispatch import Dispatcher
 from rocketpost.server.routes.route import Route
@@ -120,7 +121,7 @@ class NameServer:
         self._security = await secure_ports(self._tls_values, self._listener)
         await self._access.open()
         self._dispatcher.gate = self._access.control.gate
-        self._dispatcher.use([*self._handlers.routes(), *self._access_routes()])
+        self._dispatcher.use([*self._routes(), *self._access_routes()])
         self._handlers.note_start()
         self._stopping.clear()
         peers = Peers(own_signature(self.config))
@@ -144,6 +145,16 @@ class NameServer:
         await self._kv.settle()
         await self._dispatcher.stop()
         await self._access.close()
+
+    def _routes(self) -> Sequence[Route]:
+        """Return the routes of brokers and clients; with access control, names have owners."""
+        gate, routes = self._access.control.gate, self._handlers.routes()
+        if gate is None:
+            return routes
+        owners = NameOwners(
+            gate, lambda cluster, name: self._table.member_group(cluster, name).broker_addrs
+        )
+        return owners.guard(routes)
 
     def _access_routes(self) -> Sequence[Route]:
         control = self._access.control

@@ -63,12 +63,12 @@ class PeerLogin:
         challenge = await _read(sock, Challenge)
         if challenge.problem:
             raise ReplicationError(f"it refuses the login: {challenge.problem}")
-        meeting = Meeting(purpose, self._user, own, challenge.nonce, _binding(sock))
-        await _send(sock, Proof(proof=meeting.prove(self._secret, Side.CALLER)))
+        meeting = self.meet(purpose, own, challenge.nonce, _binding(sock))
+        await _send(sock, Proof(proof=self.proof(meeting, Side.CALLER)))
         verdict = await _read(sock, Verdict)
         if verdict.problem:
             raise ReplicationError(f"it refuses the login: {verdict.problem}")
-        if not meeting.is_proof(self._secret, Side.CALLED, verdict.proof):
+        if not self.is_proof(meeting, Side.CALLED, verdict.proof):
             raise ReplicationError(f"it does not know the secret that servers share ({KEY})")
 
     async def judge(self, sock: StreamSocket, purpose: str) -> str:
@@ -91,12 +91,31 @@ class PeerLogin:
         await _send(sock, Challenge(nonce=own))
         proof = (await _read(sock, Proof)).proof
         user = introduction.user
-        meeting = Meeting(purpose, user, introduction.nonce, own, _binding(sock))
-        is_proven = meeting.is_proof(self._secret, Side.CALLER, proof)  # for any name
-        if not is_proven or user != self._user or not self.is_set:
+        meeting = self.meet(purpose, introduction.nonce, own, _binding(sock))
+        is_proven = self.is_proof(meeting, Side.CALLER, proof)  # whatever the name
+        if not is_proven or user != self._user:
             return user or "nobody"
-        await _send(sock, Verdict(proof=meeting.prove(self._secret, Side.CALLED)))
+        await _send(sock, Verdict(proof=self.proof(meeting, Side.CALLED)))
         return ""
+
+    def meet(self, purpose: str, caller: bytes, called: bytes, binding: bytes = b"") -> Meeting:
+        """Return the facts that proofs of one connection cover.
+
+        Args:
+            purpose: What the connection is for.
+            caller: The number of the side that connects.
+            called: That of the other side.
+            binding: A value of the TLS connection.
+        """
+        return Meeting(purpose, self._user, caller, called, binding)
+
+    def proof(self, meeting: Meeting, side: Side) -> bytes:
+        """Return the proof of one side."""
+        return meeting.prove(self._secret, side)
+
+    def is_proof(self, meeting: Meeting, side: Side, proof: bytes) -> bool:
+        """Tell whether a proof of the other side is right; never if this broker has no secret."""
+        return meeting.is_proof(self._secret, side, proof) and self.is_set
 
     async def refuse(self, sock: StreamSocket) -> None:
         """Tell a broker that its login is wrong; one text for all causes.

@@ -74,7 +74,7 @@ class GroupFollowerTerm(OfficeTerm):
                 wait_registered=self.registration.wait_registered,
                 replication=source.status,
             ),
-            GroupRequests(source, context.identity.name),
+            GroupRequests(source, context),
             self._forwarding,
             FilterFeature(context),
             AssignmentFeature(context),

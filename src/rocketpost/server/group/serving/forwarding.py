@@ -5,9 +5,9 @@ seconds. Until then it talks to the broker that led before. That one passes its 
 returns the leader's answers, so that the client need not notice. While no leader is known, it waits
 for one, but not for long.
 
-A request is passed on once: a follower that gets one from another follower refuses it. Signed
-requests are refused too: the leader could not see the address that they come from, which rules of
-access control may depend on.
+A request is passed on once: a follower that gets one from another follower refuses it. With access
+control on, the follower admits it first. It then tells the leader the client's address, and its
+user if only a certificate shows it, over a connection on which it has logged in (ADR 0174).
 
 Sends of one connection keep their order (``send_line``).
 """
@@ -22,16 +22,17 @@ from typing import Final
 from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.command import Command
 from rocketpost.codec.faults import ServiceNotAvailable
-from rocketpost.errors import ClientError, NotConnected, ServerError
+from rocketpost.errors import ClientError, NotConnected, ReplicationError, ServerError
+from rocketpost.server.access.gate import CLIENT_HOST, CLIENT_USER, Caller
 from rocketpost.server.feature import Feature
 from rocketpost.server.group.serving.send_line import Passage, SendLine, Stage
+from rocketpost.server.peer_ports.member_login import LeaderLogins
+from rocketpost.server.peers import Peers
 from rocketpost.server.routes.access import NOTHING
-from rocketpost.server.routes.dispatch import Dispatcher
 from rocketpost.server.routes.follower_refusals import OF_GROUP
 from rocketpost.server.routes.pools import Kind
 from rocketpost.server.routes.route import NO_HEADER, Reply, Route, waiting
 from rocketpost.transport.connection import Connection
-from rocketpost.transport.connector import Connector
 
 LEADER_SECONDS: Final = 1.5
 """Time that a request waits for a leader."""
@@ -40,8 +41,8 @@ ANSWER_SECONDS: Final = 5.0
 _HOLD_SECONDS_MAX: Final = 60.0
 _CONNECT_SECONDS: Final = 1.0
 _AGAIN_SECONDS: Final = 0.1
-_MARK: Final = "passedOn"
-_SIGNATURE: Final = "Signature"
+_ANY: Final = "true"
+"""Value of the mark if access control is off."""
 
 _OF_THIS_MEMBER: Final = frozenset(
     {
@@ -63,15 +64,17 @@ class Forwarding(Feature):
 
     Args:
         leader: Returns the address of the leader for clients; None if none is known.
+        peers: Makes the connection to the leader.
     """
 
-    def __init__(self, leader: Callable[[], str | None]) -> None:
+    def __init__(self, leader: Callable[[], str | None], peers: Peers) -> None:
         self._leader = leader
         self._change = asyncio.Event()
-        self._connector = Connector(
-            on_request=Dispatcher().handle,  # no requests are served here
-            connect_seconds=_CONNECT_SECONDS,
-        )
+        self._connector = peers.connector(connect_seconds=_CONNECT_SECONDS, signs=False)
+        login, sign = peers.log_ports.login, peers.sign
+        self._logins: LeaderLogins | None = None
+        if login is not None and sign is not None:
+            self._logins = LeaderLogins(login, sign)
         self._waiting = 0
         self._lines: dict[Connection, SendLine] = {}
         self.passed_on = 0
@@ -125,13 +128,8 @@ class Forwarding(Feature):
             ServiceNotAvailable: There is no leader; the request has had no effect.
             ServerError: The leader did not answer; the request may have had an effect.
         """
-        if _MARK in command.fields:
+        if CLIENT_HOST in command.fields:
             raise ServiceNotAvailable("this broker does not lead its group any more; try again")
-        if _SIGNATURE in command.fields:
-            raise ServiceNotAvailable(
-                "this broker does not lead its group, and passes on no signed requests; ask a name "
-                "server for the leader"
-            )
         self._waiting += 1
         try:
             if command.code in _SENDS:
@@ -144,6 +142,9 @@ class Forwarding(Feature):
                 f"the leader of this group did not answer, the request may or may not have had an "
                 f"effect: {error}"
             ) from None
+        except ReplicationError as error:
+            self.failed += 1
+            raise ServiceNotAvailable(f"not passed on: {error}") from None
         except ServiceNotAvailable:
             self.failed += 1
             raise
@@ -230,10 +231,18 @@ class Forwarding(Feature):
 
     async def _connect(self) -> Connection | None:
         address = self._leader()
-        return None if address is None else await self._connector.connect(address)
+        if address is None:
+            return None
+        leader = await self._connector.connect(address)
+        if self._logins is not None:
+            await self._logins.ensure(leader)
+        return leader
 
     async def _request(self, leader: Connection, command: Command) -> Command:
-        fields = {**command.fields, _MARK: "true"}
+        caller: Caller | None = command.caller
+        fields = {**command.fields, CLIENT_HOST: _ANY}
+        if self._logins is not None and caller is not None:
+            fields |= {CLIENT_HOST: caller.host, CLIENT_USER: caller.name}
         return await leader.request(
             command.code, fields=fields, body=command.body, timeout=_seconds_for(command)
         )

@@ -52,6 +52,7 @@ _OF_OWNER: Final = {
     Owner.ORDER: {feed.ORDER_INFO},
     Owner.GROUP_FILTERS: {changes.GROUP_FILTERS},
     Owner.NAMED_FILTERS: {feed.NAMED_FILTERS},
+    Owner.ACCESS: {feed.ACCESS},
 }
 _ONLY_IN_COPIES: Final = frozenset({feed.DELETIONS})
 """Deletions are written one by one, before they happen."""
