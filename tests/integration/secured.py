@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from rocketpost.client import ClientTls
 from rocketpost.client.credentials import Credentials
 from rocketpost.codec.codes import RequestCode as Code
+from rocketpost.codec.codes import ResponseCode
 from rocketpost.codec.command import Command
 from rocketpost.server.broker import BrokerServer
 from rocketpost.server.namesrv.process import NameServer
@@ -17,7 +19,7 @@ from rocketpost.server.settings.namesrv import NamesrvConfig
 from rocketpost.settings import build
 from rocketpost.testing.secure.certificates import CertificateFolder
 from rocketpost.transport.connector import Connector
-from rocketpost.transport.tls_contexts import ClientContext
+from rocketpost.transport.tls_contexts import ClientContext, KeyPair
 
 ROOT: Final = Credentials("root", "root-secret")
 INNER: Final = Credentials("servers", "servers-secret")
@@ -98,19 +100,57 @@ async def name_server(root: Path, values: dict[str, str]) -> AsyncIterator[str]:
         await server.stop()
 
 
+async def ok(client: Caller, port: int, code: int, body: bytes = b"", **fields: object) -> Command:
+    """Make a request that succeeds."""
+    answer = await client.ask(port, code, body, **fields)
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+    return answer
+
+
+async def make_user(client: Caller, port: int, keys: Credentials) -> None:
+    """Create a user."""
+    info = json.dumps({"username": keys.access_key, "password": keys.secret_key}).encode()
+    await ok(client, port, Code.AUTH_CREATE_USER, info, username=keys.access_key)
+
+
+async def allow(
+    client: Caller,
+    port: int,
+    keys: Credentials,
+    resource: str,
+    *actions: str,
+    sources: Sequence[str] = (),
+) -> None:
+    """Create a rule."""
+    entry = {
+        "resource": resource, "actions": actions, "decision": "Allow", "sourceIps": sources
+    }  # fmt: skip
+    subject = f"User:{keys.access_key}"
+    body = json.dumps({"subject": subject, "policies": [{"entries": [entry]}]}).encode()
+    await ok(client, port, Code.AUTH_CREATE_ACL, body, subject=subject)
+
+
 class Caller:
     """A client that signs, over TLS if it trusts an authority.
 
     Args:
         keys: The keys to sign with; None to sign nothing.
         trusted: File of the authority; empty for plain connections.
+        own: The client's certificate, if it has one.
     """
 
-    def __init__(self, keys: Credentials | None = ROOT, trusted: str = "") -> None:
+    def __init__(
+        self,
+        keys: Credentials | None = ROOT,
+        trusted: str = "",
+        own: KeyPair | None = None,
+    ) -> None:
+        own = own or KeyPair(certificate="")
+        tls = ClientTls(trusted=trusted, certificate=own.certificate, key=own.key)
         self._connector = Connector(
             on_request=lambda connection, command: None,
             sign=keys.sign if keys is not None else None,
-            tls=ClientContext(ClientTls(trusted=trusted)) if trusted else None,
+            tls=ClientContext(tls) if trusted else None,
         )
 
     async def ask(self, port: int, code: int, body: bytes = b"", **fields: object) -> Command:
@@ -132,9 +172,11 @@ class Caller:
 
 
 @contextlib.asynccontextmanager
-async def caller(keys: Credentials | None = ROOT, trusted: str = "") -> AsyncIterator[Caller]:
+async def caller(
+    keys: Credentials | None = ROOT, trusted: str = "", own: KeyPair | None = None
+) -> AsyncIterator[Caller]:
     """Return a client that is closed in the end."""
-    made = Caller(keys, trusted)
+    made = Caller(keys, trusted, own)
     try:
         yield made
     finally:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,7 +18,18 @@ from rocketpost.testing.waiting import until
 from rocketpost.transport.connection import Connection
 
 from .group_brokers import Group
-from .secured import GUARDED, INNER, ROOT, Caller, caller, secret_key, tls_values
+from .secured import (
+    GUARDED,
+    INNER,
+    ROOT,
+    Caller,
+    allow,
+    caller,
+    make_user,
+    ok,
+    secret_key,
+    tls_values,
+)
 
 NORM = Credentials("norm", "norm-secret")
 DENIED = ResponseCode.NO_PERMISSION
@@ -60,24 +69,6 @@ class From(Caller):
             await connection.wait_closed()
 
 
-async def ok(client: Caller, port: int, code: int, body: bytes = b"", **fields: object) -> Command:
-    answer = await client.ask(port, code, body, **fields)
-    assert answer.code == ResponseCode.SUCCESS, answer.remark
-    return answer
-
-
-async def make_user(client: Caller, port: int, keys: Credentials) -> None:
-    info = json.dumps({"username": keys.access_key, "password": keys.secret_key}).encode()
-    await ok(client, port, Code.AUTH_CREATE_USER, info, username=keys.access_key)
-
-
-async def allow(client: Caller, port: int, keys: Credentials, resource: str, **more: Any) -> None:
-    entry = {"resource": resource, "actions": ["Pub"], "decision": "Allow", **more}
-    subject = f"User:{keys.access_key}"
-    body = json.dumps({"subject": subject, "policies": [{"entries": [entry]}]}).encode()
-    await ok(client, port, Code.AUTH_CREATE_ACL, body, subject=subject)
-
-
 def knows(group: Group, node: str, keys: Credentials, rules: int = 0) -> bool:
     table = group.servers[node]._context.tables.access
     user = table.user(keys.access_key)
@@ -94,7 +85,7 @@ async def test_followers_pass_on_signed_requests_with_the_address_of_the_client(
         follower = next(node for node in group.servers if node != leader)
         port, led = group.servers[follower].port, group.servers[leader].port
         await make_user(root, port, NORM)  # this is passed on, too
-        await allow(root, led, NORM, "Topic:T", sourceIps=["127.0.0.2"])
+        await allow(root, led, NORM, "Topic:T", "Pub", sources=["127.0.0.2"])
         await until(lambda: knows(group, follower, NORM, 1))
         near, far = From(NORM, "127.0.0.1"), From(NORM, "127.0.0.2")
         sent = await far.send(port, b"by way of a follower")
@@ -115,7 +106,7 @@ async def test_nobody_else_can_claim_to_pass_requests_on(tmp_path: Path) -> None
     async with guarded_group(tmp_path) as group, caller() as root:
         led = group.servers[await group.leader()].port
         await make_user(root, led, NORM)
-        await allow(root, led, NORM, "Topic:T", sourceIps=["127.0.0.2"])
+        await allow(root, led, NORM, "Topic:T", "Pub", sources=["127.0.0.2"])
         message: dict[str, object] = {
             "producerGroup": "P", "topic": "T", "defaultTopic": "TBW102",
             "defaultTopicQueueNums": 1, "queueId": 0, "sysFlag": 0, "bornTimestamp": 1, "flag": 0,
@@ -162,10 +153,10 @@ async def test_the_next_leader_knows_users_and_rules(tmp_path: Path) -> None:
         leader = await group.leader()
         port = group.servers[leader].port
         await make_user(root, port, NORM)
-        await allow(root, port, NORM, "Topic:T")
+        await allow(root, port, NORM, "Topic:T", "Pub")
         gone = Credentials("gone", "gone-secret")
         await make_user(root, port, gone)
-        await allow(root, port, gone, "Topic:T")
+        await allow(root, port, gone, "Topic:T", "Pub")
         await ok(root, port, Code.AUTH_DELETE_USER, username="gone")
         await group.stop([leader])
         second = group.servers[await group.leader(but=leader)].port
