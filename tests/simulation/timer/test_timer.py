@@ -157,6 +157,29 @@ def claim(world: World, key: str, delay_ms: int, more: dict[str, str]) -> Draft:
     return draft
 
 
+@pytest.mark.parametrize("back_ms", [1, 69, 70, 500])
+@pytest.mark.parametrize("is_served", [False, True])
+@pytest.mark.parametrize("later_ms", [0, 600])
+def test_a_clock_set_back_before_a_crash_and_an_orderly_stop(
+    rng: random.Random, back_ms: int, is_served: bool, later_ms: int
+) -> None:
+    world = World()
+    world.open()
+    world.clock.ms -= back_ms  # the wheel is ahead now
+    world.send(rng, 1)
+    world.clock.ms += 1
+    world.serve()
+    world.kill()
+    world.clock.ms += later_ms
+    world.open()
+    if is_served:
+        world.step()  # takes the message into the wheel
+    world.close()
+    world.open()
+    world.finish()
+    world.judge(is_over=True)
+
+
 def test_a_copy_by_rocketmq_voids_no_other_message(rng: random.Random) -> None:
     world = World()
     world.open()

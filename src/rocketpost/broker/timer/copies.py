@@ -24,12 +24,17 @@ class Copies:
     Args:
         crash_end: End of the commit log when the broker started.
         crash_ms: Store time of the last message before that; -1 if there was no crash.
+        read_ms: The slot at which the wheel continues.
     """
 
-    def __init__(self, *, store: Records, crash_end: int, crash_ms: int) -> None:
+    def __init__(self, *, store: Records, crash_end: int, crash_ms: int, read_ms: int) -> None:
         self._store = store
         self._crash_end = crash_end
         self._crash_ms = crash_ms
+        # A clock that was set back leaves the wheel ahead: late messages wait in its first slot.
+        self._suspect_until_ms = max(crash_ms, read_ms)
+        queue = store.queue(TIMER_TOPIC, 0)
+        self._crash_offset = int(queue.end) if queue is not None else 0
         self._claimed: set[int] = set()
         self.found = 0
         """Number of messages that had already been delivered."""
@@ -37,6 +42,12 @@ class Copies:
     def is_needed(self, due_ms: int) -> bool:
         """Tell whether messages due at a time may have been delivered before the crash."""
         return due_ms <= self._crash_ms
+
+    def may_wait(self, *, read_ms: int, queue_offset: int) -> bool:
+        """Tell whether messages that were delivered before the crash may still wait."""
+        return self._crash_ms >= 0 and (
+            read_ms <= self._suspect_until_ms or queue_offset < self._crash_offset
+        )
 
     def exists(self, record: Record, properties: dict[str, str], topic: str) -> bool:
         """Tell whether a message left the wheel before the crash, delivered or postponed."""

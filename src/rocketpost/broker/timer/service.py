@@ -89,8 +89,8 @@ class TimerService:
         self._wall_ms = wall_ms or clock.now_ms
         self._rules = rules
         self._store_host = store_host
-        self._crash_ms = crash_ms if timers.is_suspect else -1
-        self.copies = Copies(store=store, crash_end=crash_end, crash_ms=self._crash_ms)
+        crash_ms, read_ms = crash_ms if timers.is_suspect else -1, timers.read_ms
+        self.copies = Copies(store=store, crash_end=crash_end, crash_ms=crash_ms, read_ms=read_ms)
         self._slot: OpenSlot | None = None
         self._next: _Next | None = None
         self._empty_count = 0
@@ -179,7 +179,8 @@ class TimerService:
     @property
     def is_suspect(self) -> bool:
         """Whether messages that were delivered before a crash may still wait."""
-        return self._crash_ms >= self._timers.read_ms
+        timers = self._timers
+        return self.copies.may_wait(read_ms=timers.read_ms, queue_offset=timers.queue_offset)
 
     @property
     def waiting_count(self) -> int:

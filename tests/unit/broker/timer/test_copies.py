@@ -40,7 +40,7 @@ class Store:
 
 
 def exists(*copies: Record, position: int = 100, crash_ms: int = 9000) -> bool:
-    found = Copies(store=Store(*copies), crash_end=1000, crash_ms=crash_ms)
+    found = Copies(store=Store(*copies), crash_end=1000, crash_ms=crash_ms, read_ms=8000)
     waiting = record(position, TIMER_TOPIC)
     return found.exists(waiting, waiting.properties, "T")
 
@@ -65,7 +65,9 @@ def test_nothing_is_looked_up_without_a_crash_or_for_later_messages() -> None:
 
 
 def test_each_copy_of_rocketmq_counts_for_one_message() -> None:
-    found = Copies(store=Store(record(500, "T", **TIMES)), crash_end=1000, crash_ms=9000)
+    found = Copies(
+        store=Store(record(500, "T", **TIMES)), crash_end=1000, crash_ms=9000, read_ms=8000
+    )
     first, second = record(100, TIMER_TOPIC), record(200, TIMER_TOPIC)
     assert found.exists(first, first.properties, "T")
     assert not found.exists(second, second.properties, "T")
@@ -73,6 +75,17 @@ def test_each_copy_of_rocketmq_counts_for_one_message() -> None:
 
 
 def test_only_messages_due_before_the_crash_are_looked_up() -> None:
-    found = Copies(store=Store(), crash_end=1000, crash_ms=9000)
+    found = Copies(store=Store(), crash_end=1000, crash_ms=9000, read_ms=8000)
     assert found.is_needed(9000)
     assert not found.is_needed(9001)
+
+
+def test_delivered_messages_may_wait_until_the_wheel_has_passed_the_crash() -> None:
+    found = Copies(store=Store(), crash_end=1000, crash_ms=9000, read_ms=8000)
+    assert found.may_wait(read_ms=9000, queue_offset=0)
+    assert not found.may_wait(read_ms=9010, queue_offset=0)
+    ahead = Copies(store=Store(), crash_end=1000, crash_ms=9000, read_ms=9500)
+    assert ahead.may_wait(read_ms=9500, queue_offset=0)  # the clock was set back before the crash
+    assert not ahead.may_wait(read_ms=9510, queue_offset=0)
+    clean = Copies(store=Store(), crash_end=1000, crash_ms=-1, read_ms=8000)
+    assert not clean.may_wait(read_ms=8000, queue_offset=0)
