@@ -118,6 +118,7 @@ def test_a_signal_makes_a_consumer_leave_its_group(
 def test_every_example_is_run() -> None:
     tested = {"produce.py", "consume.py", "pull.py", "batch.py", "script.py"}
     tested |= {"transaction_orders.py"}  # by test_transaction_example
+    tested |= {"failover.py"}  # by test_failover_example
     by_spark = ("windows", "join", "deduplicate", "stateful", "table", "formats")
     tested |= {f"spark_{name}.py" for name in by_spark}  # by spark/test_jobs
     assert {path.name for path in EXAMPLES.glob("*.py")} == tested

@@ -21,13 +21,14 @@ PORTS = Path(__file__).with_name("ports")
 ENDLESS = {
     re.compile(r"(\.venv/bin/)?mqnamesrv\b"): NAMESRV_READY,
     re.compile(r"(\.venv/bin/)?mqbroker\b"): BROKER_READY,
-    re.compile(r"(\.venv/bin/)?rocketpost up\b"): r"Clients connect to \S+:\d+\. Data is in .*",
+    re.compile(r"(\.venv/bin/)?rocketpost up\b"): r"Clients connect to \S+:\d+\. .*Data is in .*",
     re.compile(
         r"(\.venv/bin/)?rocketpost pipeline .* --every\b"
     ): r"archiving: (\d+) of \1 messages",
 }
 """Commands that run until they are stopped, and what they print once they are at work."""
 SECONDS_MAX = 900  # so that what hangs fails
+READY_SECONDS_MAX = 90  # so that a server which never says that it is ready fails with its output
 
 
 def is_endless(command: Command) -> bool:
@@ -151,13 +152,18 @@ class Endless:
         """Wait for a line that the command prints.
 
         Raises:
-            AssertionError: It ended without that.
+            AssertionError: It ended without that, or did not print it in time.
         """
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self._lines.append(line)
-            if re.search(ready, line):
-                return
+        too_late = threading.Timer(READY_SECONDS_MAX, self._process.kill)
+        too_late.start()
+        try:
+            for line in self._process.stdout:
+                self._lines.append(line)
+                if re.search(ready, line):
+                    return
+        finally:
+            too_late.cancel()
         self._process.wait()
         raise AssertionError(f"{self._command}\n{self._output()}")
 
