@@ -63,6 +63,8 @@ class Visit:
     session: Session | None = None
     form: Mapping[str, str] = field(default_factory=dict)
     wants_json: bool = False
+    done: dict[str, int] = field(default_factory=dict)
+    """Results of an action that makes all its changes at its first step."""
 
     def text(self, key: str, **values: object) -> str:
         """Return a text in the visitor's language."""

@@ -65,13 +65,17 @@ class Plan(msgspec.Struct, kw_only=True, rename="camel"):
     """The name that a user must type; empty if a click suffices."""
     role: Role = Role.OPERATOR
     command: str = ""
-    state: list[str] = []
-    """More facts on which the plan rests."""
+    moves: bool = False
+    """Whether the values before change all the time; they are not compared then."""
 
     @property
     def digest(self) -> str:
         """A hash of everything that was shown; it differs if anything has changed."""
-        return hashlib.sha256(msgspec.json.encode(self)).hexdigest()
+        shown = self
+        if self.moves:
+            steps = [Step(target=each.target, after=each.after) for each in self.steps]
+            shown = msgspec.structs.replace(self, steps=steps, risks=[], typed="")
+        return hashlib.sha256(msgspec.json.encode(shown)).hexdigest()
 
 
 class Ticket(msgspec.Struct, kw_only=True):

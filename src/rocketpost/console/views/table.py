@@ -10,6 +10,7 @@ from starlette.responses import Response
 from rocketpost.console.access.users import Role
 from rocketpost.console.pages import Page
 from rocketpost.console.views import (
+    actions,
     audit,
     brokers,
     clients,
@@ -60,6 +61,8 @@ ROUTES: Final = (
     PageRoute("/messages/{id}/body", message.download_body),
     PageRoute("/search", search.search),
     PageRoute("/audit", audit.show_audit),
+    PageRoute("/do/{action}", actions.show_action, Role.OPERATOR),
+    PageRoute("/do/{action}", actions.apply_action, Role.OPERATOR, _POST),
     PageRoute("/settings", settings.show_settings),
     PageRoute("/settings/invite", settings.invite_user, Role.ADMIN, _POST),
     PageRoute("/settings/remove", settings.remove_user, Role.ADMIN, _POST),

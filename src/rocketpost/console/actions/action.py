@@ -1,0 +1,79 @@
+"""An action of the console: its form, its plan, and the work of each step."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from rocketpost.console.access.users import Role
+from rocketpost.console.actions.plan import Plan, Step
+from rocketpost.console.collect.snapshot import BrokerView, Snapshot, TopicView
+from rocketpost.console.visit import BadInputError, NotFoundError, Visit
+
+
+class Field(NamedTuple):
+    """A field of an action's form. Its label is ``action.field_`` and its name."""
+
+    name: str
+    default: str = ""
+    choices: tuple[str, ...] = ()
+    is_number: bool = False
+    is_required: bool = True
+
+
+class Action(NamedTuple):
+    """A change that a user can make. Its title is ``action.`` and its name."""
+
+    name: str
+    fields: tuple[Field, ...]
+    plan: Callable[[Visit], Awaitable[Plan]]
+    """Returns what would be done, by the fields of the visit; changes nothing."""
+    work: Callable[[Visit, Plan, Step], Awaitable[str | None]]
+    """Makes the change at one target; returns a detail, or None if nothing had to be changed."""
+    role: Role = Role.OPERATOR
+
+    @property
+    def key(self) -> str:
+        """The last part of the keys of its texts."""
+        return self.name.replace("-", "_")
+
+
+def require(visit: Visit, name: str) -> str:
+    """Return a field that must not be empty.
+
+    Raises:
+        BadInputError: It is.
+    """
+    value = visit.query(name, length_max=255)
+    if not value:
+        raise BadInputError(visit.text("action.needed", field=visit.text(f"action.field_{name}")))
+    return value
+
+
+def masters(snapshot: Snapshot) -> list[BrokerView]:
+    """Return the masters that name servers list, by name."""
+    return [each for each in snapshot.brokers if each.is_master and each.cluster]
+
+
+def find_master(snapshot: Snapshot, name: str) -> BrokerView:
+    """Return the master of a broker name.
+
+    Raises:
+        NotFoundError: There is none.
+    """
+    for each in masters(snapshot):
+        if each.name == name:
+            return each
+    raise NotFoundError(name)
+
+
+def find_topic(snapshot: Snapshot, name: str) -> TopicView:
+    """Return a topic.
+
+    Raises:
+        NotFoundError: No broker has it.
+    """
+    found = snapshot.topics.get(name)
+    if found is None:
+        raise NotFoundError(name)
+    return found

@@ -1,0 +1,123 @@
+"""Changes by users: a form, a preview with its risks, a confirmation, and the result of each step.
+
+A preview changes nothing. Its ticket works once, for five minutes, for the session that saw it; if
+the cluster has changed meanwhile, nothing is done and the new preview is shown.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from typing import Any, Final
+
+from rocketpost.console.actions import groups, topics
+from rocketpost.console.actions.action import Action
+from rocketpost.console.actions.plan import Plan, Result, apply_steps
+from rocketpost.console.pages import Page
+from rocketpost.console.visit import BadInputError, ForbiddenError, NotFoundError, Visit
+
+ACTIONS: Final = {each.name: each for each in (*topics.ACTIONS, *groups.ACTIONS)}
+_CONFLICT: Final = 409
+
+
+async def show_action(visit: Visit) -> Page:
+    """Show the form of an action, or its preview if the form was filled.
+
+    Raises:
+        BadInputError: A field is wrong.
+    """
+    action = _find(visit)
+    if visit.query("preview") != "1":
+        return _form(visit, action)
+    try:
+        plan = await action.plan(visit)
+    except BadInputError as error:
+        return _form(visit, action, problem=str(error))
+    fields = {each.name: visit.query(each.name) for each in action.fields}
+    return _preview(visit, action, plan, fields)
+
+
+async def apply_action(visit: Visit) -> Page:
+    """Apply a plan that was shown, if nothing has changed since.
+
+    Raises:
+        BadInputError: The name was not typed as asked.
+    """
+    action = _find(visit)
+    assert visit.session is not None
+    typed = visit.query("typed", length_max=255)
+    ticket = visit.services.plans.take(visit.query("ticket"), session=visit.session.id)
+    if ticket is None or ticket.action != action.name:
+        raise BadInputError(visit.text("action.ticket"))
+    visit.form = ticket.fields
+    plan = await action.plan(visit)
+    if plan.digest != ticket.digest:
+        return _preview(visit, action, plan, ticket.fields, problem=visit.text("action.changed"))
+    if plan.typed and typed != plan.typed:
+        problem = visit.text("action.not_typed", name=plan.typed)
+        return _preview(visit, action, plan, ticket.fields, problem=problem)
+    results = await apply_steps(plan.steps, partial(action.work, visit, plan))
+    visit.cluster.answers.forget()
+    visit.cluster.collector.forget_tables()
+    await visit.services.audit.record(
+        user=visit.session.user.name,
+        address=visit.address,
+        act=action.name,
+        what=" ".join(value for value in ticket.fields.values() if value),
+        command=plan.command,
+        outcome=_summary(results),
+    )
+    return _page(visit, action, {"plan": plan, "results": results}, command=plan.command)
+
+
+def _find(visit: Visit) -> Action:
+    action = ACTIONS.get(visit.param("action"))
+    if action is None:
+        raise NotFoundError(visit.param("action"))
+    if visit.role < action.role:
+        raise ForbiddenError("error.role")
+    return action
+
+
+def _form(visit: Visit, action: Action, *, problem: str = "") -> Page:
+    data = {"fields": [each.name for each in action.fields], "problem": problem}
+    return _page(visit, action, data, status=400 if problem else 200, problem=problem)
+
+
+def _preview(
+    visit: Visit, action: Action, plan: Plan, fields: dict[str, str], *, problem: str = ""
+) -> Page:
+    assert visit.session is not None
+    token = visit.services.plans.issue(plan, fields, session=visit.session.id)
+    return _page(
+        visit,
+        action,
+        {"plan": plan, "ticket": token},
+        command=plan.command,
+        status=_CONFLICT if problem else 200,
+        problem=problem,
+    )
+
+
+def _page(
+    visit: Visit,
+    action: Action,
+    data: dict[str, Any],
+    *,
+    command: str = "",
+    status: int = 200,
+    problem: str = "",
+) -> Page:
+    return Page(
+        template="action.html",
+        title=visit.text(f"action.{action.key}"),
+        data=data,
+        command=command,
+        status=status,
+        values={"action": action, "problem": problem},
+    )
+
+
+def _summary(results: list[Result]) -> str:
+    counts = Counter(each.outcome.value for each in results)
+    return ", ".join(f"{count} {word}" for word, count in sorted(counts.items()))
