@@ -209,7 +209,8 @@ class Collector:
         names += sorted(lost)
         answers = answers + ["no name server lists it any more"] * len(lost)
         self._tables = {name: each for name, each in self._tables.items() if name in names}
-        topics = merge_topics((name, each.topics) for name, each in self._tables.items())
+        tables = ((name, each.topics) for name, each in self._tables.items())
+        topics = merge_topics(tables, clusters)
         totals = GroupTotals((name, each.groups) for name, each in self._tables.items())
         for name, answer in zip(names, answers, strict=True):
             if not isinstance(answer, str):

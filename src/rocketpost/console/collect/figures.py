@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -11,7 +11,7 @@ from rocketpost.codec.bodies.offset import BrokerConsumeState
 from rocketpost.console.collect.snapshot import BrokerView, GroupView, TopicView, topic_kind
 from rocketpost.diagnosis.lag import queue_lag
 from rocketpost.model.group import GroupConfig
-from rocketpost.model.names import RETRY_PREFIX, dlq_topic, is_system_group
+from rocketpost.model.names import RETRY_PREFIX, dlq_topic, is_system_group, reply_topic
 from rocketpost.model.topic import TopicConfig
 
 
@@ -48,9 +48,15 @@ def describe_broker(view: BrokerView, runtime: Mapping[str, str]) -> BrokerView:
     )
 
 
-def merge_topics(tables: Iterable[tuple[str, Mapping[str, TopicConfig]]]) -> dict[str, TopicView]:
-    """Return the topics of all brokers, from the table of each broker name."""
+def merge_topics(
+    tables: Iterable[tuple[str, Mapping[str, TopicConfig]]], clusters: Collection[str] = ()
+) -> dict[str, TopicView]:
+    """Return the topics of all brokers, from the table of each broker name.
+
+    Every broker makes topics that are named after itself and after its cluster; they are no user's.
+    """
     found: dict[str, TopicView] = {}
+    own = {*clusters, *map(reply_topic, clusters)}
     for broker, table in tables:
         for name, config in table.items():
             topic = found.setdefault(name, TopicView(name=name, kind=topic_kind(config)))
@@ -58,6 +64,8 @@ def merge_topics(tables: Iterable[tuple[str, Mapping[str, TopicConfig]]]) -> dic
             topic.write_queues += config.write_queue_nums
             topic.perm |= config.perm
             topic.brokers.append(broker)
+            if name == broker or name in own:
+                topic.kind = "system"
     return found
 
 

@@ -78,6 +78,13 @@ def test_topics_of_brokers_are_merged() -> None:
     assert topics["Orders"].worst_lag == 7
 
 
+def test_topics_that_brokers_make_for_themselves_are_of_the_system() -> None:
+    table = {name: TopicConfig(topic_name=name) for name in ("a", "C", "C_REPLY_TOPIC", "Orders")}
+    topics = merge_topics([("a", table)], ["C"])
+    kinds = {name: each.kind for name, each in topics.items()}
+    assert kinds == {"a": "system", "C": "system", "C_REPLY_TOPIC": "system", "Orders": "normal"}
+
+
 def test_kinds_of_topics() -> None:
     fifo = {"message.type": "FIFO"}
     assert topic_kind(TopicConfig(topic_name="T", attributes=fifo)) == "fifo"
