@@ -37,13 +37,18 @@ def block_of(root: Path, node: str, block: Block) -> bytes:
 
 
 async def fill_all(group: Group) -> None:
-    """Write log, and wait until all members may compare the block with the flipped byte.
-
-    A follower has committed and flushed it a little later than the leader.
-    """
+    """Write log, and wait until all members may compare the block with the flipped byte."""
     await fill(group, 8)
     await until_equal(group)
-    await until(lambda: all(group.member(node).scrub._limit > AT for node in NODES), seconds=15)
+    for node in NODES:
+        await until_comparable(group, node)
+
+
+async def until_comparable(group: Group, node: str) -> None:
+    """Wait until a member has the block; followers commit and flush later than the leader."""
+    member = group.member(node)
+    end = AT + log_scrub.BLOCK_BYTES
+    await until(lambda: min(member.node.commit, member.scrub._written) >= end, seconds=15)
 
 
 async def until_repaired(scrub: LogScrub) -> None:
@@ -103,7 +108,7 @@ async def test_a_minority_is_never_copied(tmp_path: Path) -> None:
         assert block_of(tmp_path, sound, block) == before
         await group.start([gone])
         await until(lambda: group.member(leader).links.is_up(gone))
-        await until(lambda: group.member(gone).node.commit >= block.end, seconds=15)
+        await until_comparable(group, gone)
         async with asyncio.timeout(15):
             while not await group.member(leader).scrub.compare(block):
                 await asyncio.sleep(0.05)

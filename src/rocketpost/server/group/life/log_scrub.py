@@ -9,12 +9,12 @@ records that fail their own checksum: they are wrong for certain, and any voter 
 those pass. A follower that lacks a record can only get it from the others, who would else wait for
 its digest.
 
-A round compares what was there when it began: new log was checked when it was written. The first
-round begins a minute after the start. Damage that a read, or the scrub of the own disk, has found
-is compared first, at any time. So are bytes that a follower has to be sent once more, if they are
-damaged: it may have refused them. Blocks about which no majority could be asked, or agreed, are
-compared again every few seconds. Rate and interval are those of the scrub:
-``scrubCommitLogBytesPerSecond``, ``scrubCommitLogIntervalHours``.
+A round compares what was on disk when it began: new log was checked when it was written. The first
+round begins with the process, as files may have changed while nobody watched them. Damage that a
+read, or the scrub of the own disk, has found is compared first, at any time. So are bytes that a
+follower has to be sent once more, if they are damaged: it may have refused them. Blocks about which
+no majority could be asked, or agreed, are compared again every few seconds. Rate and interval are
+those of the scrub: ``scrubCommitLogBytesPerSecond``, ``scrubCommitLogIntervalHours``.
 """
 
 from __future__ import annotations
@@ -44,7 +44,6 @@ _PAUSE_SECONDS: Final = 1.0
 _AGAIN_SECONDS: Final = 5.0
 """Time after which a block without a majority is compared again: members may be back."""
 _RECORDS_AT_ONCE: Final = 4096
-_FIRST_ROUND_SECONDS: Final = 60.0
 _HOUR_SECONDS: Final = 3600.0
 
 
@@ -164,8 +163,8 @@ class LogScrub:
     async def run(self) -> None:
         """Compare until cancelled."""
         loop = asyncio.get_running_loop()
-        begun_at: float | None = None
-        first_at = loop.time() + _FIRST_ROUND_SECONDS
+        begun_at = loop.time()
+        self.begin_round()
         while True:
             config = self._config()
             size = 0
@@ -178,15 +177,14 @@ class LogScrub:
                 await asyncio.sleep(size / config.scrub_bytes_per_second)
                 continue
             interval = config.scrub_interval_hours * _HOUR_SECONDS
-            due_at = first_at if begun_at is None else begun_at + interval
-            if loop.time() >= due_at and self._may_compare:
+            if self._position >= self._limit and loop.time() - begun_at >= interval:
                 begun_at = loop.time()
                 self.begin_round()
             await asyncio.sleep(_PAUSE_SECONDS)
 
     def begin_round(self) -> None:
-        """Compare all that is committed and flushed by now."""
-        self._position, self._round_end = 0, self._limit
+        """Compare all blocks that begin before what is flushed now, once they are committed."""
+        self._position, self._round_end = 0, self._written + BLOCK_BYTES - 1
         self._left.clear()
 
     async def _work_on(self) -> int:
@@ -197,9 +195,9 @@ class LogScrub:
             await self._mend(damage)
             return damage.end - damage.begin
         self._position = max(self._position, int(self._store.first_position))
-        if self._position >= self._round_end:
+        if self._position >= self._limit:
             return await self._try_undecided()
-        block = self._block_at(self._position, self._round_end)
+        block = self._block_at(self._position, self._limit)
         await self.compare(block)
         if self._position == block.begin:
             self._position = block.end
@@ -358,7 +356,8 @@ class LogScrub:
 
     @property
     def _limit(self) -> int:
-        limit = min(self._node.commit, self._written)
+        """The end of what may be compared in this round."""
+        limit = min(self._node.commit, self._written, self._round_end)
         return limit - limit % BLOCK_BYTES
 
     def _block_at(self, position: int, limit: int) -> Block:
