@@ -64,6 +64,9 @@ class Cluster(AbstractContextManager["Cluster"]):
     namesrv_port: int = field(default_factory=free_port)
     broker_port: int = field(default_factory=free_port)
     broker_jvm: Jvm = field(default_factory=Jvm)
+    namesrv_jvm: Jvm = field(default_factory=Jvm)
+    is_closed_to_strangers: bool = False
+    """Whether the name server answers nobody without keys; ours registers before it is ready."""
 
     def __post_init__(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -104,7 +107,7 @@ class Cluster(AbstractContextManager["Cluster"]):
         settings = {"listenPort": str(self.namesrv_port), **self.namesrv_settings}
         config.write_text(_properties(settings))
         start = _START[self.namesrv_maker or self.maker]
-        self.namesrv_server = start.namesrv(config, self.directory)
+        self.namesrv_server = start.namesrv(config, self.directory, self.namesrv_jvm)
 
     def start_broker(self, maker: Maker | None = None) -> None:
         """Start the broker on this cluster's store; ``maker`` replaces the one it had."""
@@ -114,7 +117,8 @@ class Cluster(AbstractContextManager["Cluster"]):
         config.write_text(_properties(self._broker_settings()))
         start = _START[self.maker].broker
         self.broker_server = start(config, self.directory, self.namesrv, self.broker_jvm)
-        self._wait_registered()
+        if not self.is_closed_to_strangers:
+            self._wait_registered()
 
     def stop_broker(self) -> None:
         assert self.broker_server is not None
@@ -165,13 +169,13 @@ def ask_cluster_info(port: int) -> bytes:
 
 @dataclass(frozen=True)
 class _Starters:
-    namesrv: Callable[[Path, Path], Server]
+    namesrv: Callable[[Path, Path, Jvm], Server]
     broker: Callable[[Path, Path, str, Jvm], Server]
 
 
-def _apache_namesrv(config: Path, directory: Path) -> Server:
+def _apache_namesrv(config: Path, directory: Path, jvm: Jvm) -> Server:
     main = "org.apache.rocketmq.namesrv.NamesrvStartup"
-    return _apache("namesrv", main, config, directory, NAMESRV_READY, Jvm())
+    return _apache("namesrv", main, config, directory, NAMESRV_READY, jvm)
 
 
 def _apache_broker(config: Path, directory: Path, namesrv: str, jvm: Jvm) -> Server:
@@ -190,7 +194,7 @@ def _apache(name: str, main: str, config: Path, directory: Path, ready: str, jvm
     return Server.start(f"apache {name}", command, ready=ready, log=log, environment=environment)
 
 
-def _our_namesrv(config: Path, directory: Path) -> Server:
+def _our_namesrv(config: Path, directory: Path, jvm: Jvm) -> Server:
     command = [_script("mqnamesrv"), "-c", str(config)]
     log = directory / "rocketpost-namesrv.log"
     return Server.start("rocketpost namesrv", command, ready=NAMESRV_READY, log=log)

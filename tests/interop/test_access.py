@@ -13,9 +13,11 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from interop.servers import SMALL_STORE, Cluster
+from interop.jvm import QUICK_START
+from interop.servers import SMALL_STORE, Cluster, Jvm
 from rocketpost.client import (
     ClientConfig,
+    ClientTls,
     Credentials,
     Message,
     Producer,
@@ -29,8 +31,10 @@ from rocketpost.client import (
 )
 from rocketpost.client.admin import AdminClient
 from rocketpost.codec.faults import NoPermission
+from rocketpost.errors import ClientError
 from rocketpost.model.topic import TopicConfig
 from rocketpost.spark.session import make_session
+from rocketpost.testing.secure.certificates import CertificateFolder
 
 pytestmark = pytest.mark.interop
 
@@ -48,6 +52,8 @@ SETTINGS = {
     for kind in ("authentication", "authorization")
     for what, prefix in (("Provider", "Default"), ("MetadataProvider", "Local"))
 }
+KEYS = {"ROCKETMQ_ACCESS_KEY": USER, "ROCKETMQ_SECRET_KEY": SECRET}
+"""The environment of ``mqadmin``."""
 WRONG = [
     (Credentials(USER, "another"), "check signature failed"),
     (Credentials("nobody", SECRET), "User:nobody is not found"),
@@ -56,9 +62,29 @@ WRONG = [
 
 
 @pytest.fixture(scope="module")
-def guarded(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> CertificateFolder:
+    return CertificateFolder(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def guarded(
+    java: None, tmp_path_factory: pytest.TempPathFactory, certificates: CertificateFolder
+) -> Iterator[Cluster]:
     directory = tmp_path_factory.mktemp("guarded")
-    with Cluster(directory, "apache", settings=SETTINGS) as cluster:
+    keys = certificates.issue()
+    tls = {
+        "tls.test.mode.enable": "false",
+        "tls.server.mode": "permissive",
+        "tls.server.certPath": keys.certificate,
+        "tls.server.keyPath": keys.key,
+        "tls.server.need.client.auth": "require",
+        "tls.server.authClient": "true",
+        "tls.server.trustCertPath": certificates.root,
+    }
+    jvm = Jvm(options=(*QUICK_START, *(f"-D{key}={text}" for key, text in tls.items())))
+    with Cluster(
+        directory, "apache", settings=SETTINGS, broker_jvm=jvm, namesrv_jvm=jvm
+    ) as cluster:
         asyncio.run(_fill(cluster))
         yield cluster
 
@@ -99,6 +125,65 @@ async def test_every_client_works_with_the_right_keys(guarded: Cluster) -> None:
             assert await puller.fetch_offset(queue) == 1
 
 
+async def test_the_sdk_with_tls_a_certificate_and_keys(
+    guarded: Cluster, certificates: CertificateFolder
+) -> None:
+    own = certificates.issue("our client", is_server=False)
+    tls = ClientTls(trusted=certificates.root, certificate=own.certificate, key=own.key)
+    names = guarded.namesrv
+    config = ProducerConfig(name_servers=names, credentials=RIGHT, tls=tls)
+    async with Producer("writers", config=config) as producer:
+        sent = await producer.send(Message("Copied", b"by TLS"))
+    pulls = PullConsumerConfig(name_servers=names, credentials=RIGHT, tls=tls)
+    async with PullConsumer("readers", config=pulls) as puller:
+        pulled = await puller.pull(sent.queue, sent.queue_offset)
+        assert [bytes(message.body) for message in pulled.messages] == [b"by TLS"]
+    strangers = CertificateFolder(certificates.folder / "strangers")
+    config = ProducerConfig(name_servers=names, tls=ClientTls(trusted=strangers.root))
+    with pytest.raises(ClientError, match="certificate"):
+        async with Producer("writers", config=config) as producer:
+            await producer.send(Message("Copied", b"to nobody"))
+
+
+def test_the_tool_with_tls_and_keys(
+    guarded: Cluster, certificates: CertificateFolder, tmp_path: Path
+) -> None:
+    own = certificates.issue("our tool", is_server=False)
+    settings = tmp_path / "tls.properties"
+    settings.write_text(
+        f"tls.client.trustCertPath={certificates.root}\n"
+        f"tls.client.certPath={own.certificate}\n"
+        f"tls.client.keyPath={own.key}\n"
+    )
+    tls = {"ROCKETMQ_TLS_ENABLE": "true", "ROCKETMQ_TLS_CONFIG_FILE": str(settings)}
+    done = mqadmin(guarded, **KEYS, **tls)
+    assert done.returncode == 0, done.stderr
+    assert "broker-a" in done.stdout
+
+
+@pytest.mark.long
+def test_the_tool_changes_users_and_rules_of_apaches_broker(guarded: Cluster) -> None:
+    where = f"-b {guarded.broker}"
+    rule = f"-s User:app -r Topic:Guarded,Group:g -d Allow {where}"
+    for line, expected in (
+        (f"createUser -u app -p app-secret -t Normal {where}", "create user to"),
+        (f"updateUser -u app -p another-secret {where}", "update user to"),
+        (f"getUser -u app {where}", "another-secret"),
+        (f"listUser {where}", "app"),
+        (f"createAcl -a Pub {rule}", "create acl to"),
+        (f"updateAcl -a Pub,Sub {rule}", "update acl to"),
+        (f"getAcl -s User:app {where}", "[Pub, Sub]"),
+        (f"listAcl {where}", "User:app"),
+        (f"copyUser -f {guarded.broker} -t {guarded.broker} -u app", "copy user of app"),
+        (f"copyAcl -f {guarded.broker} -t {guarded.broker} -s User:app", "copy acl of User:app"),
+        (f"deleteAcl -s User:app {where}", "delete acl to"),
+        (f"deleteUser -u app {where}", "delete user to"),
+    ):
+        done = mqadmin(guarded, line, **KEYS)
+        assert (done.returncode, done.stderr) == (0, ""), line
+        assert expected in done.stdout, line
+
+
 @pytest.mark.parametrize(("keys", "said"), WRONG)
 async def test_the_wrong_keys_get_a_clear_refusal(
     guarded: Cluster, keys: Credentials | None, said: str, caplog: pytest.LogCaptureFixture
@@ -117,12 +202,14 @@ async def test_the_wrong_keys_get_a_clear_refusal(
     assert SECRET not in caplog.text
 
 
-def mqadmin(cluster: Cluster, **environment: str) -> subprocess.CompletedProcess[str]:
+def mqadmin(
+    cluster: Cluster, line: str = "topicStatus -t Guarded", **environment: str
+) -> subprocess.CompletedProcess[str]:
     names = ("ROCKETMQ_ACCESS_KEY", "ROCKETMQ_SECRET_KEY", "ROCKETMQ_HOME")
     clean = {name: value for name, value in os.environ.items() if name not in names}
     tool = str(Path(sys.executable).parent / "mqadmin")
     return subprocess.run(
-        [tool, "topicStatus", "-n", cluster.namesrv, "-t", "Guarded"],
+        [tool, *line.split(), "-n", cluster.namesrv],
         env=clean | environment,
         capture_output=True,
         text=True,
@@ -136,7 +223,7 @@ def test_the_tool_takes_keys_from_the_environment_or_from_its_file(
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "tools.yml").write_text(f"accessKey: {USER}\nsecretKey: {SECRET}\n")
     for environment in (
-        {"ROCKETMQ_ACCESS_KEY": USER, "ROCKETMQ_SECRET_KEY": SECRET},
+        KEYS,
         {"ROCKETMQ_HOME": str(tmp_path)},
     ):
         done = mqadmin(guarded, **environment)

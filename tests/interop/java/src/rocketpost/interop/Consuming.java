@@ -9,6 +9,7 @@ import java.util.Map;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
@@ -35,7 +36,7 @@ final class Consuming {
 
     /** Consumes until {@code count} messages came (first attempts and retries alike), or {@code timeout} seconds went by. */
     static void push(Args args) throws Exception {
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(args.text("group"), args.has("trace"), null);
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(args.text("group"), Keys.hook(args), new AllocateMessageQueueAveragely(), args.has("trace"), null);
         consumer.setNamesrvAddr(args.text("namesrv"));
         consumer.setConsumeFromWhere(ConsumeFromWhere.valueOf(args.text("from", "CONSUME_FROM_FIRST_OFFSET")));
         consumer.setConsumeThreadMin(2);

@@ -35,7 +35,7 @@ final class Producing {
         if (args.has("compression")) {
             System.setProperty("rocketmq.message.compressType", args.text("compression"));
         }
-        DefaultMQProducer producer = started(new DefaultMQProducer(args.text("group", "interop-producer"), args.has("trace"), null), args);
+        DefaultMQProducer producer = started(new DefaultMQProducer(args.text("group", "interop-producer"), Keys.hook(args), args.has("trace"), null), args);
         try {
             List<Message> messages = messages(args);
             switch (args.text("mode", "sync")) {
