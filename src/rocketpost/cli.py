@@ -100,6 +100,8 @@ def rocketpost() -> None:
     type=click.IntRange(1, NODES_MAX),
     help="Number of members of a group that elects its leader and survives the loss of a member.",
 )
+@click.option("--console", "with_console", is_flag=True, help="Also serve the web console.")
+@click.option("--console-port", default=8088, show_default=True, type=click.IntRange(0, 65535))
 def up(
     data: Path,
     host: str,
@@ -112,12 +114,23 @@ def up(
     accept_missing: bool,
     count: int,
     nodes: int | None,
+    with_console: bool,
+    console_port: int,
 ) -> None:
     """Run a name server and a broker, or several, until Ctrl-C."""
+    from rocketpost.console.child import ConsoleChild
+    from rocketpost.errors import ConfigError
     from rocketpost.server.up import run_up
 
-    sys.exit(
-        run_up(
+    # Others on the network reach it through a proxy with TLS; see `rocketpost console`.
+    beside = ConsoleChild(data / "console", host="127.0.0.1", port=console_port)
+    if with_console:
+        try:
+            beside.check_installed()
+        except ConfigError as error:
+            raise click.ClickException(str(error)) from None
+    try:
+        code = run_up(
             data=data,
             host=host,
             namesrv_port=namesrv_port,
@@ -129,8 +142,11 @@ def up(
             accept_missing=accept_missing,
             count=count,
             nodes=nodes or 0,
+            on_ready=beside.start if with_console else lambda address: None,
         )
-    )
+    finally:
+        beside.stop_blocking()
+    sys.exit(code)
 
 
 @rocketpost.command()

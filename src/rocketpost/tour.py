@@ -43,7 +43,7 @@ _SILENCE_SECONDS: Final = 30.0
 _PATIENCE_SECONDS: Final = 60.0
 _RETRY_SECONDS: Final = 0.2
 _NEXT: Final = (
-    (".venv/bin/rocketpost up", "a server of your own"),
+    (".venv/bin/rocketpost up --console", "a server of your own, and the link of its console"),
     (".venv/bin/mqadmin clusterList -n 127.0.0.1:9876", "look at it"),
     (".venv/bin/python examples/produce.py", "send to it"),
 )

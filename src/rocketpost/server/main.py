@@ -119,6 +119,8 @@ def mqbroker(
         values = without_blanks(read_properties(file)) if file else {}
         if name_servers is not None:
             values["namesrvAddr"] = name_servers
+        if advertised := os.environ.get("ROCKETPOST_ADVERTISE"):
+            values.setdefault("brokerIP1", advertised)
         broker, _ = broker_settings(values)
         plans = plan_brokers(values, count)
         if with_proxy:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import abc
 import asyncio
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -272,12 +272,22 @@ def run_up(
     count: int = 1,
     nodes: int = 0,
     grpc_port: int | None = None,
+    on_ready: Callable[[str], None] = lambda address: None,
 ) -> int:
     """Run until Ctrl-C; return the exit code.
 
     ``nodes`` is the number of members of a group that elects its leader; 0 for no group.
     ``grpc_port`` is the port for clients of RocketMQ 5; None for the usual one, if possible.
+    ``on_ready`` is called with the name server's address when clients are served.
     """
+
+    def serving(describe: Callable[[Any], str]) -> Callable[[Any], str]:
+        def tell(node: Node) -> str:
+            on_ready(node.address)
+            return describe(node)
+
+        return tell
+
     options: dict[str, Any] = {
         "host": host,
         "namesrv_port": namesrv_port,
@@ -305,12 +315,16 @@ def run_up(
         return 2
     if nodes:
         warn_of_single_store({**settings, **root})
-        return run(lambda: GroupNode(data, count=nodes, **options), ready=_group_ready, log=log)
+        return run(
+            lambda: GroupNode(data, count=nodes, **options), ready=serving(_group_ready), log=log
+        )
     warn_of_fleet({**settings, **root}, count)
     warn_of_group_stores({**settings, **root})
     if count > 1:
-        return run(lambda: FleetNode(data, count=count, **options), ready=_fleet_ready, log=log)
-    return run(lambda: SingleNode(data, grpc=grpc, **options), ready=_ready, log=log)
+        return run(
+            lambda: FleetNode(data, count=count, **options), ready=serving(_fleet_ready), log=log
+        )
+    return run(lambda: SingleNode(data, grpc=grpc, **options), ready=serving(_ready), log=log)
 
 
 def settings_of(config: Path | None, segment_size: str | None) -> dict[str, str]:

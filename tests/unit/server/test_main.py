@@ -39,6 +39,17 @@ def test_a_broker_prints_what_is_in_force(flag: str, tmp_path: Path) -> None:
     assert values["listenPort"] == "10911"
 
 
+def test_the_address_for_clients_comes_from_the_file_or_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROCKETPOST_ADVERTISE", "10.1.2.3")
+    file = tmp_path / "broker.conf"
+    for text, address in (("", "10.1.2.3"), ("brokerIP1=10.9.9.9\n", "10.9.9.9")):
+        file.write_text(text)
+        done = CliRunner().invoke(mqbroker, ["-p", "-c", str(file)])
+        assert parse_properties(done.output)["brokerIP1"] == address
+
+
 def test_a_byte_order_mark_is_passed_over(tmp_path: Path) -> None:
     file = tmp_path / "a.conf"
     file.write_bytes(b"\xef\xbb\xbflistenPort=1234\n")
