@@ -34,6 +34,7 @@ def target() -> Maker:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "kind(name): the type of the topic that the test is given")
     config.addinivalue_line("markers", "later(feature): the original has it, this version not yet")
 
 

@@ -50,15 +50,26 @@ def classpath(profile: str) -> str:
 @functools.cache
 def client_classpath(version: str) -> str:
     """Return the class path of the client of ``version``, our compiled sources in front."""
-    libraries = classpath(f"client-{version}")
-    classes = TARGET / f"classes-{version}"
-    sources = sorted(SOURCES.glob("*.java"))
-    compiled = classes / "rocketpost" / "interop" / "Peer.class"
+    return _compiled(f"client-{version}", sorted(SOURCES.glob("*.java")), "interop/Peer")
+
+
+@functools.cache
+def official_classpath() -> str:
+    """Return the class path of the official gRPC client, our compiled sources in front."""
+    sources = [SOURCES / "Json.java", SOURCES.parent / "official" / "Driver.java"]
+    return _compiled("client-grpc", sources, "official/Driver")
+
+
+def _compiled(profile: str, sources: list[Path], main: str) -> str:
+    libraries = classpath(profile)
+    classes = TARGET / profile.replace("client", "classes")
+    compiled = classes / "rocketpost" / f"{main}.class"
     with _alone():
-        if not _fresh(compiled, *sources, TARGET / f"client-{version}.classpath"):
+        if not _fresh(compiled, *sources, TARGET / f"{profile}.classpath"):
             shutil.rmtree(classes, ignore_errors=True)
             command = ["javac", "-proc:none", "-nowarn", "-d", str(classes), "-cp", libraries]
-            subprocess.run([*command, *map(str, sources)], check=True, capture_output=True)
+            done = subprocess.run([*command, *map(str, sources)], capture_output=True, text=True)
+            assert done.returncode == 0, done.stderr
     return os.pathsep.join([str(RESOURCES), str(classes), libraries])
 
 

@@ -22,6 +22,8 @@ from rocketpost.proxy.wire.enums import ClientType, Code
 logger = logging.getLogger(__name__)
 
 _SCAN_SECONDS: Final = 5.0
+_LOST_SECONDS: Final = 25.0
+"""Silence after which a client without a stream seems dead: it has missed two heartbeats."""
 PRODUCER_TOPICS_MAX: Final = 1000
 """Most topics of one producer that are remembered for questions about transactions."""
 
@@ -57,6 +59,8 @@ class GrpcClient:
         self.streams: list[Stream] = []
         self.started_ms = time.time_ns() // 1_000_000
         self.seen_at = asyncio.get_running_loop().time()
+        self.is_lost = False
+        """Whether it seems dead."""
         self.is_closed = False
 
     def __repr__(self) -> str:
@@ -112,7 +116,7 @@ class ClientTable:
 
     Attributes:
         on_request: Returns the function that serves requests of brokers to a client.
-        on_leave: Called with each client that is forgotten.
+        on_leave: Called with each client that is forgotten or seems dead.
     """
 
     def __init__(self, backend: Backend, config: ProxyConfig) -> None:
@@ -150,6 +154,7 @@ class ClientTable:
             client = GrpcClient(identity, self._backend, self.on_request)
             self._clients[identity.client_id] = client
         client.seen_at = self._loop.time()
+        client.is_lost = False
         return client
 
     def producer_of(self, topic: str) -> GrpcClient | None:
@@ -169,11 +174,18 @@ class ClientTable:
         """Forget silent clients until cancelled."""
         while True:
             await asyncio.sleep(_SCAN_SECONDS)
-            limit = self._loop.time() - self._config.client_expiry_ms / 1000
             for client in self.all():
-                if client.seen_at < limit:
-                    logger.info("silent client removed: client=%s", client.identity.client_id)
-                    await self.remove(client)
+                await self._look_at(client)
+
+    async def _look_at(self, client: GrpcClient) -> None:
+        silence = self._loop.time() - client.seen_at
+        if silence > self._config.client_expiry_ms / 1000:
+            logger.info("silent client removed: client=%s", client.identity.client_id)
+            await self.remove(client)
+        elif silence > _LOST_SECONDS and not client.streams and not client.is_lost:
+            # Its settings stay: it may be back, and not know that it was missed.
+            client.is_lost = True
+            await self.on_leave(client)
 
     async def renew(self, client: GrpcClient) -> None:
         """Tell brokers of a client's groups again; log a failure."""

@@ -35,6 +35,8 @@ class ProxyConfig:
     bind_address: str = option("bindAddress", "")
     cluster_name: str = option("rocketMQClusterName", "DefaultCluster")
     name_servers: str = option("namesrvAddr", "")
+    authentication_enabled: bool = option("authenticationEnabled", False)
+    authorization_enabled: bool = option("authorizationEnabled", False)
     inner_credentials: str = option("innerClientAuthenticationCredentials", "", secret=True)
     public_address: str = option("localServeAddr", "")
     keeps_client_port: bool = option("useEndpointPortFromRequest", True)
@@ -86,6 +88,8 @@ class ProxyConfig:
                 raise ConfigError(f"{keys[low]} must be above 0 and at most {keys[high]}")
         if not 1 <= self.batch_size <= 32:
             raise ConfigError("grpcClientConsumerLongPollingBatchSize must be 1 to 32")
+        if self.authorization_enabled and not self.authentication_enabled:
+            raise ConfigError("authorizationEnabled=true needs authenticationEnabled=true")
         if bool(self.tls_key) != bool(self.tls_certificate):
             raise ConfigError("tlsKeyPath and tlsCertPath are needed together")
 

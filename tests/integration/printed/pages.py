@@ -71,6 +71,7 @@ NOT_RUN = {
     ("group-operations.md", "mqadmin haStatus "): (
         "needs a group of three; tests/integration/test_admin_groups.py runs these commands"
     ),
+    ("grpc.md", "{"): "a settings file",
     ("grpc.md", "rocketpost up  "): (
         "the servers would stay, at ports that other tests may use; tests/integration/proxy/ runs "
         "both commands at free ports"

@@ -130,7 +130,7 @@ class Client:
         system = received.system_properties
         request.entries.add(message_id=system.message_id, receipt_handle=system.receipt_handle)
         answer = await self.call("AckMessage", request)
-        assert answer.status.code == answer.entries[0].status.code
+        assert all(entry.status.code == answer.status.code for entry in answer.entries)
         code: int = answer.status.code
         return code
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 from typing import Any
 
 from rocketpost.client.config import ClientConfig
@@ -10,12 +12,16 @@ from rocketpost.client.credentials import Credentials
 from rocketpost.client.session import Session
 from rocketpost.proxy.cluster import KEPT_SECONDS, ClusterBackend
 from rocketpost.proxy.proxy import GrpcProxy
-from rocketpost.proxy.rights import NoGuard
+from rocketpost.proxy.rights import Guard, NoGuard
 from rocketpost.proxy.services.routes import endpoints_for
 from rocketpost.proxy.settings import ProxyConfig
+from rocketpost.server.proxy.guard import LocalGuard
 from rocketpost.server.proxy.keys import choose_keys_blocking
+from rocketpost.server.proxy.remote_access import RemoteAccess
 from rocketpost.server.settings.access import Login
 from rocketpost.transport.host import local_ip
+
+logger = logging.getLogger(__name__)
 
 
 class ProxyServer:
@@ -37,6 +43,7 @@ class ProxyServer:
             )
         )
         self._proxy: GrpcProxy | None = None
+        self._following: asyncio.Task[None] | None = None
 
     @property
     def address(self) -> str:
@@ -53,7 +60,7 @@ class ProxyServer:
         """Return when calls are served.
 
         Raises:
-            ConfigError: The port cannot be bound.
+            ConfigError: The port cannot be bound, or the settings contradict each other.
             NoNameServer: No address of a name server is known.
         """
         keys = await asyncio.to_thread(choose_keys_blocking, self._config, self._host)
@@ -63,13 +70,14 @@ class ProxyServer:
             proxy = GrpcProxy(
                 backend,
                 self._config,
-                guard=NoGuard(),
+                guard=await self._make_guard(),
                 endpoints_of=self._endpoints_of,
                 keys=keys,
             )
             backend.serve(proxy.broker_requests.serve_for(None))
             await proxy.start()
         except BaseException:
+            await self._stop_following()
             await self._session.stop()
             raise
         self._proxy = proxy
@@ -79,12 +87,34 @@ class ProxyServer:
         proxy, self._proxy = self._proxy, None
         if proxy is not None:
             await proxy.stop()
+            await self._stop_following()
             await self._session.stop()
 
     async def wait_failed(self) -> str:
         """Wait for ever: a proxy serves as long as its process runs."""
         await asyncio.Event().wait()
         raise AssertionError
+
+    async def _make_guard(self) -> Guard:
+        """Return the check of calls by the users and rules of the cluster."""
+        config = self._config
+        if not config.authentication_enabled:
+            if config.inner_credentials:
+                logger.warning(
+                    "authenticationEnabled is false: brokers take every client for the user in "
+                    "innerClientAuthenticationCredentials"
+                )
+            return NoGuard()
+        access = RemoteAccess(self._session, config)
+        await access.refresh()
+        self._following = asyncio.create_task(access.run(), name="users and rules")
+        return LocalGuard(lambda: access.gate)
+
+    async def _stop_following(self) -> None:
+        if self._following is not None:
+            self._following.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._following
 
     @property
     def _host(self) -> str:

@@ -4,11 +4,11 @@ import java.util.Iterator;
 import java.util.Map;
 
 /** Just enough JSON to print results, so that no library version of the client under test is in the way. */
-final class Json {
+public final class Json {
     private Json() {
     }
 
-    static String text(Object value) {
+    public static String text(Object value) {
         StringBuilder out = new StringBuilder();
         append(out, value);
         return out.toString();
