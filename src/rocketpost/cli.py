@@ -391,7 +391,7 @@ def secure() -> None:
     help="Name or address of a server besides localhost; may be repeated.",
 )
 def secure_init(directory: Path, hosts: tuple[str, ...]) -> None:
-    """Make an authority, certificates, and the settings of a cluster with TLS."""
+    """Make certificates, the first user, and the settings of a cluster that checks both."""
     from rocketpost.errors import ConfigError
     from rocketpost.server.secure.first_cluster import make_cluster_blocking
 
@@ -403,9 +403,37 @@ def secure_init(directory: Path, hosts: tuple[str, ...]) -> None:
         click.echo(path)
     click.echo(f"Start the servers with: rocketpost up -c {directory / 'broker.conf'}")
     click.echo(
-        f"Clients need: ROCKETMQ_TLS_ENABLE=true "
+        f"The user admin may do everything. Its password is in {directory / 'conf' / 'tools.yml'}."
+    )
+    click.echo(
+        f"Tools need: ROCKETMQ_HOME={directory.absolute()} ROCKETMQ_TLS_ENABLE=true "
         f"ROCKETMQ_TLS_CONFIG_FILE={directory.absolute() / 'tls.properties'}"
     )
+
+
+@secure.command("client")
+@click.argument("user")
+@click.option(
+    "--directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("secure"),
+    show_default=True,
+    help="The directory that `rocketpost secure init` has filled.",
+)
+def secure_client(user: str, directory: Path) -> None:
+    """Make a certificate with which a client is USER, without a password.
+
+    The user itself is made by `mqadmin createUser`.
+    """
+    from rocketpost.errors import ConfigError
+    from rocketpost.server.secure.first_cluster import issue_client_blocking
+
+    try:
+        paths = issue_client_blocking(directory, user)
+    except ConfigError as error:
+        raise click.ClickException(str(error)) from None
+    for path in paths:
+        click.echo(path)
 
 
 @rocketpost.group(cls=_Pipelines)

@@ -26,6 +26,7 @@ from rocketpost.server.main import broker_ready, namesrv_ready, warn_of_fleet
 from rocketpost.server.namesrv.process import NameServer, NamesrvConfig
 from rocketpost.server.process import run
 from rocketpost.server.proxy.broker import ProxiedBroker, settings_for_up
+from rocketpost.server.settings.access import AccessConfig
 from rocketpost.server.settings.broker import (
     broker_settings,
     name_of,
@@ -41,6 +42,7 @@ from rocketpost.server.settings.up import (
     parse_size,
     sizes_blocking,
 )
+from rocketpost.settings import build, keys_of
 from rocketpost.transport.host import local_ip
 
 if TYPE_CHECKING:
@@ -83,13 +85,25 @@ class Node(abc.ABC):
         """The address that clients get."""
         self._broker_port = broker_port
         self._sync_flush = sync_flush
-        self.name_server = NameServer(
-            NamesrvConfig(
-                listen_port=namesrv_port,
-                bind_address=host,
-                kv_config_path=str(self._data / "namesrv" / "kvConfig.json"),
-            ),
-            tls=self._settings,
+        self.name_server = NameServer(self._namesrv_config(namesrv_port), tls=self._settings)
+
+    def _namesrv_config(self, port: int) -> NamesrvConfig:
+        """Return the name server's settings: access control is that of the broker."""
+        shared = {
+            key: self._settings[key] for key in keys_of(AccessConfig) if key in self._settings
+        }
+        if "brokerClusterName" in self._settings:
+            shared["clusterName"] = self._settings["brokerClusterName"]
+        home = self._data / "namesrv"
+        return build(
+            NamesrvConfig,
+            {
+                **shared,
+                "listenPort": str(port),
+                "bindAddress": self._host,
+                "kvConfigPath": str(home / "kvConfig.json"),
+                "authConfigPath": str(home),
+            },
         )
 
     @property

@@ -1,31 +1,45 @@
-"""The files of a small cluster with TLS, made by one command.
+"""The files of a small cluster with TLS and access control, made by one command.
 
     ca.pem, ca.key           the authority; keep the key elsewhere once all certificates are made
     server.pem, server.key   the certificate of all servers, which also use it as clients
-    client.pem, client.key   a certificate for clients and tools
-    broker.conf              TLS of a broker; ``rocketpost up -c`` and ``mqbroker -c`` read it
+    client.pem, client.key   a certificate of the user ``admin``, for tools
+    secret.key               encrypts the passwords of users in the files of servers
+    broker.conf              settings of a broker; ``rocketpost up -c`` and ``mqbroker -c`` read it
     namesrv.conf             the same for a name server of its own
     tls.properties           TLS of clients, for ``ROCKETMQ_TLS_CONFIG_FILE``
+    conf/tools.yml           name and password of ``admin``, for ``ROCKETMQ_HOME`` of ``mqadmin``
 
-Every server requires TLS and a certificate of the authority, so nobody else can use the cluster.
+Every server requires TLS, a certificate of the authority, and a user. The first one is ``admin``, a
+super user with a password that was made up for it. Servers log in to each other as ``servers``.
+Only the owner can read the files, but for certificates. No password is printed.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import secrets
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from rocketpost.errors import ConfigError
 from rocketpost.server.secure.authority import Authority, write_private_blocking
 from rocketpost.settings import format_properties
 
 LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
-CLIENT_NAME: Final = "admin"
+ADMIN: Final = "admin"
+"""The first user, for whom the client's certificate stands."""
+SERVERS: Final = "servers"
+"""The user of servers, for whom their certificate stands."""
+_PASSWORD_BYTES: Final = 24
+_KEY_BYTES: Final = 32
 _AUTHORITY: Final = "ca"
 _SERVER: Final = "server"
 _CLIENT: Final = "client"
+_SECRET_KEY: Final = "secret.key"
+_TOOLS: Final = "conf/tools.yml"
 
 
 def make_cluster_blocking(
@@ -56,21 +70,48 @@ def make_cluster_blocking(
     authority = Authority.make(name)
     issued = {
         _AUTHORITY: authority.pem,
-        _SERVER: authority.issue(_SERVER, hosts=dict.fromkeys((*LOOPBACK, *hosts))),
-        _CLIENT: authority.issue(CLIENT_NAME, is_server=False),
+        _SERVER: authority.issue(SERVERS, hosts=dict.fromkeys((*LOOPBACK, *hosts))),
+        _CLIENT: authority.issue(ADMIN, is_server=False),
     }
     paths = []
     for stem, each in issued.items():
         certificate, key = directory / f"{stem}.pem", directory / f"{stem}.key"
         each.write_blocking(certificate, key)
         paths += [certificate, key]
-    for file, values in _settings(directory).items():
-        write_private_blocking(directory / file, format_properties(values).encode())
-        paths.append(directory / file)
+    password = secrets.token_urlsafe(_PASSWORD_BYTES)
+    texts = {
+        _SECRET_KEY: f"{secrets.token_hex(_KEY_BYTES)}\n",
+        **{file: format_properties(each) for file, each in _settings(directory, password).items()},
+        _TOOLS: f"accessKey: {ADMIN}\nsecretKey: {password}\n",
+    }
+    for file, text in texts.items():
+        path = directory / file
+        path.parent.mkdir(exist_ok=True, mode=0o700)
+        write_private_blocking(path, text.encode())
+        paths.append(path)
     return paths
 
 
-def _settings(directory: Path) -> dict[str, dict[str, str]]:
+def issue_client_blocking(directory: Path, user: str) -> list[Path]:
+    """Write a certificate that stands for a user, and its key; return their paths.
+
+    Raises:
+        ConfigError: The directory has no authority, or has a file of this name already.
+    """
+    if not user.replace("-", "").replace("_", "").replace(".", "").isalnum():
+        raise ConfigError(f"{user!r} is not the name of a user and of a file")
+    authority = Authority.load_blocking(
+        directory / f"{_AUTHORITY}.pem", directory / f"{_AUTHORITY}.key"
+    )
+    certificate, key = directory / f"{user}.pem", directory / f"{user}.key"
+    for path in (certificate, key):
+        if path.exists():
+            raise ConfigError(f"{path} exists already: remove it, or choose another user")
+    authority.issue(user, is_server=False).write_blocking(certificate, key)
+    return [certificate, key]
+
+
+def _settings(directory: Path, password: str) -> dict[str, dict[str, str]]:
     """Return the properties of each settings file."""
     root = str(directory / f"{_AUTHORITY}.pem")
 
@@ -89,8 +130,19 @@ def _settings(directory: Path) -> dict[str, dict[str, str]]:
         "tls.server.trustCertPath": root,
         "tls.server.userRules": "CN",
         **client_of(_SERVER),
+        "authenticationEnabled": "true",
+        "authorizationEnabled": "true",
+        "initAuthenticationUser": _json(username=ADMIN, password=password),
+        "innerClientAuthenticationCredentials": _json(
+            accessKey=SERVERS, secretKey=secrets.token_urlsafe(_PASSWORD_BYTES)
+        ),
+        "authSecretKeyFile": str(directory / _SECRET_KEY),
     }
     return {"broker.conf": server, "namesrv.conf": server, "tls.properties": client_of(_CLIENT)}
+
+
+def _json(**members: str) -> str:
+    return msgspec.json.encode(members).decode()
 
 
 def _check_host(host: str) -> None:

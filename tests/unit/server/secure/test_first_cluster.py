@@ -7,7 +7,7 @@ import pytest
 
 from rocketpost.errors import ConfigError
 from rocketpost.server.secure.certificates import open_security_blocking
-from rocketpost.server.secure.first_cluster import make_cluster_blocking
+from rocketpost.server.secure.first_cluster import issue_client_blocking, make_cluster_blocking
 from rocketpost.settings import parse_properties
 from rocketpost.transport.entrance import TlsMode
 from rocketpost.transport.tls_contexts import ClientCertificates
@@ -40,3 +40,18 @@ def test_other_texts_are_no_hosts(tmp_path: Path, host: str) -> None:
     with pytest.raises(ConfigError, match="is not a host name"):
         make_cluster_blocking(tmp_path / "none", hosts=[host])
     assert not (tmp_path / "none").exists()
+
+
+def test_a_client_gets_a_certificate_of_its_own(tmp_path: Path) -> None:
+    make_cluster_blocking(tmp_path)
+    certificate, key = issue_client_blocking(tmp_path, "orders")
+    assert (certificate.name, key.name) == ("orders.pem", "orders.key")
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    for taken in ("orders", "ca", "server"):
+        with pytest.raises(ConfigError, match="exists already"):
+            issue_client_blocking(tmp_path, taken)
+    for name in ("", "../x", "a b"):
+        with pytest.raises(ConfigError, match="is not the name of a user"):
+            issue_client_blocking(tmp_path, name)
+    with pytest.raises(ConfigError, match="authority"):
+        issue_client_blocking(tmp_path / "nowhere", "orders")
