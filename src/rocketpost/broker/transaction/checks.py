@@ -198,6 +198,7 @@ class CheckService:
         if half.is_moving:
             return  # scheduled again when its copy is stored or has failed
         self._note_answer(half)  # if it was asked about before, that question no longer counts
+        half.is_confirmed &= half.checks > 0  # it may have been sent again, and come after the end
         if not self._transactions.confirm_pending(half):
             return
         rules = self._transactions.rules

@@ -238,6 +238,8 @@ class TransactionService:
         half = self.table.find(identity)
         if half is not None:
             self.on_answer(half)
+            # The pending one may be a copy that was sent again, and came after the end of this one.
+            half.is_confirmed &= half.position == record.position
         if half is not None and half.ending is not None and half.ending is not Fate.DISCARD:
             if half.ending is fate:
                 raise SystemBusy("the end of this transaction is already being stored")

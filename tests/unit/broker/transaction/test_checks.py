@@ -154,6 +154,14 @@ def test_issue_1517_an_ended_transaction_is_not_checked(world: World) -> None:
     assert asked == {each.name for each in sent[::2]}
 
 
+def test_a_resend_that_comes_after_the_commit_is_not_asked_about(world: World) -> None:
+    sent = world.send("a")
+    assert world.end(sent, COMMIT)
+    world.send("a")
+    assert world.later(TIMEOUT_MS) == []
+    assert world.pending == []
+
+
 def test_issue_9500_an_unreadable_half_does_not_block_others(world: World) -> None:
     """RocketMQ began again at the same half for ever when one could not be dealt with."""
     world.send("a")

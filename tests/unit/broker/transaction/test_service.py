@@ -243,6 +243,16 @@ def test_a_half_stored_twice_by_a_resend_is_one_transaction(world: World) -> Non
     assert world.names() == ["a"]
 
 
+def test_a_resend_that_comes_after_the_commit_is_not_committed_again(world: World) -> None:
+    """A follower of a group may pass on late what its client has long sent again."""
+    first = world.send("a")
+    assert world.end(first, COMMIT)
+    world.send("a")
+    assert not world.end(first, COMMIT)
+    assert world.pending == []
+    assert world.names() == ["a"]
+
+
 def test_progress_stops_at_the_first_pending_half(world: World) -> None:
     sent = [world.send() for _ in range(4)]
     for each in (sent[0], sent[2], sent[3]):
