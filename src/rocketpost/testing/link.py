@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple, Self
 
 from rocketpost.codec.batch import BatchItem, encode_batch
+from rocketpost.codec.bodies.client import LockRequest, LockResponse
+from rocketpost.codec.bodies.leniency import decode_body
 from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.command import Command, to_fields
 from rocketpost.codec.headers.message import (
@@ -28,10 +30,12 @@ from rocketpost.codec.headers.offset import (
 from rocketpost.codec.headers.timer import RecallHeader
 from rocketpost.codec.headers.topic import CreateTopic, TopicRequest
 from rocketpost.codec.headers.transaction import EndTransaction
+from rocketpost.codec.lenient_json import encode
 from rocketpost.codec.properties import encode_properties
 from rocketpost.codec.record import Record, decode_records, parse_message_id
 from rocketpost.errors import ConnectionLost, Fault
 from rocketpost.model.names import AUTO_CREATE_TOPIC
+from rocketpost.model.route import MessageQueue
 from rocketpost.model.sysflag import PULL_SUBSCRIPTION, PULL_SUSPEND
 from rocketpost.transport.connection import Connection
 from rocketpost.transport.connector import split_address
@@ -39,6 +43,7 @@ from rocketpost.transport.served_connection import ServedConnection
 
 ANSWER_SECONDS: Final = 20.0
 _READ_WRITE: Final = 6
+_BROKER_NAME: Final = "broker-a"
 
 
 class SendPart(NamedTuple):
@@ -200,6 +205,15 @@ class BrokerLink:
         answer.raise_for_code()
         return answer.read(OffsetResponse).offset
 
+    async def lock(self, group: str, client: str, topic: str, queue_id: int) -> bool:
+        """Lock a queue for a client, or renew its lock; return whether it holds the queue now."""
+        answer = await self._ask_for_lock(RequestCode.LOCK_BATCH_MQ, group, client, topic, queue_id)
+        return bool(decode_body(answer.body, LockResponse).lockOKMQSet)
+
+    async def unlock(self, group: str, client: str, topic: str, queue_id: int) -> None:
+        """Give the lock of a client back."""
+        await self._ask_for_lock(RequestCode.UNLOCK_BATCH_MQ, group, client, topic, queue_id)
+
     # -- topics
 
     async def recall(self, topic: str, handle: str) -> Command:
@@ -264,6 +278,15 @@ class BrokerLink:
         return await self._connection.request(
             code, fields=to_fields(header), timeout=ANSWER_SECONDS
         )
+
+    async def _ask_for_lock(
+        self, code: int, group: str, client: str, topic: str, queue_id: int
+    ) -> Command:
+        queue = MessageQueue(_BROKER_NAME, queue_id, topic)
+        body = LockRequest(client_id=client, consumer_group=group, mq_set=[queue])
+        answer = await self._connection.request(code, body=encode(body), timeout=ANSWER_SECONDS)
+        answer.raise_for_code()
+        return answer
 
     async def _offset(self, code: int, topic: str, queue_id: int) -> int:
         answer = await self._ask(code, QueueRequest(topic=topic, queue_id=queue_id))

@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 
-from rocketpost.testing import SimulatedCluster
-from rocketpost.testing.sim.campaign import SETTINGS, SimulatedCampaign
-from rocketpost.testing.workloads import EVERY_KIND, Workload
+from rocketpost.testing.workloads import EVERY_KIND, GROUP_KINDS, Workload
+
+from .campaigns import ROUNDS, CalmCampaign, kinds_of, run_campaign
 
 pytestmark = pytest.mark.slow
-
-ROUNDS = 4
-
-
-def run_campaign(
-    seed: int, nodes: int, kinds: Sequence[type[Workload]] = (), *, rounds: int = ROUNDS
-) -> tuple[SimulatedCampaign, str]:
-    """Run a campaign; return it, and the fingerprint of all files afterwards."""
-    with SimulatedCluster(nodes=nodes, seed=seed, settings=SETTINGS) as cluster:
-        campaign = SimulatedCampaign(cluster, kinds)
-        cluster.run(campaign.run(rounds))
-        return campaign, cluster.fingerprint()
 
 
 @pytest.mark.parametrize("number", range(3))
@@ -41,3 +27,14 @@ def test_a_campaign_is_repeated_to_the_last_byte() -> None:
 def test_every_kind(kind: type[Workload]) -> None:
     campaign, _ = run_campaign(1, 1, [kind], rounds=2)
     assert campaign.workloads[0].acknowledged
+
+
+@pytest.mark.parametrize("kind", GROUP_KINDS)
+def test_every_kind_in_a_group(kind: type[Workload]) -> None:
+    campaign = CalmCampaign(1, [kind])
+    campaign.run(rounds=2)
+    assert campaign.acknowledged[kind.topic]
+
+
+def test_seeds_have_every_kind() -> None:
+    assert {kind for seed in range(20) for kind in kinds_of(seed)} == set(GROUP_KINDS)

@@ -7,6 +7,12 @@ import pytest
 
 from rocketpost.client import TransactionState
 from rocketpost.codec.record import Record
+from rocketpost.testing.workloads.locked import TRUST_SECONDS, LockHistory
+from rocketpost.testing.workloads.progress import (
+    BEHIND_SECONDS,
+    CONTACT_SECONDS,
+    OffsetHistory,
+)
 from rocketpost.testing.workloads.timed import TimedPromises
 from rocketpost.testing.workloads.transactions import Database
 
@@ -97,3 +103,31 @@ def test_transactions_that_ended_badly(
     found: list[str], given_up: set[str], how: str, key: str
 ) -> None:
     assert database().find_broken(Counter(found), given_up) == {how: {key}}
+
+
+def test_a_lock_has_one_holder_at_a_time() -> None:
+    history = LockHistory()
+    assert history.grant(0, "a", asked_at=0, now=1) is None
+    assert history.grant(1, "b", asked_at=1, now=2) is None
+    assert history.grant(0, "a", asked_at=5, now=6) is None
+    assert history.grant(0, "b", asked_at=5, now=TRUST_SECONDS + 4) == "a"
+
+
+def test_a_lock_may_be_released_or_expire() -> None:
+    history = LockHistory()
+    history.grant(0, "a", asked_at=0, now=1)
+    history.release(0, "b")
+    history.release(0, "a")
+    assert history.grant(0, "b", asked_at=2, now=3) is None
+    assert history.grant(0, "c", asked_at=0, now=TRUST_SECONDS + 2) is None
+
+
+def test_offsets_that_a_leader_had_time_to_write_must_stay() -> None:
+    history = OffsetHistory()
+    late = BEHIND_SECONDS + CONTACT_SECONDS + 1
+    history.commit(5, connection=1, now=0)
+    history.commit(9, connection=1, now=2)
+    assert history.answer(9, connection=1, now=late) == 0
+    assert history.kept == 5
+    assert history.answer(6, connection=2, now=late + 9) == 0
+    assert history.answer(3, connection=3, now=late + 9) == 2

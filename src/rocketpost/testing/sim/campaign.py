@@ -3,7 +3,7 @@
 A campaign runs plain sends and reads, judged by a ledger, and workloads of single message kinds,
 while machines are killed, lose power, are cut off, or have slow disks. Then everything is repaired,
 and every promise must hold: see ``testing.ledger`` and ``testing.workloads``. In the end the
-members of a group must have the same log.
+members of a group must have the same log, queues and tables.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from rocketpost.testing.ledger import Counts, Ledger
 from rocketpost.testing.link import BrokerLink
 from rocketpost.testing.load import LoadQueue, Reader, Stream
 from rocketpost.testing.sim.cluster import SimulatedCluster
+from rocketpost.testing.sim.members import find_differences
 from rocketpost.testing.workloads import Workload, Workplace
-from rocketpost.testing.workloads.timed import LEVELS_SECONDS, TimedWorkload
+from rocketpost.testing.workloads.timed import LEVELS_SECONDS
 
 TOPIC: Final = "Plain"
 _QUEUES: Final = [LoadQueue(TOPIC, number) for number in range(3)]
@@ -30,9 +31,8 @@ _PAUSE_SECONDS: Final = 0.2
 _STREAM_SECONDS: Final = 2.0
 _QUIET_SECONDS: Final = 5.0
 _LEADER_SHARE: Final = 0.6
-_LOG_PATH: Final = "/store/commitlog/0"
 _FAULT_SECONDS: Final = (0.5, 6.0)
-_REST_SECONDS: Final = (0.5, 5.0)
+_CALM_SECONDS_MIN: Final = 0.5
 _REPAIR_SECONDS: Final = 200.0
 _JUMP_SECONDS: Final = 3600.0
 
@@ -62,6 +62,8 @@ class SimulatedCampaign:
         cluster: The cluster.
         kinds: The workloads besides plain sends and reads.
         rest_seconds: Longest pause between the bursts of a stream of plain sends.
+        kind_rest_seconds: Longest rest of the other workloads after a message.
+        calm_seconds: Longest time between a repair and the next fault.
     """
 
     def __init__(
@@ -70,10 +72,14 @@ class SimulatedCampaign:
         kinds: Sequence[type[Workload]] = (),
         *,
         rest_seconds: float = 0.2,
+        kind_rest_seconds: float = 0.0,
+        calm_seconds: float = 5.0,
     ) -> None:
         self._cluster = cluster
         self._rng = random.Random(f"campaign {cluster.seed}")
         self._rest_seconds = rest_seconds
+        self._kind_rest_seconds = kind_rest_seconds
+        self._calm_seconds = calm_seconds
         self._streams = 0
         self._address = ""
         self.ledger = Ledger()
@@ -95,7 +101,7 @@ class SimulatedCampaign:
         """
         async with self._load():
             for _ in range(rounds):
-                await asyncio.sleep(self._rng.uniform(*_REST_SECONDS))
+                await asyncio.sleep(self._rng.uniform(_CALM_SECONDS_MIN, self._calm_seconds))
                 self._choose_fault()
                 await asyncio.sleep(self._rng.uniform(*_FAULT_SECONDS))
                 self._repair()
@@ -134,7 +140,7 @@ class SimulatedCampaign:
                     await work(link)
                 finally:
                     link.close()
-            await asyncio.sleep(_PAUSE_SECONDS)
+            await asyncio.sleep(_PAUSE_SECONDS + self._rng.uniform(0, self._rest_seconds))
 
     async def _send(self, link: BrokerLink) -> None:
         """Send for a while: by then, another member may lead."""
@@ -155,6 +161,7 @@ class SimulatedCampaign:
             locate=self._find_leader,
             rng=random.Random(self._rng.random()),
             complain=self.ledger.violations.append,
+            rest_seconds=self._kind_rest_seconds,
         )
 
     def _find_leader(self) -> str:
@@ -181,7 +188,7 @@ class SimulatedCampaign:
             "mute": lambda: cluster.partition([victim], self._others(victim), one_way=True),
             "slow disk": lambda: cluster.slow_disk(victim, rng.choice([0.05, 0.5, 3.0])),
         }
-        if not any(isinstance(each, TimedWorkload) for each in self.workloads):
+        if not any(each.needs_true_clocks for each in self.workloads):
             seconds = rng.uniform(-_JUMP_SECONDS, _JUMP_SECONDS)
             faults["clock jump"] = lambda: cluster.jump_clock(victim, seconds)
         kind = rng.choice(sorted(faults))
@@ -214,15 +221,6 @@ class SimulatedCampaign:
         self.ledger.check_lost()
 
     async def _check_members(self) -> None:
-        """Compare the logs of all members, which soon have the same bytes."""
+        """Compare all members, which soon have the same bytes, queues and tables."""
         await asyncio.sleep(_QUIET_SECONDS)
-        logs = {node: self._log_of(node) for node in self._cluster.nodes}
-        for node, log in logs.items():
-            other = logs[self._cluster.nodes[0]]
-            for path in sorted(log.keys() | other.keys()):
-                if log.get(path, b"").rstrip(b"\0") != other.get(path, b"").rstrip(b"\0"):
-                    self.ledger.violations.append(f"{path} of {node} differs from that of n0")
-
-    def _log_of(self, node: str) -> dict[str, bytes]:
-        files = self._cluster.files(node)
-        return {path: data for path, data in files.items() if path.startswith(_LOG_PATH)}
+        self.ledger.violations += find_differences(self._cluster)

@@ -36,7 +36,7 @@ class Inode:
             self.lost = {page for page in self.lost if page < size // PAGE}
         elif size > len(self.buffer):
             # Maps of the smaller file keep the old memory, so nothing is mapped before it is whole.
-            self.buffer = bytearray(self.buffer.ljust(size, b"\0"))
+            self.buffer = self.buffer + bytes(size - len(self.buffer))
         self.size = size
 
     def write(self, data: Buffer, offset: int) -> None:
@@ -73,7 +73,9 @@ class Inode:
         """Return the file as a power cut may leave it, each dirty page new with chance ``keep``."""
         old_size = len(self.durable)
         size = self.size if self.size == old_size or rng.random() < keep else old_size
-        left = bytearray(self.durable[:size].ljust(size, b"\0"))
+        left = self.durable[:size]
+        if len(left) < size:
+            left.extend(bytes(size - len(left)))
         for page in self.dirty_pages():
             if page not in self.lost and rng.random() < keep:
                 at = page * PAGE
@@ -83,7 +85,7 @@ class Inode:
 
     def after_kill(self) -> Inode:
         """Return the file with all that was written to it, durable."""
-        return self._settled(bytearray(self.content()))
+        return self._settled(self.buffer[: self.size])
 
     def _settled(self, content: bytearray) -> Inode:
         inode = Inode()
@@ -99,7 +101,7 @@ class Inode:
     def _resize_durable(self, size: int) -> None:
         if size < len(self.durable):
             del self.durable[size:]
-        else:
+        elif size > len(self.durable):
             self.durable.extend(bytes(size - len(self.durable)))
 
     def _page(self, page: int) -> bytes:

@@ -6,9 +6,11 @@ is due and reports those that were broken.
 """
 
 from rocketpost.testing.workloads.base import Workload, Workplace
+from rocketpost.testing.workloads.locked import LockedWorkload
 from rocketpost.testing.workloads.numbered import NumberedWorkload
 from rocketpost.testing.workloads.ordered import OrderedWorkload
 from rocketpost.testing.workloads.popped import PoppedWorkload
+from rocketpost.testing.workloads.progress import ProgressWorkload
 from rocketpost.testing.workloads.retried import RetriedWorkload
 from rocketpost.testing.workloads.timed import TimedWorkload
 from rocketpost.testing.workloads.transactions import TransactionWorkload
@@ -23,11 +25,17 @@ EVERY_KIND: tuple[type[Workload], ...] = (
 )
 """One workload for each message kind that is not an ordinary send."""
 
+GROUP_KINDS: tuple[type[Workload], ...] = (*EVERY_KIND, LockedWorkload, ProgressWorkload)
+"""Those, and promises that only a group of brokers makes."""
+
 __all__ = [
     "EVERY_KIND",
+    "GROUP_KINDS",
+    "LockedWorkload",
     "NumberedWorkload",
     "OrderedWorkload",
     "PoppedWorkload",
+    "ProgressWorkload",
     "RetriedWorkload",
     "TimedWorkload",
     "TransactionWorkload",

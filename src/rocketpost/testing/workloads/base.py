@@ -33,12 +33,14 @@ class Workplace:
         locate: Returns the address of the broker; in a group, that of its leader now.
         rng: The source of a workload's choices.
         complain: Called with a description of each broken promise.
+        rest_seconds: Longest rest of a sender after a message, besides its usual pause.
     """
 
     name_servers: str
     locate: Callable[[], str]
     rng: random.Random
     complain: Callable[[str], None]
+    rest_seconds: float = 0.0
 
     @property
     def address(self) -> str:
@@ -81,6 +83,8 @@ class Workload(abc.ABC):
 
     topic: str
     queue_count: int = 2
+    needs_true_clocks: bool = False
+    """Whether its promises are about times of day, so that no clock may jump."""
 
     def __init__(self, place: Workplace) -> None:
         self.place = place
@@ -127,6 +131,10 @@ class Workload(abc.ABC):
             return None
         self.acknowledged.add(key)
         return result
+
+    async def rest(self, seconds: float) -> None:
+        """Pause after a message for these seconds, and as long as the campaign wants."""
+        await asyncio.sleep(seconds + self.rng.uniform(0, self.place.rest_seconds))
 
     async def wait_until(self, missing: Callable[[], Collection[str]], *, what: str) -> bool:
         """Wait until nothing is missing; report ``what`` if that takes too long."""

@@ -67,4 +67,4 @@ class NumberedWorkload(Workload):
             self.acknowledged.add(key)
             if result.queue_offset >= 0:  # the offset of a duplicate may no longer be known
                 self._places.setdefault(key, (result.queue.queue_id, result.queue_offset))
-            await asyncio.sleep(_PAUSE_SECONDS)
+            await self.rest(_PAUSE_SECONDS)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from rocketpost.client import (
     Message,
     Producer,
@@ -60,7 +58,7 @@ class OrderedWorkload(Workload):
                 message = Message(self.topic, key.encode(), sharding_key=f"shard{shard}")
                 if await self.try_send(producer, message, key) is not None:
                     self._sent[shard] = number
-                    await asyncio.sleep(_PAUSE_SECONDS)
+                    await self.rest(_PAUSE_SECONDS)
 
     async def settle(self) -> None:
         """Wait until the consumer has seen the last number of each key."""

@@ -25,6 +25,7 @@ class PoppedWorkload(Workload):
     """
 
     topic = "Popped"
+    needs_true_clocks = True
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]
@@ -59,7 +60,7 @@ class PoppedWorkload(Workload):
             while True:
                 key = self.next_key()
                 await self.try_send(producer, Message(self.topic, key.encode()), key)
-                await asyncio.sleep(_PAUSE_SECONDS)
+                await self.rest(_PAUSE_SECONDS)
 
     async def _receive(self, *, ack_share: float) -> None:
         config = ClientConfig(name_servers=self.place.name_servers, route_seconds=1.0)

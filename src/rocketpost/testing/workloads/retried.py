@@ -64,7 +64,7 @@ class RetriedWorkload(Workload):
             while True:
                 key = f"{self.next_key()}-{self._choose_behaviour()}"
                 await self.try_send(producer, Message(self.topic, key.encode()), key)
-                await asyncio.sleep(_PAUSE_SECONDS)
+                await self.rest(_PAUSE_SECONDS)
 
     async def settle(self) -> None:
         """Wait for the handler, then check the dead letters."""

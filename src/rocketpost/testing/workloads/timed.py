@@ -21,6 +21,8 @@ LEVELS_SECONDS: Final = (1, 1, 1, 1, 1, 2, 3)
 _LEVEL_SHARE: Final = 0.3
 _RECALL_COUNT: Final = 2
 _BURST: Final = 15
+_SMALL_BURST: Final = 4
+"""Messages at a time where senders are to rest."""
 _PAUSE_SECONDS: Final = 0.2
 
 
@@ -94,18 +96,20 @@ class TimedWorkload(Workload):
 
     topic = "Timed"
     queue_count = 1
+    needs_true_clocks = True
 
     async def run(self) -> None:
         """Send in bursts."""
         self._promises = TimedPromises(acknowledged=self.acknowledged)
+        burst = _SMALL_BURST if self.place.rest_seconds else _BURST
         while True:
             with contextlib.suppress(RocketpostError):
                 link = await BrokerLink.connect(self.place.address)
                 try:
                     while link.is_open:
-                        keys = [self.next_key() for _ in range(_BURST)]
+                        keys = [self.next_key() for _ in range(burst)]
                         await self._promises.send(link, self.topic, keys, self.rng, levels=True)
-                        await asyncio.sleep(_PAUSE_SECONDS)
+                        await self.rest(_PAUSE_SECONDS)
                 finally:
                     link.close()
             await asyncio.sleep(RETRY_SECONDS)

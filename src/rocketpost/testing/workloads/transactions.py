@@ -123,6 +123,7 @@ class TransactionWorkload(Workload):
                 await asyncio.sleep(RETRY_SECONDS)
             else:
                 self.acknowledged.add(key)
+                await self.rest(0)
 
     async def _wait_until_none_pending(self, admin: AdminClient) -> bool:
         pending = "unknown"
