@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 from hypothesis import settings
 from xdist.remote import Producer
@@ -10,6 +13,9 @@ from xdist.scheduler import LoadFileScheduling
 SPARK = "tests/integration/spark/"
 LONG_SECONDS = 3600
 FOREIGN_SECONDS = 900
+
+# Tests of one directory may use helpers of another, whichever is collected.
+sys.path.append(str(Path(__file__).parent))
 
 # A busy machine makes any example slow; only ``timeout`` limits the time of a test.
 settings.register_profile("unhurried", deadline=None)

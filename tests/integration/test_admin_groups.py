@@ -77,6 +77,31 @@ async def test_leadership_is_handed_over(tools: Tools) -> None:
     assert "n7 is no voter of the group" in text
 
 
+async def test_a_drained_leader_hands_over_and_is_needed_by_nobody(tools: Tools) -> None:
+    old = await tools.group.leader()
+    text = await tools.run("group", "drain", old, "--routes", "0")
+    assert f"no client takes {old} for the leader; stop it now" in text
+    assert await tools.group.leader() != old
+    text = await tools.run("group", "drain", "n7", fails=True)
+    assert "n7 is no member of the group" in text
+
+
+async def test_a_member_that_clients_use_is_not_drained(tools: Tools) -> None:
+    old = await tools.group.leader()
+    await tools.run("group", "transfer")
+    async with asyncio.TaskGroup() as tasks:
+        clients = tasks.create_task(_send_always(tools.group, old))
+        text = await tools.run("group", "drain", old, "--wait", "4", fails=True)
+        clients.cancel()
+    assert f"clients still send requests for the leader to {old} after 4 s" in text
+
+
+async def _send_always(group: Group, node: str) -> None:
+    while True:
+        await group.send(node, 1)
+        await asyncio.sleep(0.2)
+
+
 async def test_a_member_is_added_and_another_removed(tools: Tools) -> None:
     group = tools.group
     address = group.new_member("n3")

@@ -15,9 +15,14 @@ from rocketpost.admin.command import Failure, admin_command, json_option, say, s
 from rocketpost.admin.render import Column, Table
 from rocketpost.client.admin import AdminClient
 from rocketpost.codec.bodies.group_status import GroupStatus, MemberState
+from rocketpost.codec.faults import ServiceNotAvailable
 from rocketpost.errors import Fault, RocketpostError
 
 _LOOK_SECONDS: Final = 0.2
+_ROUTE_SECONDS: Final = 31.0
+"""Time in which clients have asked for routes again; they do so every 30 seconds."""
+_UNUSED_SECONDS: Final = 3.0
+_PASSED_ON: Final = ("groupRequestsPassedOn", "groupRequestsNotPassedOn")
 _MEMBERS: Final = Table(
     "%-6s %-10s %-22s %-22s %14s %12s  %s",
     [
@@ -72,6 +77,10 @@ async def show_status(admin: AdminClient, *, broker: str | None, as_json: bool) 
 @_broker_option
 async def transfer(admin: AdminClient, *, member: str, broker: str | None) -> None:
     """Let MEMBER lead, or the one with most of the log if none is named."""
+    await _transfer(admin, broker, member)
+
+
+async def _transfer(admin: AdminClient, broker: str | None, member: str) -> None:
     address, before = await _leader(admin, broker)
     await admin.brokers.change_group(address, "transfer", member)
     async with asyncio.timeout(10):
@@ -84,6 +93,69 @@ async def transfer(admin: AdminClient, *, member: str, broker: str | None) -> No
                 pass  # the new leader is opening its term
             await asyncio.sleep(_LOOK_SECONDS)
     say(f"{status.leader} leads the group {status.group} in term {status.term}")
+
+
+@admin_command("drain")
+@click.argument("member")
+@_broker_option
+@click.option(
+    "--routes",
+    "route_seconds",
+    type=click.FloatRange(0),
+    default=_ROUTE_SECONDS,
+    show_default=True,
+    help="Seconds after a handover in which every client asks for routes again.",
+)
+@click.option(
+    "--wait",
+    "seconds",
+    type=click.FloatRange(0),
+    default=180.0,
+    show_default=True,
+    help="Seconds to wait until it is done.",
+)
+async def drain(
+    admin: AdminClient, *, member: str, broker: str | None, route_seconds: float, seconds: float
+) -> None:
+    """Wait until no client needs MEMBER, which can be stopped then without a failed send.
+
+    If it leads the group, it hands over first. Clients with an old route are served through it
+    until they ask for a new one.
+    """
+    leader, status = await _leader(admin, broker)
+    found = status.find(member)
+    if found is None:
+        raise Failure(f"{member} is no member of the group {status.group}")
+    address = leader if status.leader == member else found.client_address
+    if not address:
+        raise Failure(f"{member} is not reached by the leader, so no client uses it")
+    try:
+        async with asyncio.timeout(seconds):
+            if status.leader == member:
+                await _transfer(admin, broker, "")
+                await asyncio.sleep(route_seconds)
+            await _wait_unused(admin, address)
+    except TimeoutError:
+        raise Failure(
+            f"clients still send requests for the leader to {member} after {seconds:g} s; repeat "
+            "the command to wait on"
+        ) from None
+    say(f"no client takes {member} for the leader; stop it now")
+
+
+async def _wait_unused(admin: AdminClient, address: str) -> None:
+    """Wait until a member has got no request for the leader for some seconds."""
+    loop = asyncio.get_running_loop()
+    before, since = None, loop.time()
+    while loop.time() - since < _UNUSED_SECONDS:
+        try:
+            facts = await admin.brokers.runtime(address)
+            now = [facts[key] for key in _PASSED_ON]
+        except ServiceNotAvailable:
+            now = None  # it becomes a follower
+        if now is None or now != before:
+            before, since = now, loop.time()
+        await asyncio.sleep(_LOOK_SECONDS)
 
 
 @admin_command("add")
@@ -157,7 +229,7 @@ async def remove(admin: AdminClient, *, member: str, broker: str | None) -> None
         say(f"note: {len(voters)} voters are left, so the group does not survive the loss of one")
 
 
-COMMANDS: Final = [show_status, transfer, add, remove]
+COMMANDS: Final = [show_status, transfer, drain, add, remove]
 
 
 # Finding the group.

@@ -36,6 +36,7 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "slaveTimeout": "1000",
     "flushConsumerOffsetInterval": "1000",
     "scrubCommitLogBytesPerSecond": str(64 * 1024 * 1024),
+    "cleanFileForciblyEnable": "false",  # the machine's disk may be full of something else
 }
 
 

@@ -65,6 +65,9 @@ NOT_RUN = {
     ("group-operations.md", "rocketpost group transfer "): (
         "needs a group of three; tests/integration/test_admin_groups.py runs these commands"
     ),
+    ("group-operations.md", "rocketpost group drain "): (
+        "needs a group of three; tests/integration/test_admin_groups.py runs these commands"
+    ),
     ("group-operations.md", "rocketpost group add "): (
         "needs a group of three; tests/integration/test_admin_groups.py runs these commands"
     ),
