@@ -6,7 +6,8 @@ broker is alive while its connection is open and its heartbeats come. Meanwhile 
 - its address: neither another broker nor the same one from another host;
 - its id under its name: no other address, unless it is already a member of the broker's group and
   was elected, which its state version shows. It is a member if it has been one for a while, or for
-  as long as the broker that has the id: the members of a new group start together.
+  as long as the broker that has the id: the members of a new group start together. A member that
+  was away, for a restart or because it was cut off, is one for as long as before.
 
 A refusal says who holds the claim; the refused broker gets it once the holder is gone or silent.
 """
@@ -27,6 +28,9 @@ MEMBER_MS: Final = 60_000
 """Time for which an address must have been a member before it can take another's id."""
 TOGETHER_MS: Final = 10_000
 """Time within which the members of a new group register for the first time."""
+PAST_MS: Final = 3_600_000
+"""Time for which a member that is gone is remembered."""
+PAST_COUNT_MAX: Final = 1000
 STATE_VERSION_MAX: Final = 1_000_000
 """Maximum state version, which counts elections; a larger one would win for ever."""
 
@@ -64,6 +68,30 @@ class LiveBroker:
     def is_from(self, owner: Hashable, source: str) -> bool:
         """Tell whether a request comes from its connection, or from another of the same host."""
         return self.owner == owner or self.source == source
+
+
+class PastMembers:
+    """Remembers brokers that are gone, so that those that come back are members as before."""
+
+    def __init__(self) -> None:
+        self._by_address: dict[str, LiveBroker] = {}
+
+    def keep(self, gone: LiveBroker) -> None:
+        """Remember a broker."""
+        self._by_address.pop(gone.identity.address, None)
+        self._by_address[gone.identity.address] = gone
+        if len(self._by_address) > PAST_COUNT_MAX:
+            del self._by_address[next(iter(self._by_address))]
+
+    def since_ms(self, identity: BrokerIdentity, *, source: str, now_ms: int) -> int:
+        """Return since when a broker that registers now has been a member of its group.
+
+        Only the same host can go on with what an address was before.
+        """
+        gone = self._by_address.pop(identity.address, None)
+        if gone is None or gone.source != source or now_ms > gone.last_ms + PAST_MS:
+            return now_ms
+        return gone.since_ms if gone.identity[:2] == identity[:2] else now_ms
 
 
 def check_address_claim(

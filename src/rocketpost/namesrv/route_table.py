@@ -28,7 +28,7 @@ from rocketpost.codec.headers.namesrv import RegisterBrokerResponse
 from rocketpost.model.names import MEMBER_TOPIC_PREFIX
 from rocketpost.model.route import MASTER_ID, BrokerData, QueueData, TopicRoute
 from rocketpost.model.topic import PERM_READ, PERM_WRITE, DataVersion
-from rocketpost.namesrv.claims import LiveBroker, check_address_claim, check_id_claim
+from rocketpost.namesrv.claims import LiveBroker, PastMembers, check_address_claim, check_id_claim
 from rocketpost.namesrv.min_broker import MinBrokerChange, after_joining, after_leaving
 from rocketpost.namesrv.report import (
     BrokerIdentity,
@@ -106,6 +106,7 @@ class RouteTable:
         self._queues = TopicQueues(self._limits.entries_max)
         self._brokers: dict[str, _Broker] = {}
         self._live: dict[str, LiveBroker] = {}
+        self._past = PastMembers()
         self._hosts: Counter[str] = Counter()
         self._owned: dict[Hashable, set[str]] = {}
         self._edition = 0
@@ -385,15 +386,13 @@ class RouteTable:
         timeout_ms = report.timeout_ms or 0
         filters = report.registration.filter_server_list
         previous = self._forget_live(address)
-        if filters != (previous.filter_servers if previous else []):
-            self._edition += 1
-        is_same = previous is not None and previous.identity[:2] == report.identity[:2]
+        self._edition += filters != (previous.filter_servers if previous else [])
         self._hosts[source] += 1
         self._live[address] = LiveBroker(
             identity=report.identity,
             owner=owner,
             source=source,
-            since_ms=previous.since_ms if previous is not None and is_same else now_ms,
+            since_ms=self._past.since_ms(report.identity, source=source, now_ms=now_ms),
             last_ms=now_ms,
             timeout_ms=min(timeout_ms, LIVE_MS_MAX) if timeout_ms > 0 else LIVE_MS_DEFAULT,
             data_version=report.registration.table.data_version,
@@ -405,6 +404,7 @@ class RouteTable:
     def _forget_live(self, address: str) -> LiveBroker | None:
         live = self._live.pop(address, None)
         if live is not None:
+            self._past.keep(live)
             self._hosts[live.source] -= 1
             if not self._hosts[live.source]:
                 del self._hosts[live.source]

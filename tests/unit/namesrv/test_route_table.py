@@ -17,7 +17,13 @@ from rocketpost.codec.faults import (
 from rocketpost.codec.headers.namesrv import RegisterBrokerResponse
 from rocketpost.model.route import QueueData
 from rocketpost.model.topic import DataVersion
-from rocketpost.namesrv.claims import MEMBER_MS, SILENT_MS, STATE_VERSION_MAX, TOGETHER_MS
+from rocketpost.namesrv.claims import (
+    MEMBER_MS,
+    PAST_MS,
+    SILENT_MS,
+    STATE_VERSION_MAX,
+    TOGETHER_MS,
+)
 from rocketpost.namesrv.min_broker import MinBrokerChange
 from rocketpost.namesrv.report import BrokerReport
 from rocketpost.namesrv.route_table import LIVE_MS_MAX, RouteLimits, RouteTable, restrict_to_zone
@@ -288,6 +294,35 @@ def test_the_members_of_a_new_group_take_the_id_over_at_once(table: RouteTable) 
     elected = report(identity(id=0, address=SLAVE.address), state=1)
     register(table, elected, owner="s", source="10.0.0.2", now_ms=TOGETHER_MS + 1)
     assert table.member_group("C", "broker-a").broker_addrs == {0: SLAVE.address}
+
+
+def test_a_member_that_was_restarted_takes_the_id_over_at_once(table: RouteTable) -> None:
+    joined = TOGETHER_MS + 1
+    gone = joined + MEMBER_MS
+    register(table, report(SLAVE), owner="s", source="10.0.0.2", now_ms=joined)
+    register(table, report(SLAVE), owner="s", source="10.0.0.2", now_ms=gone)
+    table.remove_lost("s")
+    register(table, report(SLAVE), owner="again", source="10.0.0.2", now_ms=gone + 5)
+    elected = report(identity(id=0, address=SLAVE.address), state=1)
+    register(table, elected, owner="again", source="10.0.0.2", now_ms=gone + 6)
+    assert table.member_group("C", "broker-a").broker_addrs == {0: SLAVE.address}
+
+
+@pytest.mark.parametrize(("source", "away_ms"), [("10.6.6.6", 5), ("10.0.0.2", PAST_MS + 1)])
+def test_another_host_or_a_late_return_is_a_new_member(
+    table: RouteTable, source: str, away_ms: int
+) -> None:
+    gone = TOGETHER_MS + 1 + MEMBER_MS
+    register(table, report(SLAVE), owner="s", source="10.0.0.2", now_ms=TOGETHER_MS + 1)
+    register(table, report(SLAVE), owner="s", source="10.0.0.2", now_ms=gone)
+    table.remove_lost("s")
+    back = gone + away_ms
+    for now_ms in (gone, gone + away_ms // 2, back):
+        register(table, report(MASTER), now_ms=now_ms)
+    register(table, report(SLAVE), owner="again", source=source, now_ms=back)
+    elected = report(identity(id=0, address=SLAVE.address), state=1)
+    with pytest.raises(ServerError, match="which is alive"):
+        register(table, elected, owner="again", source=source, now_ms=back + 1)
 
 
 def test_nobody_else_registers_the_address_of_a_living_broker(table: RouteTable) -> None:
