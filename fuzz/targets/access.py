@@ -37,7 +37,9 @@ class Target:
 
     def check(self, data: bytes) -> None:
         """Offer bytes as frames to the gate, and as bodies to the table."""
-        connection: Any = SimpleNamespace(peer=("10.0.0.1", 1), peer_text="10.0.0.1:1")
+        connection: Any = SimpleNamespace(
+            peer=("10.0.0.1", 1), peer_text="10.0.0.1:1", certificate_user=""
+        )
         try:
             for command in decode_commands(FrameDecoder().feed(data)):
                 try:

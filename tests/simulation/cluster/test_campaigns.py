@@ -11,7 +11,10 @@ from .campaigns import ROUNDS, CalmCampaign, kinds_of, run_campaign
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("number", range(3))
+LONG = pytest.mark.long
+
+
+@pytest.mark.parametrize("number", [0, pytest.param(1, marks=LONG), pytest.param(2, marks=LONG)])
 @pytest.mark.parametrize("nodes", [1, 3])
 def test_plain_messages(number: int, nodes: int) -> None:
     campaign, _ = run_campaign(number, nodes)
@@ -19,6 +22,7 @@ def test_plain_messages(number: int, nodes: int) -> None:
     assert sum(campaign.faults.values()) == ROUNDS
 
 
+@LONG
 def test_a_campaign_is_repeated_to_the_last_byte() -> None:
     assert run_campaign(5, 3, rounds=2)[1] == run_campaign(5, 3, rounds=2)[1]
 

@@ -57,6 +57,7 @@ def test_messages_arrive(nodes: int) -> None:
     assert sorted(got) == sorted(b"order %d" % number for number in range(50))
 
 
+@pytest.mark.long
 def test_another_process_with_another_order_of_sets_gives_the_same_bytes() -> None:
     code = "from simulation.cluster.test_cluster import fingerprint; print(fingerprint(3, 7))"
     found = set()

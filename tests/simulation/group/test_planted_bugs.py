@@ -105,7 +105,7 @@ CHANGING = (forgets_the_offsets_of_idle_queues,)
         does_not_save_votes,
         takes_the_whole_log_for_committed_after_a_start,
         votes_without_looking_at_logs,
-        lets_a_suspect_member_vote,
+        pytest.param(lets_a_suspect_member_vote, marks=pytest.mark.long),
         keeps_a_damaged_log,
         takes_damage_for_a_torn_write,
         repairs_old_log_from_a_minority,
