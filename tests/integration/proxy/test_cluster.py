@@ -98,7 +98,7 @@ async def test_a_broker_asks_about_a_transaction_through_the_proxy(broker: Broke
         await client.produce("transaction")
         await client.send("transaction", b"half", message_type=MessageType.TRANSACTION)
         async with asyncio.timeout(20):
-            question = (await client.told()).recover_orphaned_transaction_command
+            question = (await client.hear()).recover_orphaned_transaction_command
         assert question.message.body == b"half"
         request = messages.EndTransactionRequest(
             transaction_id=question.transaction_id, resolution=1, source=2

@@ -194,7 +194,7 @@ async def test_a_transaction_is_committed_rolled_back_or_asked_about(
     assert received.body == b"committed"
     await client.send("transaction", b"forgotten", **kind)
     async with asyncio.timeout(20):
-        question = (await client.told()).recover_orphaned_transaction_command
+        question = (await client.hear()).recover_orphaned_transaction_command
     assert question.message.body == b"forgotten"
     assert question.message.topic.name == "transaction"
     assert await _end(client, question.transaction_id, 1, source=2) == Code.OK
