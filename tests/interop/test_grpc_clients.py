@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import time
 from collections.abc import Iterator
@@ -13,7 +14,10 @@ from interop.leash import Event, Leash, PeerError
 from interop.official.servers import GrpcCluster
 from interop.official.tools import ToolMissingError, official
 from interop.servers import SMALL_STORE
+from rocketpost.client import SimpleConsumer
 from rocketpost.server.secure.authority import Authority
+
+pytestmark = pytest.mark.interop
 
 SETTINGS = {
     **SMALL_STORE,
@@ -246,3 +250,62 @@ def test_tls(cluster: GrpcCluster, client: Leash, topic: str, group: str) -> Non
     client.run("send", bodies="secret", **common)
     got = client.run("simple", group=group, count=1, seconds=20, **common)
     assert bodies(got) == ["secret"]
+
+
+@pytest.mark.kind("NORMAL")
+def test_members_of_both_protocols_share_a_group(
+    cluster: GrpcCluster, client: Leash, topic: str, group: str
+) -> None:
+    """Each message comes to one of them; none is lost."""
+    client.run("simple", at=cluster.grpc, topic=topic, group=group, count=1, seconds=1)
+    texts = [f"{number:03}" for number in range(60)]
+    client.run("send", at=cluster.grpc, topic=topic, bodies=",".join(texts))
+    client.start("simple", at=cluster.grpc, topic=topic, group=group, count=60, seconds=4)
+    mine = asyncio.run(_take(cluster.namesrv, topic, group, seconds=4))
+    theirs = bodies(client.finish())
+    assert sorted(mine + theirs) == texts
+
+
+async def _take(name_servers: str, topic: str, group: str, *, seconds: float) -> list[str]:
+    """Receive and acknowledge by the remoting protocol, a few at a time."""
+    taken: list[str] = []
+    loop = asyncio.get_running_loop()
+    end = loop.time() + seconds
+    async with SimpleConsumer(group, name_servers=name_servers) as consumer:
+        await consumer.subscribe(topic)
+        while loop.time() < end:
+            for message in await consumer.receive(2, invisible_seconds=30, await_seconds=1):
+                taken.append(message.body.decode())
+                await consumer.ack(message)
+    return taken
+
+
+KEYS = {
+    "authenticationEnabled": "true",
+    "authorizationEnabled": "true",
+    "initAuthenticationUser": '{"username":"root","password":"root-secret"}',
+    "innerClientAuthenticationCredentials": '{"accessKey":"root","secretKey":"root-secret"}',
+}
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GrpcCluster]:
+    """A broker with access control."""
+    directory = tmp_path_factory.mktemp("guarded")
+    settings = {**SETTINGS, **KEYS, "autoCreateTopicEnable": "true"}
+    with GrpcCluster(directory, "rocketpost", settings=settings) as running:
+        running.make(topics={"guarded": "NORMAL"}, user="root", secret="root-secret")
+        yield running
+
+
+def test_keys(guarded: GrpcCluster, client: Leash, group: str) -> None:
+    common = {"at": guarded.grpc, "topic": "guarded"}
+    right = {"user": "root", "secret": "root-secret"}
+    client.run("send", bodies="x", tag=client.name, **common, **right)
+    got = client.run(
+        "simple", group=group, tags=client.name, count=1, seconds=20, **common, **right
+    )
+    assert bodies(got) == ["x"]
+    for wrong in ({}, {"user": "root", "secret": "another"}):
+        with pytest.raises(PeerError):
+            client.run("send", bodies="x", **common, **wrong)

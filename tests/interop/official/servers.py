@@ -7,11 +7,11 @@ import json
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from interop.process import Server
 from interop.servers import BROKER_READY, Cluster
+from rocketpost.client import ClientConfig, Credentials
 from rocketpost.client.admin import AdminClient
 from rocketpost.model.group import GroupConfig
 from rocketpost.model.topic import TopicConfig
@@ -63,19 +63,23 @@ class GrpcCluster(Cluster):
             self.proxy_server.kill()
         super().close()
 
-    def make(self, *, topics: Mapping[str, str], orderly: str = "") -> None:
-        """Make topics of the given types, and a group that consumes in order."""
+    def make(
+        self, *, topics: Mapping[str, str], orderly: str = "", user: str = "", secret: str = ""
+    ) -> None:
+        """Make topics of the given types, and a group that consumes in order; perhaps as a user."""
+        keys = Credentials(user, secret) if user else None
+        config = ClientConfig(name_servers=self.namesrv, credentials=keys)
 
         async def make() -> None:
-            async with AdminClient(name_servers=self.namesrv) as admin:
+            async with AdminClient(config=config) as admin:
                 for name, kind in topics.items():
-                    config = TopicConfig(
+                    made = TopicConfig(
                         topic_name=name,
                         read_queue_nums=4,
                         write_queue_nums=4,
                         attributes={"+message.type": kind},
                     )
-                    await admin.topics.create(self.broker, config)
+                    await admin.topics.create(self.broker, made)
                 if orderly:
                     group = GroupConfig(group_name=orderly, consume_message_orderly=True)
                     await admin.groups.create(self.broker, group)
@@ -83,6 +87,6 @@ class GrpcCluster(Cluster):
         asyncio.run(make())
 
     def _start(self, program: str, words: list[str], ready: str) -> Server:
-        command = [str(Path(sys.executable).parent / program), *words]
+        command = [sys.executable, "-m", "rocketpost.server", program, *words]
         log = self.directory / f"{program}.log"
         return Server.start(program, command, ready=ready, log=log)
