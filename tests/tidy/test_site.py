@@ -38,6 +38,15 @@ def test_every_page_is_in_the_navigation() -> None:
     assert navigation == pages - records | made
 
 
+@pytest.mark.parametrize("page", ["docs/index.md", "README.md"])
+def test_every_guide_is_listed(page: str) -> None:
+    listed = set(re.findall(r"guide/([\w-]+)\.md", (ROOT / page).read_text()))
+    guides = {path.stem for path in (DOCS / "guide").glob("*.md")}
+    if page == "README.md":  # names Spark's guides by the first of them
+        guides = {guide for guide in guides if not guide.startswith("spark-")}
+    assert sorted(guides - listed) == []
+
+
 def test_decision_records_are_listed_by_title() -> None:
     index = runpy.run_path(str(DOCS / "site_pages.py"))["decision_index"](DOCS / "decisions")
     records = sorted(path.name for path in (DOCS / "decisions").glob("[0-9]*.md"))
