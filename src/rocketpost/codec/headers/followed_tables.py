@@ -21,3 +21,5 @@ class FollowTablesResponse(msgspec.Struct, rename="camel", kw_only=True):
     """The tables in the body speak of nothing after this position of the log."""
 
     position: Int64
+    access_withheld: bool = False
+    """Whether the master keeps users and rules to itself: the slave's user may not see secrets."""

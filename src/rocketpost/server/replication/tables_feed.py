@@ -170,8 +170,10 @@ class TablesFeed(Feature):
         """Answer with the tables that differ from a slave's, once there are any."""
         loop = asyncio.get_running_loop()
         known = decode_known(header.known)
-        if not self._sees_secrets(command):
+        sees_secrets = self._sees_secrets(command)
+        if not sees_secrets:
             known[ACCESS] = NOT_NOW
+        is_withheld = self._gate is not None and not sees_secrets
         self._asked_at = loop.time()
         self._asked.set()
         end_at = loop.time() + min(max(header.hold_millis / 1000, 0), HOLD_SECONDS_MAX)
@@ -179,11 +181,11 @@ class TablesFeed(Feature):
         self._held += 1
         try:
             while not self._is_closed and connection.is_open:
-                if known.get(ACCESS) != NOT_NOW and not self._sees_secrets(command):
+                if sees_secrets and not self._sees_secrets(command):
                     break  # its user has lost the right meanwhile
                 tables = self._changed(known)
                 if tables or loop.time() >= end_at:
-                    return self._answer(tables)
+                    return self._answer(tables, is_withheld=is_withheld)
                 news = self._news
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout_at(end_at):
@@ -203,10 +205,11 @@ class TablesFeed(Feature):
         user = self._gate.user_of(command)
         return user is not None and user.is_super and user.is_enabled
 
-    def _answer(self, tables: Sequence[TableText]) -> Reply:
+    def _answer(self, tables: Sequence[TableText], *, is_withheld: bool) -> Reply:
         store = self._store
         position = max(store.end_position, store.written_position, store.confirmed_position)
-        fields = to_fields(FollowTablesResponse(position=Position(position)))
+        header = FollowTablesResponse(position=Position(position), access_withheld=is_withheld)
+        fields = to_fields(header)
         return Reply(body=encode_tables(tables), fields=fields)
 
     def _publish(self, now: float) -> None:

@@ -3,11 +3,11 @@
 A master of ours is asked with FOLLOW_TABLES, and answers as soon as something changes. A master
 that does not know that request is polled every ten seconds.
 
-Topics, groups, request modes and filters are taken over at once. Progress (offsets, delay offsets,
-timer, deleted topics, batches popped in order) waits until the own log has, on disk, everything
-that it speaks of. Otherwise a slave that is behind and becomes the master would skip messages: a
-group would start after the end of a queue, and a delayed message would count as delivered although
-its copy is lost.
+Topics, groups, request modes, filters, users and rules are taken over at once. Progress (offsets,
+delay offsets, timer, deleted topics, batches popped in order) waits until the own log has, on disk,
+everything that it speaks of. Otherwise a slave that is behind and becomes the master would skip
+messages: a group would start after the end of a queue, and a delayed message would count as
+delivered although its copy is lost.
 
 Commits of consumers at the slave are sent to the master before its tables are taken over, and never
 move a group back (``broker.group.offsets``).
@@ -53,6 +53,10 @@ _OBSOLETE: Final = (
     ResponseCode.NO_PERMISSION,
 )
 """Answers to a commit that the master will never take: its topic, group or message is gone."""
+_WITHHELD: Final = (
+    "the master sends no users and rules, because the user of innerClientAuthenticationCredentials "
+    "is no super user there: make it one (mqadmin updateUser -t Super)"
+)
 
 
 class _Batch(NamedTuple):
@@ -84,6 +88,7 @@ class TablesFollower(Feature):
         self._batches: deque[_Batch] = deque()
         self._staged = asyncio.Event()
         self._woken = asyncio.Event()
+        self._is_access_withheld = False
         self._problem = ""
 
     async def open(self) -> None:
@@ -121,7 +126,7 @@ class TablesFollower(Feature):
             try:
                 if address := self._master():
                     seconds = await self._follow_once(address)
-                self._note_problem("")
+                self._note_problem(_WITHHELD if self._is_access_withheld else "")
             except RocketpostError as error:
                 self._note_problem(str(error))
             except Exception:
@@ -153,6 +158,7 @@ class TablesFollower(Feature):
         self._known.clear()
         self._batches.clear()
         self._is_polled = False
+        self._is_access_withheld = False
 
     async def _ask(self, connection: Connection) -> None:
         for name, revision in self._own_revisions.items():
@@ -172,8 +178,9 @@ class TablesFollower(Feature):
             self._is_polled = True
             return
         answer.raise_for_code()
-        tables = decode_tables(answer.body)
-        await self._take(tables, answer.read(FollowTablesResponse).position)
+        tables, state = decode_tables(answer.body), answer.read(FollowTablesResponse)
+        self._is_access_withheld = state.access_withheld
+        await self._take(tables, state.position)
         self._known |= {table.name: table.version for table in tables}
 
     async def _take(self, tables: Sequence[TableText], position: int) -> None:
