@@ -9,6 +9,8 @@ import pytest
 from rocketpost.testing.ledger import PromiseBroken
 from rocketpost.testing.replicas.campaign import ReplicaCampaign
 
+pytestmark = pytest.mark.timeout(3 * 3600)
+
 ODD = Path(__file__).parent / "odd_replica.py"
 ROUNDS_MAX = 30
 

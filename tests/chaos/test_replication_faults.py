@@ -37,6 +37,7 @@ SYNC = {"brokerRole": "SYNC_MASTER"}
 DISK_BYTES = 16 * 1024 * 1024
 MORE_BYTES = 64 * 1024 * 1024
 SECONDS_MAX = 120
+CUTS = 15
 
 
 class Sender:
@@ -180,7 +181,7 @@ async def test_cuts_of_the_link(tmp_path: Path, seed: int) -> None:
     async with FaultProxy(ha_target(group.master)) as proxy:
         group.slaves[0].values |= {"haMasterAddress": f"127.0.0.1:{proxy.port}"}
         with group:
-            for _ in range(20):
+            for count in range(CUTS):
                 proxy.fault = InjectedFault(
                     cut_answers_after_bytes=rng.randrange(1, 20_000),
                     cut_after_bytes=rng.randrange(1, 200),
@@ -188,9 +189,13 @@ async def test_cuts_of_the_link(tmp_path: Path, seed: int) -> None:
                 await sender.send_to(group.master, 30)
                 if rng.random() < 0.3:
                     await proxy.cut()
+                async with asyncio.timeout(SECONDS_MAX):
+                    while proxy.connection_count <= count + 1:  # it waits longer after each failure
+                        await sender.send_to(group.master, 5)
+                        await asyncio.sleep(0.02)
             proxy.fault = InjectedFault()
             await sender.until(group.master, ResponseCode.SUCCESS)
-            assert proxy.connection_count > 10
+            assert proxy.connection_count > CUTS
             await until_equal(group.master, group.slaves[0])
             await check_after_promotion(group, sender)
 

@@ -1,4 +1,4 @@
-"""The six losses of the replication guide: which setting keeps an acknowledged message.
+"""The losses of the replication guide, one by one: which setting keeps an acknowledged message.
 
 A crash of the operating system and a power cut take everything that is not on disk; here, a disk
 that forgets what was not synced stands for both.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import runpy
-import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -17,17 +17,42 @@ import pytest
 from rocketpost.client import Message, Producer, PullConsumer, PullStatus, SendStatus
 from rocketpost.testing.replicas.group import Replica, ReplicaGroup
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 COUNT = 40
 CHAOS = Path(__file__).parents[1] / "chaos"
 PROGRAM = str(CHAOS / "odd_broker.py")
 DISK = runpy.run_path(str(CHAOS / "volatile_disk.py"))
+LAZY = {"flushIntervalCommitLog": "60000"}
+"""Settings with which nothing is on disk soon by chance."""
+SYNC_FLUSH = {"flushDiskType": "SYNC_FLUSH"}
+SYNC_MASTER = {"brokerRole": "SYNC_MASTER"}
 
 
 def forgetful(home: Path) -> list[str]:
     """Return the program of a broker whose disk forgets what was not synced."""
     return [PROGRAM, "--mirror", str(home / "store"), str(home / "mirror"), "--"]
+
+
+@pytest.fixture
+def volatile(tmp_path: Path) -> Path:
+    """Return a directory on a file system for disks that forget."""
+    if not DISK["is_supported"](tmp_path):
+        pytest.skip("the file system has no extended attributes")
+    return tmp_path
+
+
+def group_of(
+    directory: Path, *, settings: Mapping[str, str], has_slave: bool = True
+) -> ReplicaGroup:
+    """Return brokers whose disks forget: a SYNC_MASTER with a slave, or a single master."""
+    return ReplicaGroup(
+        directory,
+        slaves=1 if has_slave else 0,
+        settings=settings,
+        master=SYNC_MASTER if has_slave else {},
+        program=forgetful,
+    )
 
 
 def lose_power(replica: Replica) -> None:
@@ -63,34 +88,56 @@ async def until_in_sync(group: ReplicaGroup) -> None:
             await asyncio.sleep(0.05)
 
 
+AS_MASTER = {"brokerRole": "ASYNC_MASTER", "brokerId": "0"}
+
+
 def promote(slave: Replica) -> None:
     assert slave.process.stop() == 0
-    slave.start(brokerRole="ASYNC_MASTER", brokerId="0")
+    slave.start(**AS_MASTER)
 
 
-@pytest.mark.long
-async def test_a_clean_stop_and_a_crash_of_the_broker_lose_nothing(tmp_path: Path) -> None:
+async def test_a_clean_stop_loses_nothing(tmp_path: Path) -> None:
     """With the weakest settings, ASYNC_MASTER and ASYNC_FLUSH."""
-    with ReplicaGroup(tmp_path, slaves=0) as group:
+    with ReplicaGroup(tmp_path, slaves=0, settings=LAZY) as group:
         sent = await send(group, "before a clean stop")
         assert group.master.process.stop() == 0
         group.master.start()
         assert await read(group) == sent
-        sent |= await send(group, "before a crash")
+
+
+async def test_a_crash_of_the_broker_loses_nothing(tmp_path: Path) -> None:
+    """With the weakest settings, ASYNC_MASTER and ASYNC_FLUSH."""
+    with ReplicaGroup(tmp_path, slaves=0, settings=LAZY) as group:
+        sent = await send(group, "before a crash")
         group.master.process.kill()
         group.master.start()
         assert await read(group) == sent
 
 
-@pytest.mark.long
-async def test_a_crash_of_the_system_loses_nothing_with_a_slave(tmp_path: Path) -> None:
+async def test_a_crash_of_the_system_loses_messages_with_the_weakest_settings(
+    volatile: Path,
+) -> None:
+    """With ASYNC_FLUSH and no slave, so that the other tests prove something."""
+    with group_of(volatile, settings=LAZY, has_slave=False) as group:
+        sent = await send(group, "before the crash")
+        lose_power(group.master)
+        group.master.start()
+        assert await read(group) < sent
+
+
+async def test_a_crash_of_the_system_loses_nothing_with_sync_flush(volatile: Path) -> None:
+    with group_of(volatile, settings=SYNC_FLUSH, has_slave=False) as group:
+        sent = await send(group, "before the crash")
+        lose_power(group.master)
+        group.master.start()
+        assert await read(group) == sent
+
+
+async def test_a_crash_of_the_system_or_a_power_cut_loses_nothing_with_a_slave(
+    volatile: Path,
+) -> None:
     """With SYNC_MASTER and ASYNC_FLUSH: the slave has what the master's disk lacks."""
-    if not DISK["is_supported"](tmp_path):
-        pytest.skip("the file system has no extended attributes")
-    settings = {"flushIntervalCommitLog": "60000"}  # else it may be on disk by then
-    with ReplicaGroup(
-        tmp_path, settings=settings, master={"brokerRole": "SYNC_MASTER"}, program=forgetful
-    ) as group:
+    with group_of(volatile, settings=LAZY) as group:
         await until_in_sync(group)
         sent = await send(group, "before the crash")
         lose_power(group.master)
@@ -98,28 +145,49 @@ async def test_a_crash_of_the_system_loses_nothing_with_a_slave(tmp_path: Path) 
         assert await read(group) >= sent
 
 
-@pytest.mark.long
-async def test_a_power_cut_a_dead_machine_and_a_dead_disk_lose_nothing(tmp_path: Path) -> None:
-    """With SYNC_MASTER and SYNC_FLUSH on both brokers, even if both lose power at once."""
-    if not DISK["is_supported"](tmp_path):
-        pytest.skip("the file system has no extended attributes")
-    with ReplicaGroup(
-        tmp_path,
-        settings={"flushDiskType": "SYNC_FLUSH"},
-        master={"brokerRole": "SYNC_MASTER"},
-        program=forgetful,
-    ) as group:
+@pytest.mark.parametrize("is_promoted", [True, False], ids=["slave", "master"])
+async def test_a_power_cut_of_all_machines_loses_nothing(volatile: Path, is_promoted: bool) -> None:
+    """With SYNC_MASTER and SYNC_FLUSH on both brokers, whichever of them is the master then."""
+    with group_of(volatile, settings=SYNC_FLUSH) as group:
         (slave,) = group.slaves
         await until_in_sync(group)
         sent = await send(group, "before the power cut")
         for replica in (group.master, slave):
             lose_power(replica)
+        if is_promoted:
+            slave.start(**AS_MASTER)
+            assert await read(group) >= sent
+            return
         for replica in (group.master, slave):
             replica.start()
         assert await read(group) >= sent
         await until_in_sync(group)  # the slave follows again
-        sent |= await send(group, "before the disk dies")
+
+
+async def test_a_dead_machine_loses_nothing(tmp_path: Path) -> None:
+    """With SYNC_MASTER; the machine returns with an empty store, as a slave."""
+    with ReplicaGroup(tmp_path, settings=LAZY, master=SYNC_MASTER) as group:
+        old, (slave,) = group.master, group.slaves
+        await until_in_sync(group)
+        sent = await send(group, "before the machine dies")
+        old.process.kill()
+        assert slave.process.stop() == 0
+        group.promote(slave)
+        slave.start()
+        assert await read(group) >= sent
+        old.lose_disk()
+        old.start()
+        await until_in_sync(group)
+        sent |= await send(group, "after the promotion")
+        assert await read(group) >= sent
+
+
+async def test_a_dead_disk_loses_nothing(tmp_path: Path) -> None:
+    """With SYNC_MASTER; the master starts empty if it starts, so the slave replaces it."""
+    with ReplicaGroup(tmp_path, settings=LAZY, master=SYNC_MASTER) as group:
+        await until_in_sync(group)
+        sent = await send(group, "before the disk dies")
         group.master.process.kill()
-        shutil.rmtree(group.master.store)
-        promote(slave)
+        group.master.lose_disk()
+        promote(group.slaves[0])
         assert await read(group) >= sent

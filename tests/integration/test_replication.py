@@ -205,6 +205,29 @@ async def test_a_slave_behind_deleted_messages_is_refused(tmp_path: Path) -> Non
                 assert "the master has deleted everything before" in await until_refused(slave)
 
 
+async def test_a_slave_of_a_damaged_master_can_begin_with_the_newest_file(tmp_path: Path) -> None:
+    async with name_server(tmp_path) as names:
+        settings: dict[str, object] = {"namesrvAddr": names} | SMALL
+        async with broker(tmp_path / "m", **settings) as master:
+            await fill(master, 8, size=300_000)
+            newest = master.server._context.store.segments.last
+            assert newest is not None
+            start = newest.start
+        (oldest, *_) = sorted((tmp_path / "m" / "store" / "commitlog").glob("0*"))
+        damaged = bytearray(oldest.read_bytes())
+        damaged[damaged.index(b"mmm") + 1000] ^= 1
+        oldest.write_bytes(damaged)
+        async with broker(tmp_path / "m", **settings) as master:
+            async with slave_of(names, tmp_path / "s", **SMALL) as slave:
+                assert "the record at 0 is refused" in await until_refused(slave)
+            from_last = SMALL | {"syncFromLastFile": "true"}
+            async with slave_of(names, tmp_path / "empty", **from_last) as slave:
+                await until_copied(master, slave)
+                assert slave.server._context.store.first_position == start > 0
+                await fill(master, 4)
+                await until_copied(master, slave)
+
+
 async def test_a_refused_slave_follows_once_it_can(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
