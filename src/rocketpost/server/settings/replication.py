@@ -135,8 +135,9 @@ class ReplicationConfig(MetricsConfig):
     def _check_role(self) -> None:
         if self.broker_id < 0:
             raise ConfigError(
-                f"brokerId={self.broker_id} must be 0 for a master and more for a slave; "
-                "DLedger and controller mode, which use -1, are not in this version"
+                f"brokerId={self.broker_id} must be 0 for a master and more for a slave. Members "
+                "of a group that elects its leader need none; controller mode, which uses -1, is "
+                "not in this version"
             )
         if self.is_slave and self.broker_id == MASTER_ID:
             raise ConfigError(
