@@ -16,7 +16,8 @@ NAMES: Final = {
     "commitOffset": "0", "timestamp": "0", "maxMsgNums": "1", "invisibleTime": "0",
     "pollTime": "0", "extraInfo": "0 1 0 0 0 b 0 0", "key": "k", "recallHandle": "h",
     "statsName": "s", "statsKey": "k", "name": "f", "namespace": "n", "value": "v",
-    "masterFlushOffset": "0", "a": "P", "b": "T",
+    "masterFlushOffset": "0",
+    "minBrokerId": "0", "action": "transfer", "a": "P", "b": "T",
 }  # fmt: skip
 """Fields of all headers: every request finds those that it knows."""
 

@@ -19,13 +19,13 @@ from rocketpost.server.access.handlers import AccessHandlers
 from rocketpost.server.clock import BrokerClock
 from rocketpost.server.namesrv.handlers import NamesrvHandlers
 from rocketpost.server.namesrv.kv_file import KvFile
-from rocketpost.server.routes.access import OWN, Need, Resource
-from rocketpost.server.routes.pools import Kind
+from rocketpost.server.routes.access import OWN, Need, ResourceKind
+from rocketpost.server.routes.pools import PoolKind
 from rocketpost.server.routes.route import NO_HEADER, How, Route
 from rocketpost.server.settings.namesrv import NamesrvConfig
 
 from .route_requests import BODIES, NAMES
-from .state.harness import broker
+from .state.harness import broker, guarded_member
 
 REVIEWED: Final = Path(__file__).with_name("routes.txt")
 
@@ -36,27 +36,46 @@ NOT_SERVED: Final = {
     Code.RESET_CONSUMER_CLIENT_OFFSET,
     Code.GET_CONSUMER_STATUS_FROM_CLIENT,
     Code.PUSH_REPLY_MESSAGE_TO_CLIENT,
-    # Requests between a master and its slaves.
-    Code.NOTIFY_MIN_BROKER_ID_CHANGE,
-    # Requests that only members of a group serve.
-    Code.GET_GROUP_STATUS,
-    Code.CHANGE_GROUP,
-    Code.LOG_IN_MEMBER,
-    Code.CONTROLLER_ELECT_MASTER,
-    Code.CONTROLLER_GET_METADATA_INFO,
-    Code.CONTROLLER_GET_SYNC_STATE_DATA,
 }
+
+LOGIN: Final = {
+    "authenticationEnabled": "true",
+    "authorizationEnabled": "true",
+    "initAuthenticationUser": '{"username":"root","password":"root-secret"}',
+}
+
+
+def _read(root: Path, **settings: str) -> list[Route]:
+    async def routes() -> list[Route]:
+        async with broker(root, **settings) as server:
+            return list(server._dispatcher.routes.values())
+
+    return asyncio.run(routes())
+
+
+def _besides(more: list[Route], others: list[Route]) -> list[Route]:
+    known = {route.code for route in others}
+    return [route for route in more if route.code not in known]
 
 
 @pytest.fixture(scope="module")
 def of_broker(tmp_path_factory: pytest.TempPathFactory) -> list[Route]:
     """The routes of a broker."""
+    return _read(tmp_path_factory.mktemp("routes"))
 
-    async def routes() -> list[Route]:
-        async with broker(tmp_path_factory.mktemp("routes")) as server:
-            return list(server._dispatcher.routes.values())
 
-    return asyncio.run(routes())
+@pytest.fixture(scope="module")
+def of_acting(tmp_path_factory: pytest.TempPathFactory, of_broker: list[Route]) -> list[Route]:
+    """The routes that a broker has only in a group with acting masters."""
+    settings = {"enableSlaveActingMaster": "true"}
+    return _besides(_read(tmp_path_factory.mktemp("acting"), **settings), of_broker)
+
+
+@pytest.fixture(scope="module")
+def of_member(tmp_path_factory: pytest.TempPathFactory, of_broker: list[Route]) -> list[Route]:
+    """The routes that a broker has only as a member of a group that elects its leader."""
+    root = tmp_path_factory.mktemp("member")
+    return _besides(_read(root, **LOGIN, **guarded_member(root)), of_broker)
 
 
 @pytest.fixture(scope="module")
@@ -80,17 +99,23 @@ async def _saved() -> None:
 
 
 @pytest.fixture(scope="module")
-def routes(of_broker: list[Route], of_name_server: list[Route]) -> list[Route]:
-    """The routes of both, each code once: brokers and name servers have users and rules."""
-    codes = {route.code for route in of_broker}
-    return of_broker + [route for route in of_name_server if route.code not in codes]
+def routes(
+    of_broker: list[Route],
+    of_acting: list[Route],
+    of_member: list[Route],
+    of_name_server: list[Route],
+) -> list[Route]:
+    """The routes of all, each code once: brokers and name servers have users and rules."""
+    return of_broker + of_acting + of_member + _besides(of_name_server, of_broker)
 
 
 def _line(route: Route) -> str:
     header = "-" if route.header is NO_HEADER else route.header.__name__
     how = f"{route.how.value}:{route.pool.name}" if _may_wait(route) else route.how.value
     handler = route.handler.__qualname__
-    return f"{route.code:<7}{route.code.name:<42}{header:<22}{how:<18}{handler:<46}{route.access}\n"
+    return (
+        f"{route.code:<7}{route.code.name:<42}{header:<21} {how:<18}{handler:<46}{route.access}\n"
+    )
 
 
 def _may_wait(route: Route) -> bool:
@@ -98,12 +123,20 @@ def _may_wait(route: Route) -> bool:
 
 
 def test_the_tables_are_those_that_were_reviewed(
-    of_broker: list[Route], of_name_server: list[Route]
+    of_broker: list[Route],
+    of_acting: list[Route],
+    of_member: list[Route],
+    of_name_server: list[Route],
 ) -> None:
     """To change a table on purpose, delete the file, run this test and review the difference."""
     text = "".join(
         f"# {title}\n" + "".join(_line(route) for route in sorted(table))
-        for title, table in (("broker", of_broker), ("name server", of_name_server))
+        for title, table in (
+            ("broker", of_broker),
+            ("broker of a group with acting masters, besides", of_acting),
+            ("broker of a group that elects its leader, besides", of_member),
+            ("name server", of_name_server),
+        )
     )
     if not REVIEWED.exists():
         REVIEWED.write_text(text)
@@ -141,7 +174,7 @@ def test_every_handler_is_what_its_route_says(routes: list[Route]) -> None:
         assert is_generator == (route.how is How.SLICED), route
         assert is_coroutine == (route.how is How.WAITING), route
         assert (route.later is not None) == (route.how is How.EITHER), route
-        assert _may_wait(route) or route.pool is Kind.ADMIN, route
+        assert _may_wait(route) or route.pool is PoolKind.ADMIN, route
 
 
 def _needs(route: Route, **fields: str) -> list[Need]:
@@ -154,16 +187,16 @@ def _needs(route: Route, **fields: str) -> list[Need]:
 def test_every_rule_finds_what_a_request_names(routes: list[Route]) -> None:
     """Each name that a request can carry is one of these, so a rule that misses it is noticed."""
     known = {
-        Resource.TOPIC: {"T", "U", EVERY},
-        Resource.GROUP: {"G", "S", "C", "F1", "F2", EVERY},
-        Resource.CLUSTER: {"c", OWN},
-        Resource.MESSAGE: {"123"},
+        ResourceKind.TOPIC: {"T", "U", EVERY},
+        ResourceKind.GROUP: {"G", "S", "C", "F1", "F2", EVERY},
+        ResourceKind.CLUSTER: {"c", OWN},
+        ResourceKind.MESSAGE: {"123"},
     }
     for route in routes:
         needs = _needs(route)
         text = str(route.access)
         assert needs or route.access.may_need_nothing, route
-        for resource in Resource:
+        for resource in ResourceKind:
             is_named = resource.value in text
             found = {need.name for need in needs if need.resource is resource}
             assert bool(found) == is_named, (route.code, needs, text)
@@ -209,12 +242,12 @@ def test_a_request_needs_these_rights(routes: list[Route], code: Code, expected:
 def test_retry_topics_count_as_their_group(routes: list[Route]) -> None:
     by_code = {route.code: route for route in routes}
     retry = {"topic": "%RETRY%G", "b": "%RETRY%G"}
-    sub = [Need(Resource.GROUP, "G", (Action.SUB,))]
+    sub = [Need(ResourceKind.GROUP, "G", (Action.SUB,))]
     assert _needs(by_code[Code.SEND_MESSAGE_V2], **retry) == sub
     assert _needs(by_code[Code.PULL_MESSAGE], **retry) == sub
     assert _needs(by_code[Code.ACK_MESSAGE], **retry) == sub
     route = _needs(by_code[Code.GET_ROUTEINFO_BY_TOPIC], **retry)
-    assert route == [Need(Resource.GROUP, "G", (Action.SUB, Action.GET))]
+    assert route == [Need(ResourceKind.GROUP, "G", (Action.SUB, Action.GET))]
 
 
 def _text(need: Need) -> str:

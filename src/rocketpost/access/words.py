@@ -58,7 +58,7 @@ class UserType(Enum):
 
 
 class UserStatus(Enum):
-    """Whether a user is admitted."""
+    """Admission of a user."""
 
     ENABLE = "enable"
     DISABLE = "disable"

@@ -1,13 +1,19 @@
-"""Parts of the store and the tables that delivering waiting messages uses."""
+"""Delivery of waiting messages: the parts of store and tables that it uses, and its pauses."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from rocketpost.codec.record import Record
 from rocketpost.model.ids import Position
 from rocketpost.model.topic import TopicConfig
 from rocketpost.store.queue.consume_queue import ConsumeQueue
+
+
+class Wait(NamedTuple):
+    """Time without anything to do; None means until a message arrives or something else happens."""
+
+    ms: int | None
 
 
 class Records(Protocol):

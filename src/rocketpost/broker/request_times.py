@@ -20,7 +20,7 @@ UNKNOWN: Final = "unknown"
 """Name of codes that have none, so that strangers cannot add names."""
 
 
-class Lane(StrEnum):
+class RequestLane(StrEnum):
     """A way around the dispatcher."""
 
     SEND = "send"
@@ -78,7 +78,7 @@ class RequestTimes:
                 RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
             )
         }
-        self.lane_counts: Counter[Lane] = Counter()
+        self.lane_counts: Counter[RequestLane] = Counter()
         """Number of requests that each lane has taken."""
 
     def begin(self) -> Timing:
@@ -97,7 +97,7 @@ class RequestTimes:
             self._creations[key.request][is_done].add(milliseconds, count)
 
     def count_lane(
-        self, lane: Lane, request: int, seconds: float, *, count: int, oneway_count: int = 0
+        self, lane: RequestLane, request: int, seconds: float, *, count: int, oneway_count: int = 0
     ) -> None:
         """Count requests that a lane has taken and answered with success.
 

@@ -23,7 +23,7 @@ from rocketpost.raft.actions import Ship
 
 
 class Pace(Enum):
-    """How a peer is sent the log."""
+    """Way in which a peer gets the log."""
 
     PROBING = "probing"
     STREAMING = "streaming"

@@ -27,7 +27,7 @@ from rocketpost.server.name_servers.address_server import AddressServer
 from rocketpost.server.name_servers.registration import parse_name_servers
 from rocketpost.server.routes.dispatch import Dispatcher
 from rocketpost.server.routes.follower_refusals import refusing_routes
-from rocketpost.server.routes.pools import Kind
+from rocketpost.server.routes.pools import PoolKind
 from rocketpost.server.secure.certificates import PortSecurity, secure_ports
 from rocketpost.server.settings.broker import (
     BrokerConfig,
@@ -379,7 +379,7 @@ class BrokerServer:
             between = self._group.replace_between_terms(between)
         self._dispatcher.use(between)
         await term.close(reason)
-        await self._dispatcher.stop(but=(Kind.LEADER,) if stays_known else ())
+        await self._dispatcher.stop(but=(PoolKind.LEADER,) if stays_known else ())
         try:
             await term.save()
         finally:

@@ -17,6 +17,7 @@ from rocketpost.codec.record import Record, decode_records
 from rocketpost.server.broker import BrokerServer
 from rocketpost.server.routes.dispatch import answer
 from rocketpost.server.routes.route import Reply
+from rocketpost.testing import free_port
 from rocketpost.transport.connection import Connection
 
 SETTINGS: Final = {
@@ -99,6 +100,25 @@ async def broker(root: Path, **settings: str) -> AsyncIterator[BrokerServer]:
         yield server
     finally:
         await server.stop()
+
+
+def guarded_member(root: Path) -> dict[str, str]:
+    """Return the settings of the only member of a group that elects, for access control.
+
+    Args:
+        root: The directory for the key with which passwords are encrypted.
+    """
+    key = root / "secret.key"
+    key.write_text("5f" * 32)
+    key.chmod(0o600)
+    return {
+        "authSecretKeyFile": str(key),
+        "innerClientAuthenticationCredentials": '{"accessKey":"root","secretKey":"root-secret"}',
+        "enableDLegerCommitLog": "true",
+        "dLegerGroup": "g",
+        "dLegerSelfId": "n0",
+        "dLegerPeers": f"n0-127.0.0.1:{free_port()}",
+    }
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ from typing import Any
 from rocketpost.raft.config import TICK_MS, RaftConfig
 from rocketpost.raft.members import NOBODY
 from rocketpost.raft.messages import Members
-from rocketpost.testing.sim.network import SimulatedNetwork
+from rocketpost.testing.sim.network import MessageNetwork
 from rocketpost.testing.sim.scheduler import Scheduler
 
 from . import faults as all_faults
@@ -60,9 +60,7 @@ class Group:
         self.rng = rng = random.Random(seed)
         self.trace: list[str] | None = [] if traced else None
         self.scheduler = Scheduler()
-        self.network: SimulatedNetwork[str, Sent] = SimulatedNetwork(
-            self.scheduler, rng, self._deliver
-        )
+        self.network: MessageNetwork[str, Sent] = MessageNetwork(self.scheduler, rng, self._deliver)
         self.is_async = rng.random() < 0.2 if is_async is None else is_async
         """Whether written bytes count as safe; no power is cut then."""
 

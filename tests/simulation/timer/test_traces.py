@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketpost.broker.delay.service import Wait
+from rocketpost.broker.delivery import Wait
 from rocketpost.broker.timer.admission import waiting_of
 from rocketpost.broker.timer.steps import Due
 from rocketpost.codec.record import Record

@@ -13,7 +13,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rocketpost.broker.delay.service import Wait
+from rocketpost.broker.delivery import Wait
 from rocketpost.broker.timer.admission import TimedMessages, TimerRules, recall_handle
 from rocketpost.broker.timer.moving import MessageMover
 from rocketpost.broker.timer.recall import RecallService

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from rocketpost.broker.delay.progress import DelayProgress
-from rocketpost.broker.delay.service import DelayService, Due
+from rocketpost.broker.delay.service import DelayService, DueBatch
 from rocketpost.broker.group.retry import RetryService
 from rocketpost.broker.group.table import GroupTable
 from rocketpost.broker.pull.reader import PullLimits, QueueReader
@@ -159,7 +159,7 @@ class World:
     def deliver(self) -> None:
         """Deliver what is due, level by level."""
         for level in range(1, len(DELAYS_MS) + 1):
-            while isinstance(step := self.delays.next(level), Due):
+            while isinstance(step := self.delays.next(level), DueBatch):
                 position = Position(0)
                 for draft in step.drafts:
                     position = self.store.append(draft).end

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from rocketpost.broker.request_times import (
     UNKNOWN,
-    Lane,
+    RequestLane,
     RequestTimes,
     Result,
     TimesKey,
@@ -51,12 +51,12 @@ def test_held_and_oneway_requests_are_told_apart() -> None:
 
 def test_a_lane_counts_the_requests_of_one_call_together() -> None:
     times = RequestTimes(now=Watch())
-    times.count_lane(Lane.SEND, SEND, 0.002, count=10, oneway_count=4)
+    times.count_lane(RequestLane.SEND, SEND, 0.002, count=10, oneway_count=4)
     assert {key.result: found.count for key, found in times.latencies()} == {
         Result.SUCCESS: 6,
         Result.ONEWAY: 4,
     }
-    assert times.lane_counts == {Lane.SEND: 10}
+    assert times.lane_counts == {RequestLane.SEND: 10}
 
 
 def test_creations_are_counted_by_their_outcome() -> None:

@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from rocketpost.broker.delivery import Wait
 from rocketpost.broker.group.offsets import OffsetTable
 from rocketpost.broker.kinds import HalfMessages
-from rocketpost.broker.transaction.checks import CheckService, Question, Wait, Work
+from rocketpost.broker.transaction.checks import CheckService, Question, Work
 from rocketpost.broker.transaction.service import Ending, Rules, TransactionService
 from rocketpost.codec.headers.transaction import EndTransaction
 from rocketpost.codec.properties import decode_properties, encode_properties

@@ -20,7 +20,7 @@ from rocketpost.errors import ConfigError
 from rocketpost.server.logs.lines import OneLineFormatter
 from rocketpost.server.routes.access import GET, of_cluster
 from rocketpost.server.routes.dispatch import Dispatcher
-from rocketpost.server.routes.pools import BOUNDS, Bounds, Kind
+from rocketpost.server.routes.pools import BOUNDS, Bounds, PoolKind
 from rocketpost.server.routes.route import NO_HEADER, Reply, plain, waiting
 from rocketpost.server.settings.broker import broker_settings
 from rocketpost.server.settings.live_config import LiveConfig
@@ -188,7 +188,7 @@ async def test_a_refusal_quotes_little_of_what_it_refuses(world: World) -> None:
 
 @pytest.mark.parametrize("flag", [0, 2])
 async def test_requests_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch, flag: int) -> None:
-    monkeypatch.setitem(BOUNDS, Kind.ADMIN, Bounds(100, 1700))
+    monkeypatch.setitem(BOUNDS, PoolKind.ADMIN, Bounds(100, 1700))
     connection = FakeConnection()
     gate = asyncio.Event()
 
@@ -197,7 +197,7 @@ async def test_requests_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch, f
         return Reply()
 
     dispatcher = Dispatcher([waiting(ONE, NO_HEADER, OPEN, wait)])
-    pool = dispatcher.pools[Kind.ADMIN]
+    pool = dispatcher.pools[PoolKind.ADMIN]
     for opaque in range(5):
         command = Command(ONE, opaque=opaque, flag=flag, body=bytes(400))
         dispatcher.handle(connection, command)  # type: ignore[arg-type]
@@ -213,7 +213,7 @@ async def test_requests_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch, f
 async def test_those_who_wait_for_one_thing_block_no_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(BOUNDS, Kind.CLIENTS, Bounds(9, 1000))
+    monkeypatch.setitem(BOUNDS, PoolKind.CLIENTS, Bounds(9, 1000))
     greedy, modest = FakeConnection(), FakeConnection()
     gate = asyncio.Event()
 
@@ -226,7 +226,7 @@ async def test_those_who_wait_for_one_thing_block_no_others(
 
     dispatcher = Dispatcher(
         [
-            waiting(ONE, NO_HEADER, OPEN, wait, Kind.CLIENTS),
+            waiting(ONE, NO_HEADER, OPEN, wait, PoolKind.CLIENTS),
             waiting(TWO, NO_HEADER, OPEN, save),
         ]
     )
@@ -240,7 +240,7 @@ async def test_those_who_wait_for_one_thing_block_no_others(
     await asyncio.sleep(0)
     assert [answer.opaque for answer in modest.responses] == [2]
     gate.set()
-    await asyncio.gather(*dispatcher.pools[Kind.CLIENTS].tasks)
+    await asyncio.gather(*dispatcher.pools[PoolKind.CLIENTS].tasks)
     assert [answer.code for answer in modest.responses] == [0, 0]
 
 

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from rocketpost.broker.delay.progress import DelayProgress
-from rocketpost.broker.delivery import Groups, Store, Topics
+from rocketpost.broker.delivery import Groups, Store, Topics, Wait
 from rocketpost.codec.properties import (
     PROPERTIES_BYTES_MAX,
     decode_properties,
@@ -46,19 +46,13 @@ _LEVEL_DIGITS_MAX: Final = 9
 _TIME_MAX: Final = 2**63 - 1
 
 
-class Due(NamedTuple):
+class DueBatch(NamedTuple):
     """Messages to deliver now; ``next_offset`` is the level's progress once they are stored."""
 
     drafts: list[Draft]
     offsets: list[int]
     """Queue offset of each message in its level."""
     next_offset: int
-
-
-class Wait(NamedTuple):
-    """Time without anything to deliver; None means until a message arrives in the level."""
-
-    ms: int | None
 
 
 def level_of(text: str | None) -> int | None:
@@ -130,7 +124,7 @@ class DelayService:
         self._missing_since: dict[str, int] = {}
         self._claimed: set[int] = set()
 
-    def next(self, level: int) -> Due | Wait:
+    def next(self, level: int) -> DueBatch | Wait:
         """Return the messages that a level must deliver now, or how long it has none."""
         queue = self._store.queue(SCHEDULE_TOPIC, level - 1)
         if queue is None:
@@ -154,7 +148,7 @@ class DelayService:
                 drafts.append(found)
                 offsets.append(offset)
             offset += 1
-        return Due(drafts, offsets, offset) if offset > start else wait
+        return DueBatch(drafts, offsets, offset) if offset > start else wait
 
     def skip_delivered(self, level: int) -> bool:
         """Skip one message whose copy is already in the log; return False once there is none.

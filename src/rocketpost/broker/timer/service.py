@@ -16,8 +16,7 @@ import logging
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from rocketpost.broker.delay.service import Wait
-from rocketpost.broker.delivery import Groups, Store, Topics
+from rocketpost.broker.delivery import Groups, Store, Topics, Wait
 from rocketpost.broker.timer.admission import (
     TimerRules,
     Waiting,

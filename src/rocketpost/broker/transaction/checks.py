@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from rocketpost.broker.delivery import Wait
 from rocketpost.broker.transaction.log import destination, discard_draft, renewed_draft
 from rocketpost.broker.transaction.service import TransactionService
 from rocketpost.broker.transaction.table import Fate, Half
@@ -50,12 +51,6 @@ class Work(NamedTuple):
     asked: list[bool]
     """For each half, whether it is asked about; the others are only kept or discarded."""
     offsets: list[int]
-
-
-class Wait(NamedTuple):
-    """Time without anything to do; None means until something happens."""
-
-    ms: int | None
 
 
 class Question(NamedTuple):

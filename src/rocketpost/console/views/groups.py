@@ -37,7 +37,7 @@ _MATCHING_MAX: Final = 20_000
 """Largest lag whose messages a page counts by the group's filter."""
 
 
-class QueueRow(msgspec.Struct, kw_only=True, rename="camel"):
+class GroupQueueRow(msgspec.Struct, kw_only=True, rename="camel"):
     """Progress of a group in a queue."""
 
     topic: str
@@ -73,7 +73,7 @@ class GroupPage(msgspec.Struct, kw_only=True, rename="camel"):
     group: GroupView
     lag: int | None
     matching: int | None
-    queues: list[QueueRow]
+    queues: list[GroupQueueRow]
     members: list[MemberRow]
     members_total: int
     members_problem: str | None
@@ -298,13 +298,13 @@ def _describe_queue(
     infos: dict[str, RunningInfo],
     matching: int | None,
     now_ms: int,
-) -> QueueRow:
+) -> GroupQueueRow:
     waiting = queue_lag(progress)
     owners = sorted(client for client, info in infos.items() if queue in info.queues)
     reason = describe_standstill(queue, progress, infos, now_ms=now_ms) if waiting else ""
     if progress.consumer_offset > progress.broker_offset:
         reason = f"its offset {progress.consumer_offset} is beyond the end {progress.broker_offset}"
-    return QueueRow(
+    return GroupQueueRow(
         topic=queue.topic,
         broker=queue.broker_name,
         queue_id=queue.queue_id,

@@ -18,7 +18,7 @@ from rocketpost.model.topic import TopicConfig, perm_text
 _HIDDEN: Final = ("system", "retry", "dead")
 
 
-class QueueRow(msgspec.Struct, kw_only=True, rename="camel"):
+class TopicQueueRow(msgspec.Struct, kw_only=True, rename="camel"):
     """A queue of a topic."""
 
     broker: str
@@ -48,7 +48,7 @@ class TopicPage(msgspec.Struct, kw_only=True, rename="camel"):
     """The data of a topic's page."""
 
     topic: TopicView
-    queues: list[QueueRow]
+    queues: list[TopicQueueRow]
     problems: dict[str, str]
     configs: list[ConfigRow]
     groups: list[GroupView]
@@ -135,14 +135,14 @@ async def show_topic(visit: Visit) -> Page:
     )
 
 
-def describe_queues(states: list[TopicState]) -> list[QueueRow]:
+def describe_queues(states: list[TopicState]) -> list[TopicQueueRow]:
     """Return the queues of a topic, each with its share of the fullest one. Pure."""
     queues: dict[Any, Any] = {}
     for state in states:
         queues.update(state.queues)
     largest = max([1, *(each.max_offset - each.min_offset for each in queues.values())])
     return [
-        QueueRow(
+        TopicQueueRow(
             broker=queue.broker_name,
             queue_id=queue.queue_id,
             min_offset=each.min_offset,

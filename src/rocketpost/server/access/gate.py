@@ -36,7 +36,7 @@ from rocketpost.server.routes.access import (
     OWN,
     Access,
     Need,
-    Resource,
+    ResourceKind,
     topic_need,
 )
 from rocketpost.server.settings.access import AccessConfig
@@ -56,9 +56,9 @@ CLIENT_USER: Final = "passedOnUser"
 """The field with the user of such a request, as the follower has found it."""
 _OF_MEMBERS: Final = frozenset({CLIENT_HOST, CLIENT_USER})
 _KINDS: Final = {
-    Resource.CLUSTER: Kind.CLUSTER,
-    Resource.TOPIC: Kind.TOPIC,
-    Resource.GROUP: Kind.GROUP,
+    ResourceKind.CLUSTER: Kind.CLUSTER,
+    ResourceKind.TOPIC: Kind.TOPIC,
+    ResourceKind.GROUP: Kind.GROUP,
 }
 
 
@@ -200,7 +200,7 @@ class Gate:
         for need in caller.needs:
             key = (caller.name, host, need)
             verdict = self._verdicts.get(key)
-            if verdict is None or need.resource is Resource.MESSAGE:
+            if verdict is None or need.resource is ResourceKind.MESSAGE:
                 resolved = self._resolve(need)
                 verdict = self._decide(caller.name, host, resolved)
                 if len(self._verdicts) >= _VERDICTS_MAX:
@@ -296,9 +296,9 @@ class Gate:
 
     def _resolve(self, need: Need) -> Need:
         """Return a need in terms of topics, groups and clusters with names."""
-        if need.resource is Resource.CLUSTER and need.name == OWN:
+        if need.resource is ResourceKind.CLUSTER and need.name == OWN:
             return need._replace(name=self.cluster)
-        if need.resource is not Resource.MESSAGE:
+        if need.resource is not ResourceKind.MESSAGE:
             return need
         topic = self._topic_at(int(need.name))
         # A message that does not exist counts as one of every topic, so that a stranger cannot
@@ -306,7 +306,7 @@ class Gate:
         return topic_need(topic or EVERY, need.actions)
 
     def _denial_text(self, name: str, host: str, need: Need, verdict: Verdict) -> str:
-        resolved = self._resolve(need) if need.resource is not Resource.MESSAGE else need
+        resolved = self._resolve(need) if need.resource is not ResourceKind.MESSAGE else need
         wanted = "|".join(action.value for action in need.actions)
         reason = "no matched policies" if verdict.rule is None else "the decision is deny"
         return (

@@ -14,7 +14,8 @@ from functools import partial
 from typing import Final
 
 from rocketpost.broker.delay.progress import DelayProgress
-from rocketpost.broker.delay.service import DelayService, Due, Wait
+from rocketpost.broker.delay.service import DelayService, DueBatch
+from rocketpost.broker.delivery import Wait
 from rocketpost.model.ids import Position
 from rocketpost.model.names import SCHEDULE_TOPIC
 from rocketpost.server.due_loop import DueLoop, Next
@@ -98,7 +99,7 @@ class Delivery:
         if passed:
             logger.info("delivered before the crash: level=%s count=%s", level, passed)
 
-    async def _deliver(self, level: int, due: Due) -> None:
+    async def _deliver(self, level: int, due: DueBatch) -> None:
         position, next_offset = Position(0), due.next_offset
         if due.drafts:
             stored = await self._put(due.drafts)

@@ -25,7 +25,7 @@ from rocketpost.errors import ConnectionLost, RequestTimeout, StoreError
 from rocketpost.server.context import LeaderContext
 from rocketpost.server.feature import Feature
 from rocketpost.server.routes.access import PUB, of_topic
-from rocketpost.server.routes.pools import Kind
+from rocketpost.server.routes.pools import PoolKind
 from rocketpost.server.routes.route import Reply, Route, waiting
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.server.writer.internal_sends import Stored
@@ -61,14 +61,18 @@ class ReplyFeature(Feature):
         """Return the routes of both forms of a reply."""
         return [
             waiting(
-                RequestCode.SEND_REPLY_MESSAGE, SendMessage, of_topic(PUB), self.reply, Kind.REPLIES
+                RequestCode.SEND_REPLY_MESSAGE,
+                SendMessage,
+                of_topic(PUB),
+                self.reply,
+                PoolKind.REPLIES,
             ),
             waiting(
                 RequestCode.SEND_REPLY_MESSAGE_V2,
                 SendMessageV2,
                 of_topic(PUB),
                 self.reply,
-                Kind.REPLIES,
+                PoolKind.REPLIES,
             ),
         ]
 

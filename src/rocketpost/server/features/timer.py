@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final
 
-from rocketpost.broker.delay.service import Wait
+from rocketpost.broker.delivery import Wait
 from rocketpost.broker.timer.admission import TimerRules
 from rocketpost.broker.timer.moving import MessageMover
 from rocketpost.broker.timer.recall import RecallService
@@ -41,7 +41,7 @@ from rocketpost.server.metrics.exposition import Family
 from rocketpost.server.metrics.timer import timer_families
 from rocketpost.server.replication.tables_serving import VersionedCounts
 from rocketpost.server.routes.access import PUB, of_topic
-from rocketpost.server.routes.pools import Kind
+from rocketpost.server.routes.pools import PoolKind
 from rocketpost.server.routes.route import Reply, Route, waiting
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.server.writer.log_writer import ArrivalListener
@@ -217,7 +217,11 @@ class TimerFeature(Feature):
         """Return the route of recalls."""
         return [
             waiting(
-                RequestCode.RECALL_MESSAGE, RecallHeader, of_topic(PUB), self._recall, Kind.MESSAGES
+                RequestCode.RECALL_MESSAGE,
+                RecallHeader,
+                of_topic(PUB),
+                self._recall,
+                PoolKind.MESSAGES,
             ),
         ]
 

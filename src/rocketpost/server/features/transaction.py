@@ -13,7 +13,8 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Final, cast
 
-from rocketpost.broker.transaction.checks import CheckService, Question, Wait, Work
+from rocketpost.broker.delivery import Wait
+from rocketpost.broker.transaction.checks import CheckService, Question, Work
 from rocketpost.broker.transaction.service import Ending, Rules, TransactionService
 from rocketpost.broker.transaction.table import Fate
 from rocketpost.codec.codes import RequestCode
@@ -30,7 +31,7 @@ from rocketpost.server.metrics.exposition import Family
 from rocketpost.server.metrics.transaction import transaction_families
 from rocketpost.server.routes.access import PUB, UPDATE, of_message, of_message_id
 from rocketpost.server.routes.dispatch import answer, refusal
-from rocketpost.server.routes.pools import Kind
+from rocketpost.server.routes.pools import PoolKind
 from rocketpost.server.routes.route import Reply, Route, plain, waiting
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.server.writer.log_writer import ArrivalListener
@@ -111,7 +112,7 @@ class TransactionFeature(Feature):
                 ResumeCheck,
                 of_message_id(UPDATE),
                 self.resume,
-                Kind.MESSAGES,
+                PoolKind.MESSAGES,
             ),
         ]
 

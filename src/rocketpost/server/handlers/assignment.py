@@ -16,7 +16,7 @@ from rocketpost.model.route import MessageQueue
 from rocketpost.server.handlers.replies import json_reply, read_body
 from rocketpost.server.routes.access import LIST, of_every_group, of_every_topic
 from rocketpost.server.routes.body_access import ASSIGNMENT, REQUEST_MODE
-from rocketpost.server.routes.pools import Kind
+from rocketpost.server.routes.pools import PoolKind
 from rocketpost.server.routes.route import NO_HEADER, Reply, Route, plain, waiting
 from rocketpost.transport.connection import Connection
 
@@ -54,7 +54,9 @@ class AssignmentHandlers:
     def routes(self) -> Sequence[Route]:
         """Return the routes of this family."""
         return [
-            waiting(RequestCode.QUERY_ASSIGNMENT, NO_HEADER, ASSIGNMENT, self.assign, Kind.ROUTES),
+            waiting(
+                RequestCode.QUERY_ASSIGNMENT, NO_HEADER, ASSIGNMENT, self.assign, PoolKind.ROUTES
+            ),
             waiting(RequestCode.SET_MESSAGE_REQUEST_MODE, NO_HEADER, REQUEST_MODE, self.set_mode),
             plain(
                 RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,

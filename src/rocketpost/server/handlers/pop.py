@@ -43,11 +43,11 @@ class PopHandlers:
 
     def pop(self, connection: Connection, command: Command, header: PopMessage) -> Steps[None]:
         """Answer a pop once its checkpoint is stored, or hold it."""
-        return self._desk.pop(header, ConnectionWaiter(connection, command, self._pop_reply))
+        return self._desk.pop(header, PopWaiter(connection, command, self._pop_reply))
 
     def notify(self, connection: Connection, command: Command, header: Notification) -> Steps[None]:
         """Answer as soon as a pop might find messages."""
-        return self._desk.notify(header, ConnectionWaiter(connection, command, _news_reply))
+        return self._desk.notify(header, PopWaiter(connection, command, _news_reply))
 
     def peek(self, connection: Connection, command: Command, header: PeekMessage) -> Steps[Reply]:
         """Return the messages that a pop would take, without taking them."""
@@ -68,7 +68,7 @@ class PopHandlers:
         return self._replies.reply(answer.request, answer.popped)
 
 
-class ConnectionWaiter:
+class PopWaiter:
     """A pop that is answered on its connection.
 
     Args:

@@ -68,7 +68,7 @@ class PullHandler:
         outcome = self._service.pull(request, connection, is_lite=is_lite)
         if isinstance(outcome, PullHold):
             place = self._cold_reads if outcome.cold else self._polls
-            place.park(ConnectionWaiter(connection, command), outcome)
+            place.park(PullWaiter(connection, command), outcome)
             park(connection, command)
             return None
         if outcome.pulled.code == ResponseCode.SUCCESS and command.encoding == JSON:
@@ -79,7 +79,7 @@ class PullHandler:
         return _reply(outcome)
 
 
-class ConnectionWaiter:
+class PullWaiter:
     """A held pull that is answered on its connection."""
 
     __slots__ = ("_command", "owner")

@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import Final
 
 from rocketpost.broker.pull.known_pulls import KnownPulls
-from rocketpost.broker.request_times import Lane
+from rocketpost.broker.request_times import RequestLane
 from rocketpost.broker.stats import BrokerStats
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.frames import peek_code
@@ -82,7 +82,7 @@ class PullExpress:
             connection.send_at_once(answers)  # none of them was counted
             if times is not None:
                 code = peek_code(data, begin) or RequestCode.PULL_MESSAGE
-                times.count_lane(Lane.PULL, code, times.now() - since, count=len(answers))
+                times.count_lane(RequestLane.PULL, code, times.now() - since, count=len(answers))
         return at
 
 

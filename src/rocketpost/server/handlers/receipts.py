@@ -46,7 +46,7 @@ from rocketpost.server.handlers.replies import fields_reply
 from rocketpost.server.popping.recorder import PopRecorder
 from rocketpost.server.routes.access import GET, SUB, of_consumer, strict
 from rocketpost.server.routes.body_access import BATCH_ACK
-from rocketpost.server.routes.pools import Kind
+from rocketpost.server.routes.pools import PoolKind
 from rocketpost.server.routes.route import NO_HEADER, Reply, Route, plain, waiting
 from rocketpost.store.message_store import MessageStore
 from rocketpost.transport.connection import Connection
@@ -80,16 +80,22 @@ class ReceiptHandlers:
     def routes(self) -> Sequence[Route]:
         """Return the routes of this family."""
         return [
-            waiting(RequestCode.ACK_MESSAGE, AckMessage, of_consumer(SUB), self.ack, Kind.MESSAGES),
             waiting(
-                RequestCode.BATCH_ACK_MESSAGE, NO_HEADER, BATCH_ACK, self.batch_ack, Kind.MESSAGES
+                RequestCode.ACK_MESSAGE, AckMessage, of_consumer(SUB), self.ack, PoolKind.MESSAGES
+            ),
+            waiting(
+                RequestCode.BATCH_ACK_MESSAGE,
+                NO_HEADER,
+                BATCH_ACK,
+                self.batch_ack,
+                PoolKind.MESSAGES,
             ),
             waiting(
                 RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
                 ChangeInvisibleTime,
                 of_consumer(SUB),
                 self.change,
-                Kind.MESSAGES,
+                PoolKind.MESSAGES,
             ),
             plain(RequestCode.GET_POP_STATE, GetPopState, strict(of_consumer(GET)), self.state),
         ]

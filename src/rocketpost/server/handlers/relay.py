@@ -13,7 +13,7 @@ from rocketpost.codec.headers.client import ConsumeDirectly, RunningInfoRequest
 from rocketpost.codec.record import Record, parse_message_id
 from rocketpost.errors import ConnectionLost, RemoteProtocolError, RequestTimeout
 from rocketpost.server.routes.access import GET, SUB, of_group, of_message_id
-from rocketpost.server.routes.pools import Kind
+from rocketpost.server.routes.pools import PoolKind
 from rocketpost.server.routes.route import Reply, Route, waiting
 from rocketpost.server.tables.broker_tables import Tables
 from rocketpost.transport.connection import Buffer, Connection
@@ -56,14 +56,14 @@ class RelayHandlers:
                 RunningInfoRequest,
                 of_group(GET, field="consumer_group"),
                 self.running_info,
-                Kind.CLIENTS,
+                PoolKind.CLIENTS,
             ),
             waiting(
                 RequestCode.CONSUME_MESSAGE_DIRECTLY,
                 ConsumeDirectly,
                 of_group(SUB, field="consumer_group") + of_message_id(SUB),
                 self.consume_directly,
-                Kind.CLIENTS,
+                PoolKind.CLIENTS,
             ),
         ]
 

@@ -31,7 +31,7 @@ from rocketpost.model.route import MessageQueue
 from rocketpost.server.handlers.relay import RELAYS_MAX
 from rocketpost.server.handlers.replies import json_reply
 from rocketpost.server.routes.access import GET, UPDATE, of_group, of_topic
-from rocketpost.server.routes.pools import Kind
+from rocketpost.server.routes.pools import PoolKind
 from rocketpost.server.routes.route import Reply, Route, waiting
 from rocketpost.transport.connection import Connection
 
@@ -87,7 +87,7 @@ class ResetHandlers:
                 ConsumerStatus,
                 of_topic(GET) + of_group(GET),
                 self.status,
-                Kind.CLIENTS,
+                PoolKind.CLIENTS,
             ),
         ]
 

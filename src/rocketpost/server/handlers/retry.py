@@ -10,7 +10,7 @@ from rocketpost.codec.command import Command
 from rocketpost.codec.headers.retry import SendBackHeader
 from rocketpost.server.features.delay_delivery import Put
 from rocketpost.server.routes.access import SUB, of_group, of_message
-from rocketpost.server.routes.pools import Kind
+from rocketpost.server.routes.pools import PoolKind
 from rocketpost.server.routes.route import Reply, Route, waiting
 from rocketpost.transport.connection import Connection
 
@@ -45,7 +45,7 @@ class RetryHandlers:
                 SendBackHeader,
                 of_group(SUB) + of_message(SUB, field="offset"),
                 self.send_back,
-                Kind.MESSAGES,
+                PoolKind.MESSAGES,
             ),
         ]
 

@@ -31,7 +31,7 @@ from rocketpost.server.metrics.requests import (
     waiting_families,
 )
 from rocketpost.server.metrics.traffic import lag_families, traffic_families
-from rocketpost.server.routes.pools import Kind, Pool
+from rocketpost.server.routes.pools import Pool, PoolKind
 from rocketpost.server.term import Term
 from rocketpost.transport.room import Room
 
@@ -51,7 +51,7 @@ class Reception(NamedTuple):
     """The way of requests into the broker."""
 
     times: RequestTimes
-    pools: Mapping[Kind, Pool]
+    pools: Mapping[PoolKind, Pool]
     room: Room
     """Limits of all connections together."""
 

@@ -35,7 +35,7 @@ _TOTAL: Final = "_total"
 _INFINITY: Final = "+Inf"
 
 
-class Kind(enum.Enum):
+class MetricKind(enum.Enum):
     """Type of a metric family."""
 
     COUNTER = "counter"
@@ -57,7 +57,7 @@ class Family(NamedTuple):
     """Values of one metric. The name of a counter ends with ``_total``."""
 
     name: str
-    kind: Kind
+    kind: MetricKind
     help: str
     samples: Iterable[Sample]
     width: int = 1
@@ -67,19 +67,21 @@ class Family(NamedTuple):
 def counter(name: str, text: str, samples: Iterable[Sample]) -> Family:
     """Return a family of values that only grow while the broker runs."""
     assert name.endswith(_TOTAL)
-    return Family(name, Kind.COUNTER, text, samples)
+    return Family(name, MetricKind.COUNTER, text, samples)
 
 
 def gauge(name: str, text: str, samples: Iterable[Sample]) -> Family:
     """Return a family of values that rise and fall."""
-    return Family(name, Kind.GAUGE, text, samples)
+    return Family(name, MetricKind.GAUGE, text, samples)
 
 
 def histogram(
     name: str, text: str, found: Iterable[tuple[str, Histogram]], *, bounds: Sequence[float]
 ) -> Family:
     """Return a family of histograms with the same bounds, each with the text of its labels."""
-    return Family(name, Kind.HISTOGRAM, text, _histogram_samples(found), width=len(bounds) + 3)
+    return Family(
+        name, MetricKind.HISTOGRAM, text, _histogram_samples(found), width=len(bounds) + 3
+    )
 
 
 def _histogram_samples(found: Iterable[tuple[str, Histogram]]) -> Iterator[Sample]:
@@ -101,7 +103,7 @@ def single(value: int | float) -> tuple[Sample]:
 
 def pause() -> Family:
     """Return a family that writes nothing: the event loop serves requests before the next one."""
-    return Family("", Kind.GAUGE, "", ())
+    return Family("", MetricKind.GAUGE, "", ())
 
 
 def flag(value: bool) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from rocketpost import VERSION
 from rocketpost.errors import ConfigError
-from rocketpost.server.metrics.exposition import Family, Kind, Sample, read_label_text
+from rocketpost.server.metrics.exposition import Family, MetricKind, Sample, read_label_text
 from rocketpost.server.settings.metrics import MetricsConfig
 
 logger = logging.getLogger(__name__)
@@ -146,13 +146,13 @@ class _Converter:
             if self._is_delta
             else export.AggregationTemporality.CUMULATIVE
         )
-        if family.kind is Kind.HISTOGRAM:
+        if family.kind is MetricKind.HISTOGRAM:
             data: Any = export.Histogram(
                 [self._distribution(family, part, shared, now_ns) for part in _series(collected)],
                 temporality,
             )
         else:
-            is_counter = family.kind is Kind.COUNTER
+            is_counter = family.kind is MetricKind.COUNTER
             points = [
                 export.NumberDataPoint(
                     shared | read_label_text(sample.labels),

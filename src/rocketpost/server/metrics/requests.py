@@ -8,7 +8,7 @@ from typing import Final
 from rocketpost.broker.request_times import (
     CREATION_BOUNDS_MS,
     LATENCY_BOUNDS_MS,
-    Lane,
+    RequestLane,
     RequestTimes,
     request_name,
     response_name,
@@ -24,7 +24,7 @@ from rocketpost.server.metrics.exposition import (
     histogram,
     single,
 )
-from rocketpost.server.routes.pools import Kind, Pool
+from rocketpost.server.routes.pools import Pool, PoolKind
 from rocketpost.transport.room import Room
 
 _RPC: Final = Labels("protocol_type", "request_code", "response_code", "is_long_polling", "result")
@@ -33,11 +33,11 @@ _GROUP_CREATION: Final = Labels("invocation_status")
 _PROCESSOR: Final = Labels("processor")
 _LANE: Final = Labels("lane")
 _POOLS: Final = {
-    "async_put": Kind.MESSAGES,
-    "client_manager": Kind.CLIENTS,
-    "consumer_manager": Kind.ROUTES,
-    "admin": Kind.ADMIN,
-    "reply": Kind.REPLIES,
+    "async_put": PoolKind.MESSAGES,
+    "client_manager": PoolKind.CLIENTS,
+    "consumer_manager": PoolKind.ROUTES,
+    "admin": PoolKind.ADMIN,
+    "reply": PoolKind.REPLIES,
 }
 _ANSWERED_AT_ONCE: Final = (
     "send", "pull", "lite_pull", "ack", "query_message", "heartbeat", "transaction",
@@ -81,11 +81,11 @@ def request_families(times: RequestTimes) -> Iterator[Family]:
     yield counter(
         "rocketpost_lane_requests_total",
         "Requests that a lane has served before they were decoded.",
-        [Sample(_LANE(lane.value), times.lane_counts[lane]) for lane in Lane],
+        [Sample(_LANE(lane.value), times.lane_counts[lane]) for lane in RequestLane],
     )
 
 
-def waiting_families(pools: Mapping[Kind, Pool], more: Mapping[str, int]) -> Iterator[Family]:
+def waiting_families(pools: Mapping[PoolKind, Pool], more: Mapping[str, int]) -> Iterator[Family]:
     """Return the numbers of requests that wait, by the names of RocketMQ's thread pools.
 
     Args:

@@ -23,10 +23,10 @@ from rocketpost.proxy.refusals import Refusal
 from rocketpost.proxy.rights import Right
 from rocketpost.proxy.wire.enums import Code
 from rocketpost.server.access.gate import Gate, LoginFailed
-from rocketpost.server.routes.access import Need, Resource
+from rocketpost.server.routes.access import Need, ResourceKind
 
 _HEADER_LENGTH_MAX: Final = 4096
-_RESOURCES: Final = {Kind.TOPIC: Resource.TOPIC, Kind.GROUP: Resource.GROUP}
+_RESOURCES: Final = {Kind.TOPIC: ResourceKind.TOPIC, Kind.GROUP: ResourceKind.GROUP}
 
 
 class Signature(NamedTuple):

@@ -43,7 +43,7 @@ from rocketpost.server.feature import Feature
 from rocketpost.server.handlers.replies import BODY_BYTES_MAX
 from rocketpost.server.replication.tables_serving import Timer
 from rocketpost.server.routes.access import GET, of_cluster, strict
-from rocketpost.server.routes.pools import Kind
+from rocketpost.server.routes.pools import PoolKind
 from rocketpost.server.routes.route import Reply, Route, waiting
 from rocketpost.transport.connection import Connection
 
@@ -139,7 +139,7 @@ class TablesFeed(Feature):
                 FollowTables,
                 strict(of_cluster(GET)),
                 self.follow,
-                Kind.SLAVES,
+                PoolKind.SLAVES,
             )
         ]
 

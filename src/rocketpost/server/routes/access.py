@@ -35,7 +35,7 @@ OWN: Final = ""
 _, PUB, SUB, CREATE, UPDATE, DELETE, GET, LIST = Action
 
 
-class Resource(Enum):
+class ResourceKind(Enum):
     """Kind of thing that a request touches."""
 
     CLUSTER = "Cluster"
@@ -48,7 +48,7 @@ class Resource(Enum):
 class Need(NamedTuple):
     """A right that one request needs: any of the actions on the resource."""
 
-    resource: Resource
+    resource: ResourceKind
     name: str
     actions: tuple[Action, ...]
 
@@ -57,7 +57,7 @@ Find = Callable[[Command, Any], Iterable[Need]]
 """Returns the needs of a request, given its command and header."""
 
 
-class Rule(NamedTuple):
+class AccessRule(NamedTuple):
     """A rule that finds the rights to one resource in a request."""
 
     text: str
@@ -71,7 +71,7 @@ class Rule(NamedTuple):
 class Access:
     """The rights that requests of one route need; ``+`` joins the rules of two."""
 
-    rules: tuple[Rule, ...]
+    rules: tuple[AccessRule, ...]
     is_strict: bool = False
     """Whether this rule is ours, because RocketMQ has none for these requests."""
     may_need_nothing: bool = False
@@ -109,26 +109,28 @@ def strict(access: Access) -> Access:
 
 def of_cluster(*actions: Action) -> Access:
     """Return the rule for a request that touches this server's cluster."""
-    return _always(f"Cluster {_words(actions)}", Need(Resource.CLUSTER, OWN, actions))
+    return _always(f"Cluster {_words(actions)}", Need(ResourceKind.CLUSTER, OWN, actions))
 
 
 def of_named_cluster(*actions: Action) -> Access:
     """Return the rule for a request on the cluster that it names, or on every cluster if none."""
 
     def find(command: Command, header: Any) -> list[Need]:
-        return [Need(Resource.CLUSTER, header.cluster_name or EVERY, actions)]
+        return [Need(ResourceKind.CLUSTER, header.cluster_name or EVERY, actions)]
 
-    return Access((Rule(f"Cluster(cluster_name) {_words(actions)}", ("cluster_name",), find),))
+    return Access(
+        (AccessRule(f"Cluster(cluster_name) {_words(actions)}", ("cluster_name",), find),)
+    )
 
 
 def of_every_topic(*actions: Action) -> Access:
     """Return the rule for a request that touches all topics at once."""
-    return _always(f"Topic:* {_words(actions)}", Need(Resource.TOPIC, EVERY, actions))
+    return _always(f"Topic:* {_words(actions)}", Need(ResourceKind.TOPIC, EVERY, actions))
 
 
 def of_every_group(*actions: Action) -> Access:
     """Return the rule for a request that touches all groups at once."""
-    return _always(f"Group:* {_words(actions)}", Need(Resource.GROUP, EVERY, actions))
+    return _always(f"Group:* {_words(actions)}", Need(ResourceKind.GROUP, EVERY, actions))
 
 
 def of_topic(*actions: Action, field: str = "topic") -> Access:
@@ -137,7 +139,7 @@ def of_topic(*actions: Action, field: str = "topic") -> Access:
     def find(command: Command, header: object) -> list[Need]:
         return [topic_need(getattr(header, field), actions)]
 
-    return Access((Rule(f"Topic({field}) {_words(actions)}", (field,), find),))
+    return Access((AccessRule(f"Topic({field}) {_words(actions)}", (field,), find),))
 
 
 def of_group(*actions: Action, field: str = "group", optional: bool = False) -> Access:
@@ -151,7 +153,7 @@ def of_group(*actions: Action, field: str = "group", optional: bool = False) -> 
         if name or not optional:
             yield group_need(name, actions)
 
-    rule = Rule(f"Group({field}{'?' * optional}) {_words(actions)}", (field,), find)
+    rule = AccessRule(f"Group({field}{'?' * optional}) {_words(actions)}", (field,), find)
     return Access((rule,), may_need_nothing=optional)
 
 
@@ -163,16 +165,16 @@ def of_consumer(*actions: Action) -> Access:
 
     words = _words(actions)
     text = f"Topic(topic) {words} + Group(consumer_group) {words}"
-    return Access((Rule(text, ("topic", "consumer_group"), find),))
+    return Access((AccessRule(text, ("topic", "consumer_group"), find),))
 
 
 def of_message(*actions: Action, field: str) -> Access:
     """Return the rule for a request on the stored message at the position in a header field."""
 
     def find(command: Command, header: object) -> list[Need]:
-        return [Need(Resource.MESSAGE, str(getattr(header, field)), actions)]
+        return [Need(ResourceKind.MESSAGE, str(getattr(header, field)), actions)]
 
-    return Access((Rule(f"Message({field}) {_words(actions)}", (field,), find),))
+    return Access((AccessRule(f"Message({field}) {_words(actions)}", (field,), find),))
 
 
 def of_message_id(*actions: Action, field: str = "msg_id") -> Access:
@@ -183,15 +185,15 @@ def of_message_id(*actions: Action, field: str = "msg_id") -> Access:
             _, position = parse_message_id(getattr(header, field))
         except RemoteProtocolError as error:
             raise InvalidParameter(f"msgId: {error}") from None
-        return [Need(Resource.MESSAGE, str(position), actions)]
+        return [Need(ResourceKind.MESSAGE, str(position), actions)]
 
-    return Access((Rule(f"Message({field}) {_words(actions)}", (field,), find),))
+    return Access((AccessRule(f"Message({field}) {_words(actions)}", (field,), find),))
 
 
 def topic_need(name: str | None, actions: tuple[Action, ...]) -> Need:
     """Return the right to a topic; a retry topic counts as its group, no name as every topic."""
     if not name or not name.startswith(RETRY_PREFIX):
-        return Need(Resource.TOPIC, name or EVERY, actions)
+        return Need(ResourceKind.TOPIC, name or EVERY, actions)
     # Popping has retry topics for each topic of a group: ``%RETRY%group+topic``.
     owner = name.removeprefix(RETRY_PREFIX).partition("+")[0]
     mapped = dict.fromkeys(SUB if action is PUB else action for action in actions)
@@ -200,7 +202,7 @@ def topic_need(name: str | None, actions: tuple[Action, ...]) -> Need:
 
 def group_need(name: str | None, actions: tuple[Action, ...]) -> Need:
     """Return the right to a group; no name counts as every group."""
-    return Need(Resource.GROUP, name or EVERY, actions)
+    return Need(ResourceKind.GROUP, name or EVERY, actions)
 
 
 def consumer_needs(topic_name: str, group_name: str, actions: tuple[Action, ...]) -> list[Need]:
@@ -212,16 +214,18 @@ def consumer_needs(topic_name: str, group_name: str, actions: tuple[Action, ...]
     of_group = group_need(group_name, actions)
     popped = f"{retry_topic(group_name)}_"
     if group_name and topic_name.startswith(popped) and len(topic_name) > len(popped):
-        return [Need(Resource.TOPIC, topic_name.removeprefix(popped), actions), of_group]
+        return [Need(ResourceKind.TOPIC, topic_name.removeprefix(popped), actions), of_group]
     return [topic_need(topic_name, actions), of_group]
 
 
-NOTHING: Final = Access((Rule("nothing", (), lambda command, header: ()),), may_need_nothing=True)
+NOTHING: Final = Access(
+    (AccessRule("nothing", (), lambda command, header: ()),), may_need_nothing=True
+)
 """The rule for requests that are always refused, whoever sends them."""
 
 
 def _always(text: str, need: Need) -> Access:
-    return Access((Rule(text, (), lambda command, header: (need,)),))
+    return Access((AccessRule(text, (), lambda command, header: (need,)),))
 
 
 def _words(actions: Iterable[Action]) -> str:

@@ -22,8 +22,8 @@ from rocketpost.server.routes.access import (
     SUB,
     UPDATE,
     Access,
+    AccessRule,
     Need,
-    Rule,
     consumer_needs,
     group_need,
     topic_need,
@@ -93,18 +93,20 @@ def _left_out_groups(command: Command, header: CorrectionOffset) -> Iterator[Nee
 
 
 HEARTBEAT = Access(
-    (Rule("each consumer in the body: Group Sub + Topic Sub", (), _heartbeat),),
+    (AccessRule("each consumer in the body: Group Sub + Topic Sub", (), _heartbeat),),
     may_need_nothing=True,
 )
-LOCKS = Access((Rule("body: Group Sub + each Topic Sub", (), _locks),))
-CLIENT_CONFIG = Access((Rule("body: Topic Sub + Group Sub", (), _client_config),))
-ASSIGNMENT = Access((Rule("body: Topic Sub + Group Sub", (), _assignment),))
-REQUEST_MODE = Access((Rule("body: Topic Sub + Group Update", (), _request_mode),))
-BATCH_ACK = Access((Rule("each ack in the body: Topic Sub + Group Sub", (), _batch_ack),))
-CREATED_TOPICS = Access((Rule("each Topic in the body: Create", (), _created_topics),))
-CREATED_GROUP = Access((Rule("Group in the body: Create", (), _created_group),))
-CREATED_GROUPS = Access((Rule("each Group in the body: Create", (), _created_groups),))
-LISTED_TOPICS = Access((Rule("each Topic(topic, topic_list) Get", ("topics",), _listed_topics),))
+LOCKS = Access((AccessRule("body: Group Sub + each Topic Sub", (), _locks),))
+CLIENT_CONFIG = Access((AccessRule("body: Topic Sub + Group Sub", (), _client_config),))
+ASSIGNMENT = Access((AccessRule("body: Topic Sub + Group Sub", (), _assignment),))
+REQUEST_MODE = Access((AccessRule("body: Topic Sub + Group Update", (), _request_mode),))
+BATCH_ACK = Access((AccessRule("each ack in the body: Topic Sub + Group Sub", (), _batch_ack),))
+CREATED_TOPICS = Access((AccessRule("each Topic in the body: Create", (), _created_topics),))
+CREATED_GROUP = Access((AccessRule("Group in the body: Create", (), _created_group),))
+CREATED_GROUPS = Access((AccessRule("each Group in the body: Create", (), _created_groups),))
+LISTED_TOPICS = Access(
+    (AccessRule("each Topic(topic, topic_list) Get", ("topics",), _listed_topics),)
+)
 LEFT_OUT_GROUPS = Access(
-    (Rule("each Group(filter_groups) Get", ("filter_groups",), _left_out_groups),)
+    (AccessRule("each Group(filter_groups) Get", ("filter_groups",), _left_out_groups),)
 )

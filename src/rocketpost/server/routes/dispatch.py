@@ -21,7 +21,7 @@ from rocketpost.codec.codes import ANSWER_ONLY, ResponseCode
 from rocketpost.codec.command import ONEWAY, Command, encode_response
 from rocketpost.errors import Fault, LocalProtocolError, RocketpostError
 from rocketpost.server.access.gate import Gate, LoginFailed
-from rocketpost.server.routes.pools import BOUNDS, Kind, Pool
+from rocketpost.server.routes.pools import BOUNDS, Pool, PoolKind
 from rocketpost.server.routes.route import (
     NO_HEADER,
     How,
@@ -141,7 +141,7 @@ class Dispatcher:
         if result is not None:
             answer(connection, command, result)
 
-    async def stop(self, *, but: Collection[Kind] = ()) -> None:
+    async def stop(self, *, but: Collection[PoolKind] = ()) -> None:
         """End the requests that are served in tasks: wait a little, cancel the rest, answer all.
 
         Args:

@@ -26,7 +26,7 @@ class Bounds(NamedTuple):
     bytes_max: int
 
 
-class Kind(Enum):
+class PoolKind(Enum):
     """Kind of thing that a task waits for."""
 
     MESSAGES = "the disk, for messages and receipts"
@@ -40,27 +40,27 @@ class Kind(Enum):
 
 BOUNDS: Final = {
     # As many as the unanswered requests of two connections.
-    Kind.MESSAGES: Bounds(16_384, 64 * MIB),
-    Kind.REPLIES: Bounds(16_384, 64 * MIB),
-    Kind.ADMIN: Bounds(16_384, 64 * MIB),
+    PoolKind.MESSAGES: Bounds(16_384, 64 * MIB),
+    PoolKind.REPLIES: Bounds(16_384, 64 * MIB),
+    PoolKind.ADMIN: Bounds(16_384, 64 * MIB),
     # Small requests that people make at a screen, or clients make rarely.
-    Kind.ROUTES: Bounds(4096, 16 * MIB),
-    Kind.CLIENTS: Bounds(4096, 16 * MIB),
+    PoolKind.ROUTES: Bounds(4096, 16 * MIB),
+    PoolKind.CLIENTS: Bounds(4096, 16 * MIB),
     # One request of each slave; a group has few of them.
-    Kind.SLAVES: Bounds(256, MIB),
+    PoolKind.SLAVES: Bounds(256, MIB),
     # Requests of clients that do not know of a change of leader yet.
-    Kind.LEADER: Bounds(8192, 64 * MIB),
+    PoolKind.LEADER: Bounds(8192, 64 * MIB),
 }
 
 
 class Pool:
     """Tasks that wait for the same thing. Belongs to the event loop."""
 
-    def __init__(self, kind: Kind, bounds: Bounds) -> None:
+    def __init__(self, kind: PoolKind, bounds: Bounds) -> None:
         self._kind = kind
         self._bounds = bounds
         self._taken: dict[Connection, tuple[int, int]] = {}
-        self.is_dear = kind is Kind.ADMIN
+        self.is_dear = kind is PoolKind.ADMIN
         """Whether one of its tasks may keep the loop busy for milliseconds."""
         self.tasks: set[asyncio.Task[None]] = set()
         self.task_bytes = 0

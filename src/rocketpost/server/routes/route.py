@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.command import Command
 from rocketpost.server.routes.access import Access
-from rocketpost.server.routes.pools import Kind
+from rocketpost.server.routes.pools import PoolKind
 from rocketpost.transport.connection import Buffer, Connection
 
 H = TypeVar("H")
@@ -65,7 +65,7 @@ class Route(NamedTuple):
     access: Access
     handler: Callable[..., Any]
     how: How = How.PLAIN
-    pool: Kind = Kind.ADMIN
+    pool: PoolKind = PoolKind.ADMIN
     """Pool of the tasks that wait for the same thing, if the request waits."""
     later: WaitingHandler[Any] | None = None
     """Serves the requests for which the handler returns None."""
@@ -88,7 +88,7 @@ def waiting(
     header: type[H],
     access: Access,
     handler: WaitingHandler[H],
-    pool: Kind = Kind.ADMIN,
+    pool: PoolKind = PoolKind.ADMIN,
 ) -> Route:
     """Return a route to a coroutine function."""
     return Route(code, header, access, handler, How.WAITING, pool)
@@ -102,7 +102,7 @@ def either(
     later: WaitingHandler[H],
 ) -> Route:
     """Return a route to a function that may leave a request to a coroutine function."""
-    return Route(code, header, access, handler, How.EITHER, Kind.ADMIN, later)
+    return Route(code, header, access, handler, How.EITHER, PoolKind.ADMIN, later)
 
 
 async def finish_in_turns(steps: Generator[None, None, Reply]) -> Reply:

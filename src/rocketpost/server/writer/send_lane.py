@@ -31,7 +31,7 @@ from typing import Final
 
 from rocketpost.broker.dedup.unique_keys import KeyWindow
 from rocketpost.broker.plain_topics import SPECIAL_NAMES, PlainTopics, pack_names
-from rocketpost.broker.request_times import Lane as RequestLane
+from rocketpost.broker.request_times import RequestLane
 from rocketpost.broker.send import SendService
 from rocketpost.broker.stats import BrokerStats
 from rocketpost.broker.topic import TopicTable

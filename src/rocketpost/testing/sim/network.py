@@ -30,7 +30,7 @@ class NetworkFaults:
     slow_ms: int = 500
 
 
-class SimulatedNetwork(Generic[N, M]):
+class MessageNetwork(Generic[N, M]):
     """Delivers messages by ``deliver(source, target, message)``; all chance is ``rng``'s."""
 
     def __init__(

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from rocketpost.broker.delay import service as delay
 from rocketpost.broker.delay.progress import DelayProgress
-from rocketpost.broker.delay.service import DelayService, Due, Wait, delayed_draft, level_of
+from rocketpost.broker.delay.service import DelayService, DueBatch, delayed_draft, level_of
+from rocketpost.broker.delivery import Wait
 from rocketpost.codec.properties import PROPERTIES_BYTES_MAX, decode_properties, encode_properties
 from rocketpost.codec.record import Record, pack_host
 from rocketpost.errors import LocalProtocolError, StoreError
@@ -136,7 +137,7 @@ class World:
     def deliver(self, level: int = 1) -> list[str]:
         """Deliver what is due in a level; returns the keys."""
         keys = []
-        while isinstance(step := self.service.next(level), Due):
+        while isinstance(step := self.service.next(level), DueBatch):
             position = Position(0)
             for draft in step.drafts:
                 position = self.store.append(draft).end
@@ -265,11 +266,11 @@ def test_many_are_delivered_in_order_and_in_bounded_steps(
     keys = [world.send() for _ in range(10)]
     world.clock.ms += 1000
     step = world.service.next(1)
-    assert isinstance(step, Due)
+    assert isinstance(step, DueBatch)
     assert (len(step.drafts), step.offsets, step.next_offset) == (4, [0, 1, 2, 3], 4)
     monkeypatch.setattr(delay, "BATCH_BYTES_MAX", 1)
     step = world.service.next(1)
-    assert isinstance(step, Due)
+    assert isinstance(step, DueBatch)
     assert len(step.drafts) == 1
     assert world.deliver() == keys
 
@@ -463,7 +464,7 @@ def test_a_copy_counts_for_one_message_only(world: World) -> None:
         world.store.confirm(world.store.commit())
     world.clock.ms += 1000
     step = world.service.next(1)
-    assert isinstance(step, Due)
+    assert isinstance(step, DueBatch)
     world.store.append(step.drafts[0])
     world.store.confirm(world.store.commit())
     world.crash()

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from rocketpost.broker.delivery import Wait
 from rocketpost.broker.transaction import checks as transaction_checks
-from rocketpost.broker.transaction.checks import Wait, Work
+from rocketpost.broker.transaction.checks import Work
 from rocketpost.broker.transaction.service import TRANSACTION_GROUP
 from rocketpost.broker.transaction.table import Fate
 from rocketpost.codec.properties import PROPERTIES_BYTES_MAX, encode_properties

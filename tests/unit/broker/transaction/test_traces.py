@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from rocketpost.broker.transaction.checks import Question, Wait
+from rocketpost.broker.delivery import Wait
+from rocketpost.broker.transaction.checks import Question
 from rocketpost.broker.transaction.log import checks_of, first_offset
 from rocketpost.broker.transaction.service import TRANSACTION_GROUP, Rules
 from rocketpost.codec.record import Record

@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from rocketpost.broker.delay.progress import DelayProgress
-from rocketpost.broker.delay.service import Due, Wait
+from rocketpost.broker.delay.service import DueBatch
+from rocketpost.broker.delivery import Wait
 from rocketpost.errors import StoreFull
 from rocketpost.model.ids import Position, QueueOffset
 from rocketpost.model.names import SCHEDULE_TOPIC
@@ -36,11 +37,11 @@ class Service:
     """Stands for the decisions: what each level is to do next, then nothing."""
 
     def __init__(self) -> None:
-        self.steps: dict[int, list[Due | Wait]] = {}
+        self.steps: dict[int, list[DueBatch | Wait]] = {}
         self.asked: list[int] = []
         self.delivered_before = 0
 
-    def next(self, level: int) -> Due | Wait:
+    def next(self, level: int) -> DueBatch | Wait:
         self.asked.append(level)
         steps = self.steps.get(level)
         return steps.pop(0) if steps else Wait(None)
@@ -95,7 +96,7 @@ def world() -> World:
 
 @in_virtual_time
 async def test_a_due_message_is_stored_and_then_counted(world: World) -> None:
-    world.service.steps[1] = [Wait(1), Due([DRAFT, DRAFT], [0, 1], 2), Due([], [], 3)]
+    world.service.steps[1] = [Wait(1), DueBatch([DRAFT, DRAFT], [0, 1], 2), DueBatch([], [], 3)]
     async with world.running():
         await world.until_reached(1, 3)
     assert world.puts == [[DRAFT, DRAFT]]
@@ -110,7 +111,7 @@ async def test_a_level_sleeps_until_a_message_arrives_in_it(world: World) -> Non
         world.delivery.note_arrivals([arrival("T", 1), arrival(SCHEDULE_TOPIC, 77)])
         await settle()
         assert sorted(world.service.asked) == [1, 2]
-        world.service.steps[2] = [Due([DRAFT], [0], 1)]
+        world.service.steps[2] = [DueBatch([DRAFT], [0], 1)]
         world.delivery.note_arrivals([arrival(SCHEDULE_TOPIC, 1)])
         await world.until_reached(2, 1)
     assert sorted(world.service.asked) == [1, 2, 2, 2]
@@ -118,9 +119,9 @@ async def test_a_level_sleeps_until_a_message_arrives_in_it(world: World) -> Non
 
 @in_virtual_time
 async def test_a_message_that_cannot_be_stored_is_kept_and_retried(world: World) -> None:
-    due = Due([DRAFT], [0], 1)
+    due = DueBatch([DRAFT], [0], 1)
     world.service.steps[1] = [due, due]
-    world.service.steps[2] = [Due([], [], 4)]
+    world.service.steps[2] = [DueBatch([], [], 4)]
     world.answers = [StoreFull("no room")]
     async with world.running():
         await world.until_reached(2, 4)
@@ -130,7 +131,7 @@ async def test_a_message_that_cannot_be_stored_is_kept_and_retried(world: World)
 
 @in_virtual_time
 async def test_progress_follows_what_was_stored_in_part(world: World) -> None:
-    world.service.steps[1] = [Due([DRAFT, DRAFT], [4, 6], 9)]
+    world.service.steps[1] = [DueBatch([DRAFT, DRAFT], [4, 6], 9)]
     world.answers = [[appended()]]
     async with world.running():
         await world.until_reached(1, 6)
@@ -149,7 +150,7 @@ async def test_a_long_wait_is_cut_to_look_at_the_clock(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(due_loop, "CLOCK_LOOK_SECONDS", 0.001)
-    world.service.steps[1] = [Wait(3_600_000), Due([], [], 1)]
+    world.service.steps[1] = [Wait(3_600_000), DueBatch([], [], 1)]
     async with world.running():
         await world.until_reached(1, 1)
 

@@ -10,14 +10,14 @@ from rocketpost.codec.command import Command
 from rocketpost.codec.headers.offset import ConsumeStats, CorrectionOffset
 from rocketpost.errors import Fault
 from rocketpost.server.routes import body_access
-from rocketpost.server.routes.access import CREATE, GET, SUB, UPDATE, Access, Action, Resource
+from rocketpost.server.routes.access import CREATE, GET, SUB, UPDATE, Access, Action, ResourceKind
 
-TOPIC, GROUP = Resource.TOPIC, Resource.GROUP
+TOPIC, GROUP = ResourceKind.TOPIC, ResourceKind.GROUP
 
 
 def needs(
     access: Access, body: object = None, header: object = None
-) -> list[tuple[Resource, str, tuple[Action, ...]]]:
+) -> list[tuple[ResourceKind, str, tuple[Action, ...]]]:
     command = Command(body=b"" if body is None else json.dumps(body).encode())
     return [tuple(need) for need in access.needs(command, header)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from rocketpost.testing.sim.network import NetworkFaults, SimulatedNetwork
+from rocketpost.testing.sim.network import MessageNetwork, NetworkFaults
 from rocketpost.testing.sim.scheduler import Scheduler
 
 NODES = range(4)
@@ -17,7 +17,7 @@ class Rig:
     def __init__(self, seed: int = 1) -> None:
         self.scheduler = Scheduler()
         self.got: list[tuple[int, int, int]] = []
-        self.network: SimulatedNetwork[int, int] = SimulatedNetwork(
+        self.network: MessageNetwork[int, int] = MessageNetwork(
             self.scheduler, random.Random(seed), lambda *delivery: self.got.append(delivery)
         )
 

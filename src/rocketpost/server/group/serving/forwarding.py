@@ -30,7 +30,7 @@ from rocketpost.server.peer_ports.member_login import LeaderLogins
 from rocketpost.server.peers import Peers
 from rocketpost.server.routes.access import NOTHING
 from rocketpost.server.routes.follower_refusals import OF_GROUP
-from rocketpost.server.routes.pools import Kind
+from rocketpost.server.routes.pools import PoolKind
 from rocketpost.server.routes.route import NO_HEADER, Reply, Route, waiting
 from rocketpost.transport.connection import Connection
 
@@ -90,7 +90,7 @@ class Forwarding(Feature):
     def routes(self) -> Sequence[Route]:
         """Return the routes of all requests that are passed on."""
         return [
-            waiting(code, NO_HEADER, NOTHING, self.pass_on, Kind.LEADER)
+            waiting(code, NO_HEADER, NOTHING, self.pass_on, PoolKind.LEADER)
             for code in sorted(PASSED_ON)
         ]
 
