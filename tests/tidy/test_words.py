@@ -13,7 +13,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "rocketpost"
 HEADLESS = re.compile(r"(What|Which|Where|How|Whether|Who|Whom|When|Why)\b")
 """A clause without a head. A property may say "Whether ...": its value is the answer."""
 
-VERBS = {"embed", "exceed", "feed", "need", "proceed", "seed", "shed"}
+VERBS = {"embed", "exceed", "feed", "need", "proceed", "seed", "shed", "succeed"}
 """Verbs that look like participles."""
 
 IRREGULAR = {
@@ -24,14 +24,20 @@ IRREGULAR = {
 }  # fmt: skip
 """Participles that do not end in -ed."""
 
+_EVENT = "an event that the driver of the state machine in raft reports, beside grew and link_up"
 ALLOWED = {
+    "appended": _EVENT,
     "archived": "public; the guide's function for messages of a lake",
     "committed": "public; the word of Java's and of other systems' consumers for a stored offset",
     "decoded": "public; the guide's function for messages with their JSON fields",
     "discarded": "public; the list of discarded transactions, beside that of pending ones",
     "encoded": "public; the opposite of decoded",
+    "failed": _EVENT,
+    "persisted": _EVENT,
+    "shipped": _EVENT,
+    "trimmed": _EVENT,
 }
-"""Public participles by name, with the reason why each stays."""
+"""Participles by name, with the reason why each stays."""
 
 
 def modules() -> Iterator[tuple[str, ast.Module]]:

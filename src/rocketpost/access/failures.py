@@ -48,7 +48,7 @@ class Failures:
 
         Returns:
             Seconds by which the answer is delayed; None if the connection must be closed. A delayed
-            answer is followed by :meth:`answered`.
+            answer is followed by :meth:`note_answer`.
         """
         self.total += 1
         record = self._records.get(address)
@@ -70,7 +70,7 @@ class Failures:
         record.pending += 1
         return DELAY_SECONDS
 
-    def answered(self, address: str) -> None:
+    def note_answer(self, address: str) -> None:
         """Note that a delayed answer was sent."""
         record = self._records.get(address)
         if record is not None and record.pending:

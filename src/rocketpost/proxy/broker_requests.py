@@ -95,7 +95,7 @@ class BrokerRequests:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def answered(self, nonce: str, command: Any) -> None:
+    def take_answer(self, nonce: str, command: Any) -> None:
         """Take the answer of a client."""
         waiting = self._pending.get(nonce)
         if waiting is not None and not waiting.done():

@@ -49,7 +49,7 @@ class ReplicaAcks:
         self._numbers = 0
         self._positions: list[int] = []
 
-    def connected(
+    def add(
         self, connection_id: Hashable, host: str, broker_id: int | None, now_ms: int
     ) -> None:
         """Add a connection.
@@ -95,7 +95,7 @@ class ReplicaAcks:
             connection.counts, connection.position = counts, position
             self._count()
 
-    def lost(self, connection_id: Hashable) -> None:
+    def remove(self, connection_id: Hashable) -> None:
         """Remove a connection; one that is not known is ignored."""
         if self._connections.pop(connection_id, None) is not None:
             self._count()

@@ -117,7 +117,7 @@ class Master:
             record_bytes=self.record_bytes,
         )
         self.streams[self._numbers] = Stream(link, sender)
-        self.acks.connected(self._numbers, link.host, link.broker_id, now_ms)
+        self.acks.add(self._numbers, link.host, link.broker_id, now_ms)
 
     def read(self, position: int, size: int) -> bytes:
         view = self.store.view(position, size)
@@ -170,7 +170,7 @@ class Master:
 
     def drop(self, number: int) -> None:
         stream = self.streams.pop(number)
-        self.acks.lost(number)
+        self.acks.remove(number)
         stream.link.up.is_cut = stream.link.down.is_cut = stream.link.slave_is_told = True
 
     def acknowledge(self) -> None:

@@ -10,7 +10,7 @@ def test_an_address_that_fails_often_is_slowed_down_and_then_cut_off() -> None:
     assert [failures.note("a", 0.0) for _ in range(BURST)] == [0.0] * BURST
     assert [failures.note("a", 0.0) for _ in range(PENDING_MAX)] == [DELAY_SECONDS] * PENDING_MAX
     assert failures.note("a", 0.0) is None
-    failures.answered("a")
+    failures.note_answer("a")
     assert failures.note("a", 0.0) == DELAY_SECONDS
     assert failures.note("b", 0.0) == 0.0, "another address is not affected"
     assert failures.total == BURST + PENDING_MAX + 3
@@ -20,9 +20,9 @@ def test_failures_are_forgiven_with_time() -> None:
     failures = Failures()
     for _ in range(100):
         failures.note("a", 0.0)
-        failures.answered("a")
+        failures.note_answer("a")
     assert failures.note("a", 1.0) == DELAY_SECONDS
-    failures.answered("a")
+    failures.note_answer("a")
     assert failures.note("a", 3600.0) == 0.0
 
 
@@ -31,4 +31,4 @@ def test_few_addresses_are_remembered() -> None:
     for number in range(20_000):
         failures.note(str(number), 0.0)
     assert len(failures) == 10_000
-    failures.answered("0")
+    failures.note_answer("0")

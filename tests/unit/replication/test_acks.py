@@ -13,20 +13,20 @@ from rocketpost.replication.acks import POSITION_MAX, ReplicaAcks
 def test_positions_by_number_of_slaves() -> None:
     acks = ReplicaAcks()
     for number, position in enumerate((50, 300, 200)):
-        acks.connected(number, f"10.0.0.{number}", number + 1, 0)
+        acks.add(number, f"10.0.0.{number}", number + 1, 0)
         acks.report(number, position, 0)
     assert [acks.position_of(count) for count in range(5)] == [POSITION_MAX, 300, 200, 50, 0]
     assert acks.in_sync(300, 100) == 1
     assert acks.in_sync(300, 101) == 2
     assert acks.in_sync(300, 1000) == 3
-    acks.lost(1)
-    acks.lost(1)
+    acks.remove(1)
+    acks.remove(1)
     assert [acks.position_of(count) for count in (1, 2, 3)] == [200, 50, 0]
 
 
 def test_a_slave_counts_with_its_first_report() -> None:
     acks = ReplicaAcks()
-    acks.connected("a", "10.0.0.1", 1, 0)
+    acks.add("a", "10.0.0.1", 1, 0)
     assert acks.in_sync(0, 100) == 0
     acks.report("a", 0, 0)
     assert acks.in_sync(0, 100) == 1
@@ -34,14 +34,14 @@ def test_a_slave_counts_with_its_first_report() -> None:
 
 def test_a_broker_id_counts_once_with_its_youngest_connection() -> None:
     acks = ReplicaAcks()
-    acks.connected("old", "10.0.0.1", 1, 0)
+    acks.add("old", "10.0.0.1", 1, 0)
     acks.report("old", 100, 0)
-    acks.connected("new", "10.0.0.2", 1, 10)  # another address of the same broker
+    acks.add("new", "10.0.0.2", 1, 10)  # another address of the same broker
     assert acks.position_of(1) == 0
     acks.report("new", 80, 10)  # it was restarted, and has lost something
     acks.report("old", 120, 60_000)
     assert [acks.position_of(count) for count in (1, 2)] == [80, 0]
-    acks.lost("new")
+    acks.remove("new")
     assert acks.position_of(1) == 0
     acks.report("old", 130, 60_001)
     assert [acks.position_of(count) for count in (1, 2)] == [130, 0]
@@ -49,10 +49,10 @@ def test_a_broker_id_counts_once_with_its_youngest_connection() -> None:
 
 def test_a_dead_connection_of_a_foreign_slave_does_not_count_beside_its_successor() -> None:
     acks = ReplicaAcks(settle_ms=1000)
-    acks.connected("old", "10.0.0.1", None, 0)
+    acks.add("old", "10.0.0.1", None, 0)
     acks.report("old", 100, 0)
     assert acks.position_of(1) == 100
-    acks.connected("new", "10.0.0.1", None, 5000)
+    acks.add("new", "10.0.0.1", None, 5000)
     acks.report("old", 110, 5999)  # was sent before its end, and read late
     acks.report("new", 90, 5999)
     assert [acks.position_of(count) for count in (1, 2)] == [90, 0]
@@ -60,21 +60,21 @@ def test_a_dead_connection_of_a_foreign_slave_does_not_count_beside_its_successo
 
 def test_two_foreign_slaves_of_one_host_count_once_both_have_reported() -> None:
     acks = ReplicaAcks(settle_ms=1000)
-    acks.connected("one", "10.0.0.1", None, 0)
-    acks.connected("two", "10.0.0.1", None, 100)
+    acks.add("one", "10.0.0.1", None, 0)
+    acks.add("two", "10.0.0.1", None, 100)
     acks.report("one", 100, 1099)
     acks.report("two", 90, 1099)
     assert acks.position_of(2) == 0
     acks.report("one", 100, 1100)
     assert acks.position_of(2) == 90
-    acks.connected("elsewhere", "10.0.0.2", None, 1200)
-    acks.connected("ours", "10.0.0.1", 3, 1200)  # has a name, so it is not one of those
+    acks.add("elsewhere", "10.0.0.2", None, 1200)
+    acks.add("ours", "10.0.0.1", 3, 1200)  # has a name, so it is not one of those
     assert acks.position_of(2) == 90
 
 
 def test_a_slave_that_cannot_be_served_does_not_count() -> None:
     acks = ReplicaAcks()
-    acks.connected("a", "10.0.0.1", 1, 0)
+    acks.add("a", "10.0.0.1", 1, 0)
     acks.report("a", 50, 0)
     acks.report("a", 50, 0, is_stuck=True)
     assert acks.in_sync(50, 100) == 0
@@ -84,8 +84,8 @@ def test_a_slave_that_cannot_be_served_does_not_count() -> None:
 
 def test_silent_connections() -> None:
     acks = ReplicaAcks()
-    acks.connected("a", "10.0.0.1", None, 0)
-    acks.connected("b", "10.0.0.2", None, 0)
+    acks.add("a", "10.0.0.1", None, 0)
+    acks.add("b", "10.0.0.2", None, 0)
     acks.report("b", 0, 1)
     assert acks.silent(20_000, 20_000) == []
     assert acks.silent(20_001, 20_000) == ["a"]
@@ -94,7 +94,7 @@ def test_silent_connections() -> None:
 
 def test_a_slave_that_has_less_than_before_is_refused() -> None:
     acks = ReplicaAcks()
-    acks.connected("a", "10.0.0.1", None, 0)
+    acks.add("a", "10.0.0.1", None, 0)
     acks.report("a", 100, 0)
     with pytest.raises(ReplicationError, match="has 99 after 100"):
         acks.report("a", 99, 0)
@@ -112,11 +112,11 @@ def test_never_more_replicas_than_slaves(steps: list[tuple[str, int]]) -> None:
     for number, (step, choice) in enumerate(steps):
         if step == "connect":
             connections.append((number, choice % 3))
-            acks.connected(number, "10.0.0.1", choice % 3, number)
+            acks.add(number, "10.0.0.1", choice % 3, number)
         elif step == "report" and connections:
             acks.report(connections[choice % len(connections)][0], number, number)
         elif connections:
-            acks.lost(connections.pop(choice % len(connections))[0])
+            acks.remove(connections.pop(choice % len(connections))[0])
         live = {slave for _, slave in connections}
         assert acks.in_sync(0, 1) <= len(live)
         assert acks.position_of(len(live) + 1) == 0

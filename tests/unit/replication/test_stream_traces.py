@@ -104,14 +104,14 @@ class TracedGroup:
 
     def do_lost(self, command: TraceCommand) -> None:
         """Let the master notice that a connection is gone."""
-        self.acks.lost(command.args[0])
+        self.acks.remove(command.args[0])
 
     def do_later(self, command: TraceCommand) -> None:
         """Let time go by, and close what is silent."""
         self.now_ms += int(command.args[0])
         for connection in self.acks.silent(self.now_ms, 20_000):
             self.tell(f"silent: {connection}")
-            self.acks.lost(connection)
+            self.acks.remove(connection)
 
     # Slaves.
 
@@ -140,7 +140,7 @@ class TracedGroup:
         )
         slave.schedule = ReportSchedule()
         host = "10.0.0.9" if name == "java" else f"10.0.0.{IDS[name]}"
-        self.acks.connected(slave.connection, host, IDS.get(name), self.now_ms)
+        self.acks.add(slave.connection, host, IDS.get(name), self.now_ms)
         assert slave.schedule.is_due(requested, self.now_ms)
         self._take(slave, requested)
 

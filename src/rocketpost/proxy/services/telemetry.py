@@ -37,7 +37,7 @@ Write = Callable[[Any], Awaitable[None]]
 class Answers(Protocol):
     """The receiver of clients' answers to commands."""
 
-    def answered(self, nonce: str, command: Any) -> None:
+    def take_answer(self, nonce: str, command: Any) -> None:
         """Take the answer to the command with a nonce."""
         ...
 
@@ -115,9 +115,9 @@ class TelemetryMethods:
             answer = await self._take_settings(call, command.settings)
             await stream.send(answer)
         elif kind == "thread_stack_trace":
-            self._answers.answered(command.thread_stack_trace.nonce, command)
+            self._answers.take_answer(command.thread_stack_trace.nonce, command)
         elif kind == "verify_message_result":
-            self._answers.answered(command.verify_message_result.nonce, command)
+            self._answers.take_answer(command.verify_message_result.nonce, command)
         else:
             logger.info("telemetry ignored: client=%s kind=%s", call.client, kind)
 

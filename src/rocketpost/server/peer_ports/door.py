@@ -170,7 +170,7 @@ class PeerDoor:
             await asyncio.sleep(delay)
         finally:
             if delay:
-                self._failures.answered(host)
+                self._failures.note_answer(host)
         assert self._security.login is not None
         await self._security.login.refuse(sock)
 

@@ -88,7 +88,7 @@ class LocalGuard:
             )
         except LoginFailed as failure:
             if failure.delay:
-                gate.failures.answered(failure.address)
+                gate.failures.note_answer(failure.address)
             delay = DELAY_SECONDS if failure.delay is None else failure.delay
             raise Refusal(Code.UNAUTHORIZED, failure.remark, delay=delay) from None
         return user

@@ -245,7 +245,7 @@ class MasterFeature(Feature):
         if not self._links[link]:
             self._links[link] = True
             self._hellos.pop(link.address, None)
-            self.acks.connected(link, link.host, link.broker_id, now)
+            self.acks.add(link, link.host, link.broker_id, now)
             logger.info(
                 "slave connected: address=%s id=%s position=%s",
                 link.address, _id_text(link), link.sender.requested,
@@ -265,7 +265,7 @@ class MasterFeature(Feature):
             logger.warning(
                 "slave gone: address=%s id=%s reason=%s", link.address, _id_text(link), reason
             )
-            self.acks.lost(link)
+            self.acks.remove(link)
             self.on_acks()
 
     def _now_ms(self) -> int:

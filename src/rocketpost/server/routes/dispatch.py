@@ -208,7 +208,7 @@ def _turn_away(gate: Gate, connection: Connection, command: Command, failure: Lo
     else:
 
         def answer_late() -> None:
-            gate.failures.answered(failure.address)
+            gate.failures.note_answer(failure.address)
             answer(connection, command, reply)
 
         asyncio.get_running_loop().call_later(failure.delay, answer_late)
