@@ -49,9 +49,7 @@ class ReplicaAcks:
         self._numbers = 0
         self._positions: list[int] = []
 
-    def add(
-        self, connection_id: Hashable, host: str, broker_id: int | None, now_ms: int
-    ) -> None:
+    def add(self, connection_id: Hashable, host: str, broker_id: int | None, now_ms: int) -> None:
         """Add a connection.
 
         Args:

@@ -215,15 +215,8 @@ class TimerFeature(Feature):
 
     def routes(self) -> Sequence[Route]:
         """Return the route of recalls."""
-        return [
-            waiting(
-                RequestCode.RECALL_MESSAGE,
-                RecallHeader,
-                of_topic(PUB),
-                self._recall,
-                PoolKind.MESSAGES,
-            ),
-        ]
+        code, pool = RequestCode.RECALL_MESSAGE, PoolKind.MESSAGES
+        return [waiting(code, RecallHeader, of_topic(PUB), self._recall, pool)]
 
     async def run(self) -> None:
         """Deliver and save until cancelled."""

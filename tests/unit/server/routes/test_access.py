@@ -16,7 +16,7 @@ from rocketpost.server.routes.access import (
     SUB,
     UPDATE,
     Need,
-    Resource,
+    ResourceKind,
     consumer_needs,
     of_cluster,
     of_group,
@@ -27,7 +27,7 @@ from rocketpost.server.routes.access import (
     topic_need,
 )
 
-TOPIC, GROUP, CLUSTER = Resource.TOPIC, Resource.GROUP, Resource.CLUSTER
+TOPIC, GROUP, CLUSTER = ResourceKind.TOPIC, ResourceKind.GROUP, ResourceKind.CLUSTER
 
 
 def header(**fields: object) -> SimpleNamespace:
