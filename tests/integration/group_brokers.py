@@ -68,11 +68,13 @@ class Group:
         self.stored: dict[int, bytes] = {}
         """Acknowledged messages by offset."""
 
-    async def start(self, nodes: Iterable[str] = NODES) -> None:
-        """Start members."""
+    async def start(self, nodes: Iterable[str] = NODES, *, is_alone: bool = False) -> None:
+        """Start members, or brokers that are in no group with the stores of members."""
         for node in nodes:
             ports = self.ports if node not in NODES else {each: self.ports[each] for each in NODES}
             values = settings_of(self._root, node, ports, **self._settings)
+            if is_alone:
+                values = {key: each for key, each in values.items() if "leger" not in key.lower()}
             server = BrokerServer(values)
             await server.start()
             self.servers[node] = server

@@ -15,6 +15,7 @@ from rocketpost.testing.waiting import until
 
 from .group_brokers import NODES, Group, group_of_three
 from .test_group import send_to_whoever_leads
+from .test_group_tables import commit_offset, offset_of
 
 
 async def until_sound(group: Group, node: str) -> None:
@@ -46,6 +47,60 @@ async def test_a_new_group_begins_when_all_of_its_members_are_up(tmp_path: Path)
         await group.check()
     finally:
         await group.stop()
+
+
+async def use_alone(group: Group, node: str) -> None:
+    """Let a broker that is in no group take messages with the store of a member to be."""
+    await group.start([node], is_alone=True)
+    await group.send(node, 20)
+    async with group.client(node) as peer:
+        await commit_offset(peer, 7)
+    await group.stop([node])
+
+
+@pytest.mark.parametrize("node", NODES)
+async def test_a_group_begins_with_the_messages_of_one_member(tmp_path: Path, node: str) -> None:
+    group = Group(tmp_path)
+    try:
+        await use_alone(group, node)
+        await group.start()
+        assert await group.leader() == node
+        await group.send(node, 5)
+        await group.check()
+        await group.until_equal_tables()
+        await group.stop([node])
+        leader = await group.leader()
+        await group.send(leader, 5)
+        await group.check()
+        async with group.client(leader) as peer:
+            assert await offset_of(peer) == 7
+    finally:
+        await group.stop()
+
+
+async def test_a_member_with_messages_of_its_own_does_not_join_a_group_that_has_begun(
+    tmp_path: Path,
+) -> None:
+    async with group_of_three(tmp_path) as group:
+        leader = await group.leader()
+        await group.send(leader, 10)
+        other = next(node for node in NODES if node != leader)
+        await group.stop([other])
+        group.lose_disk(other)
+        stored = dict(group.stored)
+        await use_alone(group, other)
+        group.stored = stored
+        await group.start([other])
+        member = group.member(other)
+        await until(lambda: "the group has begun without them" in member.member_status().problem)
+        end = member.node.log.end
+        await group.send(leader, 10)
+        assert (member.node.term, member.node.log.end) == (0, end)
+        await group.stop([other])
+        group.lose_disk(other)
+        await group.start([other])
+        await until_sound(group, other)
+        await group.check()
 
 
 async def test_a_member_that_lost_its_disk_gets_the_log_before_it_votes(tmp_path: Path) -> None:

@@ -302,11 +302,11 @@ def _row(member: MemberState, newest: GroupStatus, view: GroupStatus | None) -> 
 
 
 def _state(member: MemberState, view: GroupStatus | None) -> str:
+    if view is not None and view.problem:
+        return view.problem
     if member.is_suspect or (view is not None and view.is_suspect):
         return "suspect: it gets lost log back, and does not vote yet"
-    if member.problem:
-        return f"not reached: {member.problem}"
-    return "ok" if view is None or not view.problem else view.problem
+    return f"not reached: {member.problem}" if member.problem else "ok"
 
 
 def _remarks(view: GroupStatus) -> list[str]:

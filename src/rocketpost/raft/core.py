@@ -36,6 +36,8 @@ class Log:
         terms: Terms of the bytes.
         members: Configurations.
         cuts: Rises whenever bytes are about to be replaced, and when they were.
+        floor: End of the messages from before the group, which one member has brought; 0 if none
+            has. A log that has no term is not elected before it has all of them.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class Log:
         commit: int,
         spans: Iterable[TermSpan],
         members: Iterable[MemberRecord],
+        floor: int = 0,
     ) -> None:
         assert 0 <= first <= end
         self.first = first
@@ -57,6 +60,7 @@ class Log:
         self.terms.cut(end)
         self.members.cut(end)
         self.cuts = 0
+        self.floor = floor
 
     @property
     def last_term(self) -> int:
@@ -100,7 +104,8 @@ class Log:
 
     def is_behind(self, last_term: int, end: int) -> bool:
         """Tell whether a log with this end is newer than this one, or as new (Raft, 5.4.1)."""
-        return (last_term, end) >= (self.last_term, self.end)
+        own = self.end if self.last_term else max(self.end, self.floor)
+        return (last_term, end) >= (self.last_term, own)
 
 
 class Core:
@@ -147,15 +152,22 @@ class Core:
         """Whether this member may have to lead: it is a voter, or its removal is not committed.
 
         A member that has the record of its own removal may be the only one with a log that is new
-        enough to be elected (Raft thesis, 4.2.2). Its own vote does not count then.
+        enough to be elected (Raft thesis, 4.2.2). Its own vote does not count then. A member that
+        lacks messages from before the group is not needed.
         """
         log = self.log
+        if not log.is_behind(log.last_term, log.end):
+            return False
         return self.is_voter or self.node in log.members.at(log.commit).members.voters
 
     @property
     def peers(self) -> list[NodeId]:
         """All other members, in order of their names."""
         return sorted((self.members.voters | self.members.learners) - {self.node})
+
+    def draw_timeout(self) -> int:
+        """Return after how many ticks of silence to campaign."""
+        return self.chance.randint(self.config.election_ticks, self.config.election_ticks_max)
 
     def do(self, action: Action) -> None:
         """Ask the driver for an action."""

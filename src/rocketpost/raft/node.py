@@ -27,7 +27,7 @@ Inputs, besides :meth:`RaftNode.tick` at every tick (50 ms by default):
 ``transfer(to)``           Hand leadership over.
 ``propose_members(…)``     Change the members by one.
 ``members_refused()``      The record that ``WriteMembers`` asked for could not be written.
-``trust()``                All members of the group are new, so this one has lost nothing.
+``trust(floor)``           All members of the group are new, so this one has lost nothing.
 ``doubt(suspicion)``       A peer remembers something of this member that it has lost.
 ``failed()``               A write or flush failed: this process neither leads nor votes again.
 =========================  =========================================================================
@@ -101,6 +101,7 @@ class RaftNode:
         spans: Iterable[TermSpan] = (),
         members: Iterable[MemberRecord] = (),
         suspicion: Suspicion = Suspicion.NONE,
+        floor: int = 0,
     ) -> None:
         """Start, or start again.
 
@@ -117,16 +118,17 @@ class RaftNode:
             members: Records of members in the log, and the one that is valid at its start. A new
                 group begins with the same record at position 0 on every member.
             suspicion: Whether the member may have lost something that it relied on.
+            floor: What ``trust`` has got, as far as it is saved.
         """
-        log = Log(first=first, end=end, commit=commit, spans=spans, members=members)
+        log = Log(first=first, end=end, commit=commit, spans=spans, members=members, floor=floor)
         self._core = Core(node=node, config=config, chance=chance, term=term, vote=vote, log=log)
         self._follower = Follower(self._core, suspicion)
         self._campaign: Campaign | None = None
         self._leader: Leader | None = None
         self._has_failed = False
-        self._heard = self._timeout = 0
+        self._heard = 0
         self._announced: tuple[int, NodeId | None] | None = None
-        self._draw_timeout()
+        self._timeout = self._core.draw_timeout()
 
     # State.
 
@@ -315,7 +317,7 @@ class RaftNode:
         """Ask for votes; without a pre-vote if the leader or a majority wants that."""
         assert self._may_campaign
         self._heard = self._core.now
-        self._draw_timeout()
+        self._timeout = self._core.draw_timeout()
         self._follower.begin(None)
         if not is_pre:
             self._core.set_term(self._core.term + 1, self.node)
@@ -351,7 +353,7 @@ class RaftNode:
         self._campaign = self._leader = None
         self._follower.begin(leader)
         self._heard = self._core.now
-        self._draw_timeout()
+        self._timeout = self._core.draw_timeout()
 
     def _lead(self) -> None:
         assert not self._follower.is_busy
@@ -361,10 +363,6 @@ class RaftNode:
         self._announced = None
         self._core.do(BecomeLeader(self.term))
         self._leader.begin()
-
-    def _draw_timeout(self) -> None:
-        config = self._core.config
-        self._timeout = self._core.chance.randint(config.election_ticks, config.election_ticks_max)
 
     def _finish(self) -> list[Action]:
         """Tell the driver about a change of leader, and return the actions."""
@@ -481,9 +479,10 @@ class RaftNode:
             self._leader.members_refused()
         return self._finish()
 
-    def trust(self) -> list[Action]:
-        """End the suspicion of a member that has no past: it can have lost nothing."""
+    def trust(self, floor: int = 0) -> list[Action]:
+        """End the suspicion of a member without a past; see ``Log.floor``."""
         assert self.term == 0, f"term {self.term} has begun"
+        self._core.log.floor = floor
         self._follower.trust()
         return self._finish()
 

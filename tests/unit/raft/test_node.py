@@ -6,8 +6,11 @@ import random
 
 import pytest
 
+from rocketpost.raft.actions import Send
+from rocketpost.raft.config import RaftConfig
 from rocketpost.raft.follower import Suspicion
-from rocketpost.raft.node import Role
+from rocketpost.raft.messages import MemberRecord, Members, PreVote, PreVoteReply, Vote
+from rocketpost.raft.node import RaftNode, Role
 
 from .group import Group
 
@@ -52,6 +55,38 @@ def test_a_member_that_learns_of_a_loss_is_repaired_before_it_votes(suspicion: S
     group.heal()
     group.run(60)
     assert not group["b"].is_suspect
+
+
+def new_member(*, end: int, floor: int) -> RaftNode:
+    members = [MemberRecord(0, Members(frozenset("abc"), frozenset()))]
+    chance = random.Random(1)
+    return RaftNode("b", config=RaftConfig(), chance=chance, end=end, members=members, floor=floor)
+
+
+@pytest.mark.parametrize("end", [0, 30])
+def test_nobody_without_the_messages_from_before_the_group_is_elected(end: int) -> None:
+    node = new_member(end=end, floor=40)
+    for _ in range(100):
+        assert node.role is Role.FOLLOWER
+        assert not any(isinstance(action, Send) for action in node.tick())
+    for candidate, sent, is_granted in [("a", 30, False), ("c", 40, True)]:
+        reply = PreVoteReply(1 if is_granted else 0, is_granted)
+        assert node.step(candidate, PreVote(1, sent, 0)) == [Send(candidate, reply)]
+    for candidate, sent, vote in [("a", 30, None), ("c", 40, "c")]:
+        node.step(candidate, Vote(1, sent, 0, is_transfer=False))
+        assert node.vote == vote
+
+
+def test_who_brings_messages_from_before_the_group_is_elected_by_members_without() -> None:
+    node = new_member(end=40, floor=40)
+    sent = [action for _ in range(30) for action in node.tick()]
+    assert Send("a", PreVote(1, 40, 0)) in sent
+
+
+def test_a_log_of_any_term_has_the_messages_from_before_the_group() -> None:
+    node = new_member(end=0, floor=40)
+    assert not node.log.is_behind(0, 30)
+    assert node.log.is_behind(1, 30)
 
 
 def test_a_leader_that_learns_of_a_loss_steps_down() -> None:

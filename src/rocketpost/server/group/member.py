@@ -302,6 +302,8 @@ class GroupMember:
         if isinstance(message, (Question, Piece)):
             self.questions.take(peer, message, body)
             return
+        if self._past.is_stranger:
+            return
         if self.needs_new_log and isinstance(message, Append | SnapshotOffer):
             if message.term >= self.node.term:
                 self._broker.replace_log(peer)

@@ -42,4 +42,5 @@ def open_node(
         spans=[TermSpan(*span) for span in store.spans],
         members=members,
         suspicion=SUSPICIONS[state.suspect],
+        floor=state.floor,
     )

@@ -17,6 +17,7 @@ Each is 4096 bytes, big-endian:
                             uint8   1: voter, 0: learner
                             uint8   length of the name, then the name
                             uint8   length of the address, then the address
+    ...   int64     floor: end of the messages from before the group, which one member has brought
     ...             zeros
     4092  uint32    CRC-32 of the bytes 0 to 4092
 
@@ -81,6 +82,8 @@ class HardState(NamedTuple):
     """Members by position, oldest first."""
     suspect: int = 0
     """Nonzero if this member is suspect: one of the kinds of losses above."""
+    floor: int = 0
+    """End of the messages from before the group, which one of its members has brought."""
 
 
 class HardStateLost(StoreError):  # noqa: N818 - named after what happened
@@ -101,6 +104,7 @@ def encode_state(number: int, state: HardState) -> bytes:
         parts += [_POSITION.pack(position), bytes([len(members)])]
         for name, address, is_voter in members:
             parts += [bytes([is_voter]), _text(name), _text(address)]
+    parts.append(_POSITION.pack(state.floor))
     data = b"".join(parts).ljust(FILE_BYTES - _CRC.size, b"\0")
     assert len(data) == FILE_BYTES - _CRC.size  # the limits of names and addresses see to it
     return data + _CRC.pack(crc32(data))
@@ -139,7 +143,8 @@ class _Reader:
             raise ValueError("it is not such a file")
         vote = self._text() or None
         configurations = tuple(self._configuration() for _ in range(self._byte()))
-        return number, HardState(term, vote, commit, watermark, configurations, suspect)
+        floor = self._position()
+        return number, HardState(term, vote, commit, watermark, configurations, suspect, floor)
 
     def _byte(self) -> int:
         self._at += 1
@@ -151,9 +156,13 @@ class _Reader:
         return self._data[self._at - size : self._at].decode()
 
     def _configuration(self) -> Configuration:
+        position = self._position()
+        return Configuration(position, tuple(self._member() for _ in range(self._byte())))
+
+    def _position(self) -> int:
         (position,) = _POSITION.unpack_from(self._data, self._at)
         self._at += _POSITION.size
-        return Configuration(position, tuple(self._member() for _ in range(self._byte())))
+        return int(position)
 
     def _member(self) -> Member:
         is_voter = bool(self._byte())
@@ -291,7 +300,7 @@ class HardStateFile:
 
 def _check(state: HardState) -> None:
     positions = [each.position for each in state.configurations]
-    numbers = (state.commit, state.watermark, *positions)
+    numbers = (state.commit, state.watermark, state.floor, *positions)
     if not 0 <= state.suspect <= LOG_UNUSABLE:
         raise StoreError(f"{state.suspect} is no kind of loss")
     if not 0 <= state.term <= TERM_MAX:

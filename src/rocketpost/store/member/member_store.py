@@ -230,6 +230,15 @@ class MemberStore:
         with self._changing:
             self._hard_state.save_blocking(self.state._replace(suspect=0))
 
+    def begin_group_blocking(self, floor: int) -> None:
+        """Record that the group is new, and where the messages end that one member has brought.
+
+        Raises:
+            StoreBroken: It cannot be saved; promise nothing any more.
+        """
+        with self._changing:
+            self._hard_state.save_blocking(self.state._replace(suspect=0, floor=floor))
+
     def doubt_blocking(self, loss: int = STATE_LOST) -> None:
         """Record what may be lost: this member must not vote until repaired.
 

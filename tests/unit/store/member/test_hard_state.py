@@ -34,7 +34,7 @@ GROUP = (
     Configuration(0, (Member("n0", "10.0.0.1:10911"), Member("n1", "10.0.0.2:10911"))),
     Configuration(700, (Member("n0", "10.0.0.1:10911"), Member("n2", "[::1]:7", is_voter=False))),
 )
-STATE = HardState(7, "n1", 600, 800, GROUP)
+STATE = HardState(7, "n1", 600, 800, GROUP, floor=500)
 
 names = st.text("ab0é", min_size=1, max_size=MEMBER_NAME_BYTES_MAX // 2)
 positions = st.integers(0, 2**63 - 1)
@@ -49,6 +49,7 @@ states = st.builds(
         st.builds(Configuration, positions, st.lists(members, max_size=4).map(tuple)), max_size=2
     ).map(tuple),
     st.integers(0, 2),
+    positions,
 )
 
 
@@ -67,7 +68,7 @@ def test_every_state_is_read_back(number: int, state: HardState) -> None:
 def test_the_largest_group_fits() -> None:
     member = Member("n" * MEMBER_NAME_BYTES_MAX, "a" * MEMBER_ADDRESS_BYTES_MAX)
     largest = Configuration(2**63 - 1, (member,) * MEMBER_COUNT_MAX)
-    state = HardState(TERM_MAX, member.name, 0, 0, (largest, largest))
+    state = HardState(TERM_MAX, member.name, 0, 0, (largest, largest), floor=2**63 - 1)
     assert decode_state(encode_state(1, state)) == (1, state)
 
 
@@ -78,6 +79,7 @@ def test_the_largest_group_fits() -> None:
         HardState(TERM_MAX + 1),
         HardState(commit=-1),
         HardState(watermark=2**63),
+        HardState(floor=-1),
         HardState(vote=""),
         HardState(suspect=4),
         HardState(vote="n" * (MEMBER_NAME_BYTES_MAX + 1)),

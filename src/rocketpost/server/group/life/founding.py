@@ -7,7 +7,9 @@ leader has given it the log.
 
 A group is new if **all** of its members say that no term has begun for them. Then nothing was ever
 acknowledged in it. So the first start of a group needs all of its members; later ones need a
-majority. One of the members may bring a log from before the group; the others get it.
+majority. One of the members may bring a log from before the group. It is the first leader, since
+the others have nothing, and gives it to them. A member with such a log cannot join a group that has
+begun: its messages are none of the group's.
 """
 
 from __future__ import annotations
@@ -65,8 +67,23 @@ class Founding:
         return Verdict.NEW
 
     @property
+    def floor(self) -> int:
+        """End of the messages from before the group; 0 if nobody has any."""
+        return max(each.end for each in (self._own, *self._heard.values()))
+
+    @property
+    def is_stranger(self) -> bool:
+        """Whether this member has messages of its own, and may only begin a new group with them."""
+        return self._own.end > 0 and self.verdict is not Verdict.NEW
+
+    @property
     def obstacle(self) -> str:
-        """Reason why the group has not begun yet; empty if it has."""
+        """Reason why this member takes no part in the group yet; empty if it does."""
+        if self.verdict is Verdict.OLD and self._own.end:
+            return (
+                "this member has messages from before the group, but the group has begun without"
+                " them; start it with an empty storePathRootDir, and send them to the group"
+            )
         if self.verdict is not Verdict.OPEN:
             return ""
         if self._missing:

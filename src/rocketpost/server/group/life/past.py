@@ -104,8 +104,13 @@ class Past:
 
     @property
     def obstacle(self) -> str:
-        """Reason why a new group has not begun yet; empty if it has."""
+        """Reason why this member takes no part in the group yet; empty if it does."""
         return self._founding.obstacle if self._founding is not None else ""
+
+    @property
+    def is_stranger(self) -> bool:
+        """Whether this member has messages that are none of the group's, so it hears no leader."""
+        return self._founding is not None and self._founding.is_stranger
 
     def history(self) -> History:
         """Return what this member has on its disk."""
@@ -148,22 +153,26 @@ class Past:
         """Find out whether the group is new, if this member does not know."""
         if self._founding is None:
             return
-        verdict = await self._founding.decide()
+        founding = self._founding
+        verdict = await founding.decide()
+        if founding.is_stranger:
+            logger.error("this member takes no part: %s", founding.obstacle)
+            return
         self._founding = None
         if verdict is Verdict.OLD or self._node.term:
             logger.warning("no past on this disk: this member gets the log before it votes")
             return
-        self._later(self._begin())
+        self._later(self._begin(founding.floor))
 
-    async def _begin(self) -> None:
+    async def _begin(self, floor: int) -> None:
         """Begin a new group.
 
         Raises:
             StoreError: The beginning cannot be saved.
         """
-        await asyncio.to_thread(self._store.clear_suspicion_blocking)
+        await asyncio.to_thread(self._store.begin_group_blocking, floor)
         await self._roster.save()
         if not self._node.term:
             members = ", ".join(sorted(self._roster.addresses))
             logger.info("the group is new: members=%s", members)
-            self._carry_out(self._node.trust())
+            self._carry_out(self._node.trust(floor))

@@ -38,8 +38,28 @@ async def test_one_member_with_a_past_is_enough(heard: list[str]) -> None:
 async def test_one_member_may_bring_a_log_from_before_the_group() -> None:
     group = founding()
     group.note("n1", History(end=5000))
+    assert group.verdict is Verdict.OPEN
     group.note("n2", BLANK)
     assert group.verdict is Verdict.NEW
+    assert group.floor == 5000
+    assert not group.is_stranger
+
+
+async def test_a_member_with_such_a_log_does_not_join_a_group_that_has_begun() -> None:
+    group = founding(History(end=4000))
+    assert group.is_stranger
+    group.note("n1", BLANK)
+    group.note("n2", History(term=1, end=9000))
+    assert group.is_stranger
+    assert "the group has begun without them" in group.obstacle
+
+
+async def test_it_begins_a_group_whose_other_members_have_nothing() -> None:
+    group = founding(History(end=4000))
+    group.note("n1", BLANK)
+    group.note("n2", BLANK)
+    assert not group.is_stranger
+    assert (group.obstacle, group.floor) == ("", 4000)
 
 
 async def test_two_such_logs_are_not_mixed() -> None:
