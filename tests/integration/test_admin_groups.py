@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from rocketpost.admin.main import mqadmin
 from rocketpost.cli import rocketpost
+from rocketpost.testing.waiting import until
 
 from .group_brokers import NODES, TOPIC, Group, group_of_three
 from .replicas import name_server
@@ -64,6 +65,29 @@ async def test_status_shows_every_member(tools: Tools) -> None:
     ]
     found = await tools.json("group", "status")
     assert {each["member"] for each in found.values()} == set(NODES)
+
+
+@pytest.mark.parametrize(
+    ("is_stopped", "problem"), [(True, "Connection refused"), (False, "it does not answer")]
+)
+async def test_a_lost_member_is_not_in_sync(
+    tools: Tools, *, is_stopped: bool, problem: str
+) -> None:
+    leader = await tools.group.leader()
+    lost = next(node for node in NODES if node != leader)
+    if is_stopped:
+        await tools.group.stop([lost])
+    else:
+        tools.group.isolate(lost)
+    member = tools.group.member(leader)
+    await until(lambda: problem in str(member.member_status()))
+    assert f"not reached: {problem}" in await tools.run("group", "status")
+    address = tools.address(leader)
+    status = await tools.json("haStatus", "-b", address)
+    assert status[address]["inSyncSlaveNums"] == 1
+    state = await tools.json("getSyncStateSet", "-a", address, "-b", "broker-g")
+    far = state["broker-g"]["notInSyncReplicas"]
+    assert [(each["brokerId"], each["alive"]) for each in far] == [(int(lost[1:]) + 1, False)]
 
 
 async def test_leadership_is_handed_over(tools: Tools) -> None:

@@ -116,6 +116,8 @@ class Leader:
             self._beat = self._core.now
         self._choose_urgent()
         for peer, progress in self.progress.items():
+            silence = self._core.now - progress.heard
+            progress.is_silent = silence >= self._core.config.election_ticks
             self._pump(peer)
             if is_due or progress.told < self._log.commit:
                 self._compare(peer)
@@ -216,6 +218,7 @@ class Leader:
                 f" leader's log ends at {self._log.end}"
             )
         progress.heard = self._core.now
+        progress.is_silent = False
         self._note_suspicion(progress, reply)
         if reply.conflict is not None:
             self._resolve(peer, progress, reply)

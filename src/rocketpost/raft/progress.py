@@ -43,6 +43,7 @@ class Progress:
         suspect: Number of the peer's suspicion; 0 if it counts.
         bar: End of the log when the leader first heard of the suspicion.
         told: Commit position in the newest message to the peer.
+        is_silent: Whether it had not answered for an election time-out at the last tick.
     """
 
     next: int
@@ -53,6 +54,7 @@ class Progress:
     suspect: int = 0
     bar: int = 0
     told: int = 0
+    is_silent: bool = False
 
     def room(self, window_bytes: int) -> bool:
         """Tell whether the peer may be sent bytes now."""

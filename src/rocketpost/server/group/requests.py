@@ -32,7 +32,7 @@ from rocketpost.errors import ConfigError, ReplicationError
 from rocketpost.raft.members import ChangeKind, MemberChange
 from rocketpost.server.context import BrokerContext
 from rocketpost.server.feature import Feature
-from rocketpost.server.group.status import StatusSource, runtime_values
+from rocketpost.server.group.status import StatusSource, is_in_sync, runtime_values
 from rocketpost.server.handlers.replies import json_reply
 from rocketpost.server.metrics.exposition import Family
 from rocketpost.server.metrics.replication import group_families
@@ -47,7 +47,6 @@ _CHANGES: Final = {
     "promote": ChangeKind.PROMOTE,
     "remove": ChangeKind.REMOVE,
 }
-_IN_SYNC_BYTES: Final = 256 * 1024 * 1024
 
 
 class GroupRequests(Feature):
@@ -198,7 +197,7 @@ class GroupRequests(Feature):
             raise InvalidParameter(str(error).replace("dLegerPeers", "the group")) from error
 
     def _sync_state(self, status: GroupStatus) -> SyncState:
-        near = [each for each in status.members if _is_in_sync(each, status)]
+        near = [each for each in status.members if is_in_sync(each, status.end)]
         far = [each for each in status.members if each not in near]
         leader = status.find(status.leader)
         return SyncState(
@@ -217,8 +216,3 @@ class GroupRequests(Feature):
             broker_id=follower_id_of(member.name),
             broker_name=self._broker_name,
         )
-
-
-def _is_in_sync(member: MemberState, status: GroupStatus) -> bool:
-    is_near = status.end - member.has < _IN_SYNC_BYTES
-    return member.is_voter and is_near and not member.is_suspect and not member.problem

@@ -9,8 +9,10 @@ from rocketpost.codec.bodies.group_status import GroupStatus, MemberState
 from rocketpost.raft.election import Role
 from rocketpost.raft.members import MemberChange
 from rocketpost.raft.node import RaftNode
+from rocketpost.raft.progress import Progress
 from rocketpost.server.features.send import LeaderSeat
 from rocketpost.server.group.links import GroupLinks
+from rocketpost.server.group.outgoing import OutgoingLink
 from rocketpost.server.group.roster import Roster
 from rocketpost.server.replication.status import (
     MasterStatus,
@@ -21,6 +23,7 @@ from rocketpost.server.replication.status import (
 from rocketpost.server.settings.group import follower_id_of
 
 _IN_SYNC_BYTES: Final = 256 * 1024 * 1024
+_SILENT: Final = "it does not answer"
 
 
 class MemberFacts(NamedTuple):
@@ -73,28 +76,45 @@ def _member_state(node: RaftNode, name: str, address: str, links: GroupLinks) ->
         has=progress.match if progress is not None else has,
         is_known=is_own or progress is not None,
         is_suspect=node.is_suspect if is_own else progress is not None and progress.suspect != 0,
-        problem="" if is_own or link is None else link.problem,
+        problem="" if is_own else _problem_of(progress, link),
     )
+
+
+def _problem_of(progress: Progress | None, link: OutgoingLink | None) -> str:
+    """Return why a peer does not do its part, as far as is known here; empty if it does.
+
+    The connection to a machine that was cut off, or whose process is frozen, lasts for a while.
+    """
+    if link is not None and link.problem:
+        return link.problem
+    return _SILENT if progress is not None and progress.is_silent else ""
+
+
+def is_in_sync(member: MemberState, end: int) -> bool:
+    """Tell whether a member has nearly all of the log, and the leader can count on it."""
+    is_near = end - member.has < _IN_SYNC_BYTES
+    return member.is_voter and is_near and not member.is_suspect and not member.problem
 
 
 def replication_status(node: RaftNode, links: GroupLinks, problem: str) -> ReplicationStatus:
     """Return the state of replication, as ``haStatus`` shows it."""
     epochs = [(term, start) for term, start in node.log.terms.spans]
     if node.role is Role.LEADER:
-        return MasterStatus(
-            [
-                ReplicaStatus(
-                    address=link.address,
-                    acknowledged=progress.match,
-                    next_position=progress.next,
-                    is_in_sync=node.log.end - progress.match < _IN_SYNC_BYTES,
-                    problem=link.problem,
+        replicas = []
+        for peer, progress in node.progress.items():
+            link = links.get(peer)
+            if link is not None:
+                member = _member_state(node, peer, link.address, links)
+                replicas.append(
+                    ReplicaStatus(
+                        address=link.address,
+                        acknowledged=progress.match,
+                        next_position=progress.next,
+                        is_in_sync=is_in_sync(member, node.log.end),
+                        problem=member.problem,
+                    )
                 )
-                for peer, progress in node.progress.items()
-                if (link := links.get(peer)) is not None
-            ],
-            epochs,
-        )
+        return MasterStatus(replicas, epochs)
     leader = links.get(node.leader or "")
     return SlaveStatus(
         master_address=leader.address if leader is not None else None,
