@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 
 import pytest
@@ -18,6 +19,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addoption(
         "--schedules", type=int, default=100_000, help="how many simulated Raft groups are run"
+    )
+    parser.addoption(
+        "--group-seeds", type=int, default=10_000, help="how many groups on simulated disks are run"
+    )
+    parser.addoption(
+        "--cluster-seeds", type=int, default=1000, help="how many simulated clusters are run"
+    )
+    parser.addoption(
+        "--processes", type=int, default=os.cpu_count(), help="how many processes run simulations"
     )
     parser.addoption(
         "--spark-messages", type=int, default=20_000, help="messages of the campaign with Spark"
@@ -50,6 +60,21 @@ def rounds(request: pytest.FixtureRequest) -> int:
 @pytest.fixture
 def schedules(request: pytest.FixtureRequest) -> int:
     return int(request.config.getoption("--schedules"))
+
+
+@pytest.fixture
+def group_seeds(request: pytest.FixtureRequest) -> int:
+    return int(request.config.getoption("--group-seeds"))
+
+
+@pytest.fixture
+def cluster_seeds(request: pytest.FixtureRequest) -> int:
+    return int(request.config.getoption("--cluster-seeds"))
+
+
+@pytest.fixture
+def processes(request: pytest.FixtureRequest) -> int:
+    return int(request.config.getoption("--processes"))
 
 
 @pytest.fixture

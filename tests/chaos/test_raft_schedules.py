@@ -6,17 +6,14 @@ cores; a failure names the seed, and the command that runs it again with its tra
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import sys
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 import pytest
 
 sys.path.append(str(Path(__file__).parents[1]))  # for the processes, too
 
+from chaos.seeds import chunks_of
 from simulation.raft import bugs, checks, faults
 from simulation.raft.checks import Violation
 from simulation.raft.exhaustive import explore
@@ -49,20 +46,10 @@ def run_chunk(first: int, count: int) -> list[str]:
     return reports
 
 
-def reports_of(first: int, count: int) -> Iterator[str]:
-    """Run schedules in as many processes as there are cores."""
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(os.cpu_count(), mp_context=context) as pool:
-        chunks = [
-            pool.submit(run_chunk, begin, min(CHUNK, first + count - begin))
-            for begin in range(first, first + count, CHUNK)
-        ]
-        for chunk in as_completed(chunks):
-            yield from chunk.result()
-
-
-def test_random_schedules(seed: int, schedules: int) -> None:
-    reports = list(reports_of(seed * 1_000_000, schedules))
+def test_random_schedules(seed: int, schedules: int, processes: int) -> None:
+    first = seed * 1_000_000
+    chunks = chunks_of(run_chunk, first, schedules, chunk=CHUNK, processes=processes)
+    reports = [report for chunk in chunks for report in chunk]
     assert not reports, f"{len(reports)} of {schedules} failed; the first:\n{reports[0]}"
 
 

@@ -75,8 +75,7 @@ class UpGroup:
         assert child.returncode == 0, output
         os.kill(self.pid(number), signal.SIGTERM)
         await self.wait_restarted(number)
-        async with AdminClient(name_servers=self.address) as admin:
-            await self._wait_in_sync(admin)
+        await self.wait_in_sync()
 
     def client_address(self, number: int) -> str:
         """Return the address of a member for clients."""
@@ -85,10 +84,10 @@ class UpGroup:
     async def _status(self, admin: AdminClient, number: int) -> dict[str, str]:
         return await admin.brokers.runtime(self.client_address(number))
 
-    async def _wait_in_sync(self, admin: AdminClient) -> None:
+    async def wait_in_sync(self) -> None:
         """Wait until every member has what was committed when this was called."""
         committed = ""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(60), AdminClient(name_servers=self.address) as admin:
             while True:
                 states = [await self._status(admin, number) for number in range(3)]
                 ends = [int(state["groupCommitted"]) for state in states]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import time
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pytest
 
 from integration.up_group import TOPIC, UpGroup, stored, up_group
 from interop.senders import CLIENTS, start_sender
+from interop.servers import MAKERS, Cluster, Maker
+from rocketpost.client import Message, Producer
 from rocketpost.client.admin import AdminClient
 from rocketpost.model.topic import TopicConfig
 
@@ -24,6 +27,8 @@ BEFORE = 100
 AFTER = 200
 ROUTE_SECONDS = 120
 """Foreign clients ask for routes every 30 seconds, and may avoid a broker for a while."""
+SEGMENT_BYTES = str(16 * 1024 * 1024)
+"""Size of the log's files of a group under test."""
 
 
 async def create_topic(group: UpGroup) -> None:
@@ -70,3 +75,37 @@ async def test_a_rolling_restart_is_not_noticed_by_senders(tmp_path: Path, clien
         print(f"{client}: {len(sender.sent)} acknowledged, {len(sender.failed)} failed")
         assert sender.failed == []
         await check_stored(group, sender.sent)
+
+
+@pytest.mark.parametrize("maker", MAKERS)
+async def test_a_members_store_opens_in_a_broker_without_a_group(
+    java: None, tmp_path: Path, maker: Maker
+) -> None:
+    """All messages of two leaders are there, and more can be sent."""
+    async with up_group(tmp_path / "group") as group:
+        await create_topic(group)
+        leader = await group.leader()
+        await send(group.address, 0, BEFORE)
+        await group.kill(leader)
+        await send(group.address, BEFORE, AFTER)
+        await group.wait_restarted(leader)
+        await group.wait_in_sync()
+        await asyncio.to_thread(group.server.stop)
+    settings = {"mappedFileSizeCommitLog": SEGMENT_BYTES}
+    for number in range(3):
+        alone = Cluster(tmp_path / f"alone-{number}", maker, settings=settings)
+        shutil.copytree(tmp_path / "group/store/nodes" / str(number), alone.store)
+        await asyncio.to_thread(alone.__enter__)
+        try:
+            await send(alone.namesrv, AFTER, AFTER + 10)
+            found = sorted(int(body) for body in await stored(alone.namesrv))
+            assert found == list(range(AFTER + 10))
+        finally:
+            alone.close()
+
+
+async def send(name_servers: str, begin: int, end: int) -> None:
+    """Send these numbers, each of which is stored once."""
+    async with Producer("producers", name_servers=name_servers) as producer:
+        for number in range(begin, end):
+            await producer.send(Message(TOPIC, b"%d" % number))

@@ -22,9 +22,10 @@ from rocketpost.model.members import Configuration
 from rocketpost.model.members import Member as GroupMember
 from rocketpost.raft import actions
 from rocketpost.raft.config import RaftConfig
+from rocketpost.raft.election import Role
 from rocketpost.raft.members import MemberChange
 from rocketpost.raft.messages import Append, Members, SnapshotOffer, TermSpan
-from rocketpost.raft.node import RaftNode, Role
+from rocketpost.raft.node import RaftNode
 from rocketpost.server.group.life.beginning import Beginning
 from rocketpost.server.group.node_opening import SUSPICIONS
 from rocketpost.server.group.roster import record_of
