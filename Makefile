@@ -7,6 +7,9 @@ STAMP  := $(VENV)/.installed
 # The kernel is compiled by a step of its own, whose report can be seen.
 PIP    := ROCKETPOST_KERNEL=uncompiled $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
+# Hundreds of processes that tests start would compile all sources again if nothing were kept.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Tests run in a few processes, more than two cores are: they also wait. Those of one file stay in one process, in their
 # order, and share its servers. Foreign clients and brokers wait more than they work, so they go four at a time.
 BESIDE      := -n 4 --dist loadfile --no-loadscope-reorder
