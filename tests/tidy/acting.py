@@ -327,6 +327,7 @@ PRODUCER: Final = {
     "auto_batch_seconds": f"{_CLIENT}auto_batch_seconds",
     "enable_trace": f"{_CLIENT}enable_trace_of_producers",
     "trace_topic": "tests/integration/test_admin_traces.py::test_another_topic_may_hold_the_traces",
+    "enable_spans": "tests/integration/test_spans.py::test_a_handler_is_a_child_of_the_send",
 }
 
 PULL: Final = {
@@ -382,6 +383,7 @@ PUSH: Final = {
     ),
     "enable_trace": f"{_CLIENT}traces_of_consumers",
     "trace_topic": f"{_CLIENT}traces_of_consumers",
+    "enable_spans": "tests/integration/test_spans.py::test_a_retry_is_in_the_same_trace",
 }
 
 LITE: Final = {

@@ -132,6 +132,8 @@ class ProducerConfig(ClientConfig):
         auto_batch_seconds: Maximum wait of a message for others (``batchMaxDelayMs``).
         enable_trace: Whether to write a trace of every message (``enableTrace``).
         trace_topic: Topic of the traces (``traceTopic``).
+        enable_spans: Whether sends are spans of OpenTelemetry, whose context travels with the
+            messages; needs ``rocketpost[spans]``.
     """
 
     send_timeout: float = 3.0
@@ -154,6 +156,7 @@ class ProducerConfig(ClientConfig):
     auto_batch_seconds: float = 0.01
     enable_trace: bool = False
     trace_topic: str = TRACE_TOPIC
+    enable_spans: bool = False
 
     def __post_init__(self) -> None:
         # Zero-argument super() does not work in a dataclass with slots.
@@ -259,6 +262,8 @@ class PushConsumerConfig(ClientConfig):
             messages are compared, so a smaller ``cached_count_max`` makes the order stricter.
         enable_trace: Whether to write a trace of every message (``enableTrace``).
         trace_topic: Topic of the traces (``traceTopic``).
+        enable_spans: Whether handlers run in spans of OpenTelemetry, as children of the spans that
+            sent the messages; needs ``rocketpost[spans]``.
     """
 
     model: MessageModel = MessageModel.CLUSTERING
@@ -295,6 +300,7 @@ class PushConsumerConfig(ClientConfig):
     by_priority: bool = False
     enable_trace: bool = False
     trace_topic: str = TRACE_TOPIC
+    enable_spans: bool = False
 
     def __post_init__(self) -> None:
         ClientConfig.__post_init__(self)

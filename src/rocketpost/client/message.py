@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import enum
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -91,6 +92,16 @@ class Message:
     def properties(self) -> dict[str, str]:
         """The application's properties, and those of a delay."""
         return decode_properties(self._extra.encode("utf-8", "replace"))
+
+    def with_context(self, context: Mapping[str, str]) -> Message:
+        """Return a copy of the message that carries the context of a distributed trace.
+
+        Raises:
+            MessageRefused: A name or a value breaks a rule.
+        """
+        new = copy.copy(self)
+        new._extra += _property_text(context)
+        return new
 
     @property
     def priority(self) -> int | None:
@@ -379,6 +390,19 @@ class ReceivedMessage:
     def sharding_key(self) -> str | None:
         """The key that keeps it in order with others."""
         return self.properties.get(names.SHARDING_KEY)
+
+    @property
+    def trace_context(self) -> dict[str, str]:
+        """The context of its distributed trace, by W3C's names such as ``traceparent``.
+
+        Empty if its sender has given it none.
+        """
+        properties = self.properties
+        names_of_w3c = (names.TRACE_PARENT, names.TRACE_STATE, names.BAGGAGE)
+        found = {name: properties[name] for name in names_of_w3c if name in properties}
+        if names.TRACE_PARENT not in found and names.GRPC_TRACE_CONTEXT in properties:
+            found[names.TRACE_PARENT] = properties[names.GRPC_TRACE_CONTEXT]
+        return found
 
     @property
     def last_failure(self) -> ConsumeFailure | None:

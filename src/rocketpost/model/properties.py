@@ -51,6 +51,13 @@ TIMER_RECALLS: Final = "TIMER_DEL_UNIQKEY"
 PRODUCER_SEQUENCE: Final = "__PRODUCER_SEQUENCE"
 """The stamp of an idempotent producer's message; set by the broker, see ``model.stamp``."""
 
+TRACE_PARENT: Final = "traceparent"
+TRACE_STATE: Final = "tracestate"
+BAGGAGE: Final = "baggage"
+"""The context of a distributed trace, by the names of W3C."""
+GRPC_TRACE_CONTEXT: Final = "TRACE_CONTEXT"
+"""The same as ``traceparent``, in messages of clients that use gRPC."""
+
 KEY_SEPARATOR: Final = " "
 
 RESERVED: Final = frozenset(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextvars
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -14,7 +15,7 @@ from rocketpost.client.config import ProducerConfig
 from rocketpost.client.message import Message, ReceivedMessage, SendResult, SendStatus
 from rocketpost.client.producer import producer as async_producer
 from rocketpost.client.producer import transaction as async_transaction
-from rocketpost.client.producer.handover import Handover
+from rocketpost.client.producer.handover import Handover, Start
 from rocketpost.client.producer.queue_choice import QueueSelector
 from rocketpost.model.route import MessageQueue
 
@@ -63,7 +64,7 @@ class Producer(BlockingClient[async_producer.Producer]):
         inner, thread = self._running()
         if thread.is_current:
             raise RuntimeError(CALLED_ON_LOOP)
-        start = partial(
+        start: Start = partial(
             inner.start_send,
             message,
             queue=queue,
@@ -71,6 +72,8 @@ class Producer(BlockingClient[async_producer.Producer]):
             timeout=timeout,
             sequence=sequence,
         )
+        if inner.config.enable_spans:
+            start = _in_context(start)
         return self._handover(inner, thread).send_from_thread(start, _size_of(message))
 
     def send_soon(
@@ -97,7 +100,7 @@ class Producer(BlockingClient[async_producer.Producer]):
             raise RuntimeError(CALLED_ON_LOOP)
         inner.check(message, queue, selector, timeout, sequence, message_id)
 
-        start = partial(
+        start: Start = partial(
             inner.start_send,
             message,
             queue=queue,
@@ -106,6 +109,8 @@ class Producer(BlockingClient[async_producer.Producer]):
             sequence=sequence,
             message_id=message_id,
         )
+        if inner.config.enable_spans:
+            start = _in_context(start)
         return self._handover(inner, thread).put_from_thread(start, _size_of(message))
 
     def send_oneway(
@@ -215,6 +220,11 @@ class Producer(BlockingClient[async_producer.Producer]):
     def queues(self, topic: str) -> list[MessageQueue]:
         """Return the writable queues of ``topic``."""
         return self._call(lambda inner: inner.queues(topic))
+
+
+def _in_context(start: Start) -> Start:
+    """Return the start of a send in the context of this thread, whose span is its parent."""
+    return partial(contextvars.copy_context().run, start)
 
 
 def _size_of(message: object) -> int:

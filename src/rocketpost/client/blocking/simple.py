@@ -19,6 +19,7 @@ class SimpleConsumer(BlockingClient[async_simple.SimpleConsumer]):
         name_servers: str | None = None,
         start_from: StartFrom = StartFrom.LAST,
         orderly: bool = False,
+        enable_spans: bool = False,
         config: ClientConfig | None = None,
     ) -> None:
         self._topics: dict[str, tuple[str, str | None]] = {}
@@ -28,6 +29,7 @@ class SimpleConsumer(BlockingClient[async_simple.SimpleConsumer]):
                 name_servers=name_servers,
                 start_from=start_from,
                 orderly=orderly,
+                enable_spans=enable_spans,
                 config=self._rename(config),
             )
         )

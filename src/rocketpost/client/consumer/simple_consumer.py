@@ -21,6 +21,7 @@ from rocketpost.client.lifecycle import Lifecycle
 from rocketpost.client.message import check_topic
 from rocketpost.client.patience import pause_seconds
 from rocketpost.client.session import Session
+from rocketpost.client.spans import ClientSpans
 from rocketpost.errors import (
     ClientError,
     ConfigError,
@@ -55,6 +56,7 @@ class SimpleConsumer(Lifecycle):
         start_from: Start of a group that a broker has never seen: FIRST or LAST.
         orderly: Whether messages of a queue are delivered in order: no more of a queue until the
             received ones are acknowledged or their time is over. All members must use the same.
+        enable_spans: Whether to record spans of OpenTelemetry; needs ``rocketpost[spans]``.
         config: The other settings.
 
     Raises:
@@ -68,6 +70,7 @@ class SimpleConsumer(Lifecycle):
         name_servers: str | None = None,
         start_from: StartFrom = StartFrom.LAST,
         orderly: bool = False,
+        enable_spans: bool = False,
         config: ClientConfig | None = None,
     ) -> None:
         check_group(group)
@@ -78,6 +81,7 @@ class SimpleConsumer(Lifecycle):
         self.config = config
         self._start_from = start_from
         self._orderly = orderly
+        self._spans = ClientSpans(group) if enable_spans else None
         self._lost_attempts: dict[tuple[str, str], str | None] = {}
         self._subscriptions: dict[str, Subscription] = {}
         self._turns = itertools.count()
@@ -159,6 +163,12 @@ class SimpleConsumer(Lifecycle):
             raise ConfigError(f"invisible_seconds must be between 0 and {INVISIBLE_SECONDS_MAX}")
         if not self._subscriptions:
             raise ConfigError("nothing is subscribed; call subscribe() first")
+        received = self._receive(count_max, invisible_seconds, await_seconds)
+        return await (received if self._spans is None else self._spans.receive(received))
+
+    async def _receive(
+        self, count_max: int, invisible_seconds: float, await_seconds: float
+    ) -> list[PoppedMessage]:
         deadline, pauses = time.monotonic() + max(await_seconds, 0.0), 0
         while True:
             wishes = await self._queries(count_max, invisible_seconds)
@@ -189,7 +199,8 @@ class SimpleConsumer(Lifecycle):
         """
         session = self._running()
         check_popped(message)
-        await session.patiently(message.queue.topic, lambda: self._calls.ack(message))
+        done = session.patiently(message.queue.topic, lambda: self._calls.ack(message))
+        await (done if self._spans is None else self._spans.acknowledge(message, done))
 
     async def change_invisible_duration(self, message: PoppedMessage, seconds: float) -> None:
         """Make a message visible again after ``seconds``; 0 for at once.

@@ -30,6 +30,7 @@ from rocketpost.client.producer.sender import Sender
 from rocketpost.client.route_cache import PublishRoute
 from rocketpost.client.send_turns import SendTurns
 from rocketpost.client.session import Session
+from rocketpost.client.spans import NO_SPAN, ClientSpans, SendSpan
 from rocketpost.client.tracing import Tracer
 from rocketpost.errors import ClientError
 from rocketpost.model.route import MessageQueue
@@ -58,9 +59,10 @@ class ProducerBase(Lifecycle):
         self._session: Session | None = None
         self._sender: Sender | None = None
         self._plain: Sender | None = None
-        """The sender of a running producer without numbers, traces and automatic batches."""
+        """The sender of a running producer without numbers, traces, spans and automatic batches."""
         self._requests: Requests | None = None
         self._tracer: Tracer | None = None
+        self._spans = ClientSpans(group) if config.enable_spans else None
         self._batcher: AutoBatcher | None = None
         self._idempotent: IdempotentSends | None = None
 
@@ -86,7 +88,32 @@ class ProducerBase(Lifecycle):
             started = self._start_plain(message, queue, timeout)
             if started is not None:
                 return started
-        return self._start_other(message, queue, selector, timeout, sequence, message_id)
+        return self._start_slow(message, queue, selector, timeout, sequence, message_id)
+
+    def _start_slow(
+        self,
+        message: Message,
+        queue: MessageQueue | None,
+        selector: QueueSelector | None,
+        timeout: float | None,
+        sequence: int | None,
+        message_id: str | None,
+    ) -> Coroutine[Any, Any, asyncio.Future[SendResult]]:
+        """Start a send of any kind, in a span if spans are enabled.
+
+        The span begins here, in the context of the caller.
+        """
+        if self._spans is None:
+            return self._start_other(message, queue, selector, timeout, sequence, message_id)
+        check_send(message, queue, selector, timeout)
+        span = self._spans.begin(message)
+        carrying = span.carry(message)
+        return span.follow(
+            self._start_other(carrying, queue, selector, timeout, sequence, message_id)
+        )
+
+    def _begin_span(self, message: Message, *, type_: str | None = None) -> SendSpan:
+        return NO_SPAN if self._spans is None else self._spans.begin(message, type_=type_)
 
     async def _start_other(
         self,
@@ -231,10 +258,14 @@ class ProducerBase(Lifecycle):
         """Send a message with properties that users cannot set."""
         session, sender = self._running()
         check_send(message, queue, selector, timeout)
-        out = self._envelopes.one(message, extra)
-        route = await session.routes.publish(message.topic)
-        target = target_queue(message, route, sender, queue, selector)
-        return await (await self._send([message], out, target, timeout))
+        with self._begin_span(message, type_="transaction") as span:
+            message = span.carry(message)
+            out = self._envelopes.one(message, extra)
+            route = await session.routes.publish(message.topic)
+            target = target_queue(message, route, sender, queue, selector)
+            result = await (await self._send([message], out, target, timeout))
+            span.note(result)
+        return result
 
     async def _send(
         self,

@@ -120,8 +120,8 @@ class Producer(ProducerBase):
             self._tracer = Tracer(session, group=self.group, topic=self.config.trace_topic)
             self._tracer.start()
         self._batcher = auto_batcher_for(self._send_together, self.config)
-        is_plain = self._numbers is None and self._tracer is None and self._batcher is None
-        self._plain = self._sender if is_plain else None
+        others = (self._numbers, self._tracer, self._spans, self._batcher)
+        self._plain = self._sender if all(each is None for each in others) else None
 
     async def stop(self) -> None:
         """Wait for sends in flight, unregister from the brokers and close the connections."""
@@ -176,7 +176,7 @@ class Producer(ProducerBase):
             if started is not None:
                 future = started if isinstance(started, asyncio.Future) else await started
                 return await future
-        return await (await self._start_other(message, queue, selector, timeout, sequence, None))
+        return await (await self._start_slow(message, queue, selector, timeout, sequence, None))
 
     async def send_soon(
         self,
@@ -231,10 +231,11 @@ class Producer(ProducerBase):
                 "an idempotent producer cannot send oneway: without an answer it is unknown "
                 "whether to send again; use send or send_soon"
             )
-        out = self._envelopes.one(message)
-        route = await session.routes.publish(message.topic)
-        target, _ = target_queue(message, route, sender, queue, selector)
-        await sender.send_oneway(out, target)
+        with self._begin_span(message) as span:
+            out = self._envelopes.one(span.carry(message))
+            route = await session.routes.publish(message.topic)
+            target, _ = target_queue(message, route, sender, queue, selector)
+            await sender.send_oneway(out, target)
 
     async def send_batch(
         self,
@@ -260,21 +261,36 @@ class Producer(ProducerBase):
             ConnectionLost: No broker could be reached; the same note.
             Fault: A broker refused them; the same note.
         """
-        session, sender = self._running()
+        self._running()
         if isinstance(messages, Message):
             raise MessageRefused("send_batch takes a list of messages; use send for one")
         if not messages:
             return []
         check_batch(messages, is_aimed=queue is not None)
         check_send(messages[0], queue, timeout=timeout)
+        if self._idempotent is not None and message_ids is not None:
+            raise MessageRefused(OWN_IDS)
+        if self._idempotent is None and first_sequence is not None:
+            raise MessageRefused(NO_SEQUENCE)
+        if self._spans is None:
+            return await self._send_batch(messages, queue, timeout, first_sequence, message_ids)
+        span, carrying = self._spans.begin_batch(messages)
+        with span:
+            return await self._send_batch(carrying, queue, timeout, first_sequence, message_ids)
+
+    async def _send_batch(
+        self,
+        messages: Sequence[Message],
+        queue: MessageQueue | None,
+        timeout: float | None,
+        first_sequence: int | None,
+        message_ids: Sequence[str] | None,
+    ) -> list[SendResult]:
+        session, sender = self._running()
         if self._idempotent is not None:
-            if message_ids is not None:
-                raise MessageRefused(OWN_IDS)
             return await self._send_batch_once(
                 self._idempotent, messages, queue, timeout, first_sequence
             )
-        if first_sequence is not None:
-            raise MessageRefused(NO_SEQUENCE)
         config, first = self.config, messages[0]
         bytes_max, count_max = config.message_bytes_max, config.batch_count_max
         packs = pack(messages, bytes_max=bytes_max, count_max=count_max, ids=message_ids)
@@ -318,17 +334,19 @@ class Producer(ProducerBase):
         deadline = asyncio.get_running_loop().time() + seconds
         correlation_id, reply = requests.open()
         try:
-            extra = request_properties(correlation_id, session.client_id, seconds)
-            out = self._envelopes.one(message, extra)
-            route = await session.routes.publish(message.topic)
-            await requests.introduce(route)
-            target = target_queue(message, route, sender, queue, selector)
-            sent = await self._send([message], out, target, seconds)
-            sent.add_done_callback(look_at)
-            first: set[asyncio.Future[Any]] = {sent, reply}
-            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
-            if not reply.done():
-                await sent
+            with self._begin_span(message) as span:
+                message = span.carry(message)
+                extra = request_properties(correlation_id, session.client_id, seconds)
+                out = self._envelopes.one(message, extra)
+                route = await session.routes.publish(message.topic)
+                await requests.introduce(route)
+                target = target_queue(message, route, sender, queue, selector)
+                sent = await self._send([message], out, target, seconds)
+                sent.add_done_callback(look_at)
+                first: set[asyncio.Future[Any]] = {sent, reply}
+                await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+                if not reply.done():
+                    span.note(await sent)
             async with asyncio.timeout_at(deadline):
                 return await reply
         except TimeoutError:
@@ -361,11 +379,14 @@ class Producer(ProducerBase):
         check_timeout(timeout)
         message = Message(topic_for_reply(request), body, tags=tags, properties=properties)
         code = RequestCode.SEND_REPLY_MESSAGE_V2
-        out = self._envelopes.one(message, reply_properties(request), code=code)
-        route = await session.routes.publish(message.topic)
-        queue = queue_for_reply(request, route) or sender.choose(route)
-        seconds = timeout or self.config.send_timeout
-        return await (await sender.send(out, queue, fixed=False, timeout=seconds))
+        with self._begin_span(message) as span:
+            out = self._envelopes.one(span.carry(message), reply_properties(request), code=code)
+            route = await session.routes.publish(message.topic)
+            queue = queue_for_reply(request, route) or sender.choose(route)
+            seconds = timeout or self.config.send_timeout
+            result = await (await sender.send(out, queue, fixed=False, timeout=seconds))
+            span.note(result)
+        return result
 
     async def recall(self, topic: str, handle: str, *, timeout: float | None = None) -> str:
         """Recall a timed message that is not due yet; return its id.

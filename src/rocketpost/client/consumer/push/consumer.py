@@ -49,6 +49,7 @@ from rocketpost.client.lifecycle import Lifecycle
 from rocketpost.client.producer.sender import Sender
 from rocketpost.client.session import Session
 from rocketpost.client.signals import watch_signals_on_loop
+from rocketpost.client.spans import ClientSpans
 from rocketpost.client.tasks import BackgroundTasks, repeat
 from rocketpost.client.tracing import Tracer
 from rocketpost.codec.bodies.client import ClientConfigCheck
@@ -114,6 +115,7 @@ class PushConsumer(Lifecycle):
                 raise ConfigError("a queue_listener needs client_rebalance=True")
         self._queue_listener = queue_listener
         self._offset_store = check_store(offset_store)
+        self._spans = ClientSpans(group) if config.enable_spans else None
         self._subscriptions = Subscriptions(group, config)
         self._session: Session | None = None
         self._background = BackgroundTasks()
@@ -443,6 +445,8 @@ class PushConsumer(Lifecycle):
 
     def _subscribe(self, subscription: Subscription, listener: HandlerSpec) -> SubscriptionChange:
         self._subscriptions.check_kind(listener)
+        if self._spans is not None:
+            listener = self._spans.wrap(listener)
         if self._session is None:
             self._subscriptions.add(subscription, listener)
             return SubscriptionChange(None)
