@@ -134,6 +134,7 @@ class BrokerStats:
         self.started_ms = clock.now_ms()
         self._topics: dict[str, TopicMeter] = {}
         self._groups: dict[str, Meter] = {}
+        self._send_backs: dict[str, Meter] = {}
         self._all_put = Meter(self.started_ms)
         self._all_got = Meter(self.started_ms)
         self._totals: deque[_Totals] = deque([_Totals(self.started_ms, 0, 0, 0, 0)], maxlen=601)
@@ -197,6 +198,15 @@ class BrokerStats:
         every.calls += 1
         self.found += 1
 
+    def count_send_back(self, topic: str, group: str) -> None:
+        """Count a message that a group could not handle and sent back."""
+        key = f"{topic}@{group}"
+        meter = self._send_backs.get(key)
+        if meter is None:
+            meter = self._send_backs[key] = Meter(self._clock.now_ms())
+        meter.count += 1
+        meter.calls += 1
+
     def count_empty_get(self) -> None:
         """Count a pull that returned nothing."""
         self.misses += 1
@@ -214,7 +224,7 @@ class BrokerStats:
             self._mornings = (self._mornings[1], (put, got))
         if now_ms - self._sampled_ms >= _MINUTE.every_ms:
             self._sampled_ms = now_ms
-            for table in (self._topics, self._groups):
+            for table in (self._topics, self._groups, self._send_backs):
                 for meter in table.values():
                     meter.sample(now_ms)
             self._all_put.sample(now_ms)
@@ -281,6 +291,7 @@ class BrokerStats:
         meters: dict[str, Mapping[str, Meter]] = {
             "TOPIC_PUT": self._topics,
             "GROUP_GET": self._groups,
+            "SNDBCK_PUT": self._send_backs,
             "BROKER_PUT": {key: self._all_put},
             "BROKER_GET": {key: self._all_got},
         }
@@ -300,15 +311,17 @@ class BrokerStats:
         self._topics.pop(topic, None)
         for group, name in [each for each in self.dead_letters if each[1] == topic]:
             del self.dead_letters[group, name]
-        for key in [key for key in self._groups if key.startswith(f"{topic}@")]:
-            del self._groups[key]
+        for table in (self._groups, self._send_backs):
+            for key in [key for key in table if key.startswith(f"{topic}@")]:
+                del table[key]
 
     def forget_group(self, group: str) -> None:
         """Forget the counters of a group that was deleted."""
         for name, topic in [each for each in self.dead_letters if each[0] == group]:
             del self.dead_letters[name, topic]
-        for key in [key for key in self._groups if key.endswith(f"@{group}")]:
-            del self._groups[key]
+        for table in (self._groups, self._send_backs):
+            for key in [key for key in table if key.endswith(f"@{group}")]:
+                del table[key]
 
     def _tps(self, meter: Meter | None) -> float:
         if meter is None:

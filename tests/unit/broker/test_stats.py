@@ -120,9 +120,11 @@ def test_counters_of_deleted_topics_and_groups_are_forgotten(clock: FakeClock) -
     for topic in ("T", "U"):
         for group in ("G", "H"):
             stats.count_get(topic, group, 1, 1)
+            stats.count_send_back(topic, group)
     stats.forget_topic("T")
     stats.forget_group("H")
-    kept = [key for key in ("T@G", "T@H", "U@G", "U@H") if stats.item("GROUP_GET_NUMS", key)]
-    assert kept == ["U@G"]
+    for name in ("GROUP_GET_NUMS", "SNDBCK_PUT_NUMS"):
+        kept = [key for key in ("T@G", "T@H", "U@G", "U@H") if stats.item(name, key)]
+        assert kept == ["U@G"]
     assert stats.item("TOPIC_PUT_NUMS", "T") is None
     assert stats.item("TOPIC_PUT_NUMS", "U") is not None

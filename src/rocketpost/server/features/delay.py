@@ -56,6 +56,7 @@ class DelayFeature(Feature):
             put=put,
             wait_for_slaves=context.writer.wait_for_slaves,
             broker_writable=lambda: bool(context.broker_config.permission & PERM_WRITE),
+            stats=context.stats,
         )
 
     async def open(self) -> None:

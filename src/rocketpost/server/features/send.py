@@ -74,6 +74,7 @@ class SendFeature(Feature):
         seat: LeaderSeat | None = None,
     ) -> None:
         self._seat = seat
+        self._stats = context.stats
         broker, store = context.broker_config, context.store_config
         self._term = term
         tables, identity = context.tables, context.identity
@@ -213,11 +214,14 @@ class SendFeature(Feature):
         return {"send": self.writer.waiting_count + self.writer.awaiting_slaves_count}
 
     def runtime_values(self) -> dict[str, str]:
-        """Return the numbers of sends that wait for disk or slaves, and whether the lane is on."""
+        """Return the sends that wait, whether the lane is on, and how long writes take."""
+        times = self.writer.write_times
         return {
             "sendsAwaitingFlush": str(self.writer.waiting_count),
             "sendsAwaitingSlaves": str(self.writer.awaiting_slaves_count),
             "sendLane": self._lane_state,
+            "putMessageDistributeTime": times.text(self._stats.put_count),
+            "putMessageEntireTimeMax": str(times.longest_ms),
         }
 
     def note_living_replicas(self, count: int) -> None:

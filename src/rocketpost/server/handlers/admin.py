@@ -27,6 +27,7 @@ from rocketpost.server.routes.access import GET, UPDATE, of_cluster
 from rocketpost.server.routes.route import NO_HEADER, Reply, Route, plain, waiting
 from rocketpost.server.settings.live_config import LiveConfig
 from rocketpost.server.writer.queue_deletion import UnfinishedDeletion
+from rocketpost.server.writer.write_times import WriteTimes
 from rocketpost.settings import format_properties, parse_properties
 from rocketpost.transport.connection import Connection
 
@@ -49,6 +50,7 @@ _ABSENT: Final = {
     # Apache's exporter for Prometheus drops all values of a broker that lacks one of these.
     "dispatchMaxBuffer": "0",
     "getMessageEntireTimeMax": "0",
+    "putMessageDistributeTime": WriteTimes().text(0),
     "putMessageEntireTimeMax": "0",
     "startAcceptSendRequestTimeStamp": "0",
     "timerReadBehind": "0",

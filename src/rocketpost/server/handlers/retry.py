@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 from rocketpost.broker.group.retry import RetryService
+from rocketpost.broker.stats import BrokerStats
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.command import Command
 from rocketpost.codec.headers.retry import SendBackHeader
+from rocketpost.codec.properties import decode_properties
+from rocketpost.model.properties import RETRY_TOPIC
 from rocketpost.server.features.delay_delivery import Put
 from rocketpost.server.routes.access import SUB, of_group, of_message
 from rocketpost.server.routes.pools import PoolKind
@@ -22,6 +25,7 @@ class RetryHandlers:
         put: Stores messages as safely as this broker alone can.
         wait_for_slaves: Waits until enough slaves have what is stored.
         broker_writable: Returns whether the broker's permission has the write bit.
+        stats: Counts the messages that are sent back.
     """
 
     def __init__(
@@ -31,11 +35,13 @@ class RetryHandlers:
         put: Put,
         wait_for_slaves: Callable[[], Awaitable[None]],
         broker_writable: Callable[[], bool],
+        stats: BrokerStats,
     ) -> None:
         self._service = service
         self._put = put
         self._wait_for_slaves = wait_for_slaves
         self._broker_writable = broker_writable
+        self._stats = stats
 
     def routes(self) -> Sequence[Route]:
         """Return the routes of this family."""
@@ -65,5 +71,7 @@ class RetryHandlers:
         )
         if draft is not None:
             await self._put([draft])
+            topic = decode_properties(draft.properties)[RETRY_TOPIC]
+            self._stats.count_send_back(topic, header.group)
             await self._wait_for_slaves()
         return Reply()

@@ -21,10 +21,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import groupby
-from operator import attrgetter
 from typing import Any, Final, Protocol
 
 from rocketpost.codec.codes import ResponseCode
@@ -43,8 +42,9 @@ from rocketpost.server.writer.internal_sends import (
     SlaveTicket,
     Stored,
 )
-from rocketpost.server.writer.pending_sends import PendingSend, Submitter, WaitingSends
+from rocketpost.server.writer.pending_sends import PendingSend, WaitingSends, split_by_submitter
 from rocketpost.server.writer.slave_wait import SlaveWait
+from rocketpost.server.writer.write_times import SLOW_SECONDS, WriteTimes
 from rocketpost.store.dispatch.arrival import Arrival
 from rocketpost.store.draft import Appended, Draft
 from rocketpost.store.message_store import MessageStore
@@ -58,7 +58,6 @@ ArrivalListener = Callable[[list[Arrival]], None]
 """Hears of messages that became visible. It must not use the log writer before it returns."""
 
 _PERHAPS_STORED: Final = "the message may or may not be stored"
-_submitter_of = attrgetter("submitter")
 
 
 class Ledger(Protocol):
@@ -138,6 +137,7 @@ class LogWriter:
         """Whether messages are refused for a moment, although the term goes on."""
         self.is_short = False
         """Whether sends that wait for slaves must be refused: too few replicas are in sync."""
+        self.write_times = WriteTimes()
         self.confirmed = Position(0)
         """Every message that ends at or before it is visible."""
         self.arrival_listeners: Sequence[ArrivalListener] = ()
@@ -283,7 +283,7 @@ class LogWriter:
             count = sum(send.count for send in sends)
             logger.error("messages refused: count=%s reason=%s", count, error)
             self._ledger.undo()
-            for submitter, run in _by_submitter(sends):
+            for submitter, run in split_by_submitter(sends):
                 submitter.refuse_unwritten(run, error)
             self._refuse(duplicates, error)
             return
@@ -397,7 +397,11 @@ class LogWriter:
         self.append = self.append_batch = _refusal(reason)
 
     def _write(self, sends: list[PendingSend]) -> Position:
+        began = time.monotonic()
         end = self._store.commit()
+        spent = time.monotonic() - began
+        if spent >= SLOW_SECONDS:
+            self.write_times.count(spent, sum(send.count for send in sends))
         if self._store.broken:
             # A flush failed since the append: the written messages may be lost in a crash.
             reason = self._store.why_not_writable or "the store is broken"
@@ -456,11 +460,11 @@ class LogWriter:
 
     def _acknowledge(self, sends: list[PendingSend]) -> None:
         assert sends[0].term == sends[-1].term == self.term
-        for submitter, run in _by_submitter(sends):
+        for submitter, run in split_by_submitter(sends):
             submitter.acknowledge(run)
 
     def _refuse(self, sends: list[PendingSend], error: StoreError) -> None:
-        for submitter, run in _by_submitter(sends):
+        for submitter, run in split_by_submitter(sends):
             submitter.refuse(run, error)
 
     def _time_out(self, sends: list[PendingSend]) -> None:
@@ -476,15 +480,8 @@ class LogWriter:
             self._slaves.take_unflushed(sends)
 
     def _answer_late(self, sends: list[PendingSend], status: ResponseCode) -> None:
-        for submitter, run in _by_submitter(sends):
+        for submitter, run in split_by_submitter(sends):
             submitter.answer_late(run, status)
-
-
-def _by_submitter(sends: list[PendingSend]) -> list[tuple[Submitter, list[PendingSend]]]:
-    """Split sends into runs with the same submitter, in their order."""
-    if len(sends) == 1 or len(set(map(_submitter_of, sends))) == 1:  # nearly always
-        return [(sends[0].submitter, sends)]
-    return [(submitter, list(run)) for submitter, run in groupby(sends, _submitter_of)]
 
 
 def _refusal(reason: str) -> Callable[[object], Any]:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, ClassVar, Protocol
 
 import msgspec
@@ -75,6 +77,16 @@ class Submitter(Protocol):
 
     def refuse_unwritten(self, sends: list[Any], error: StoreError) -> None:
         """Answer that they are not stored: the commit failed."""
+
+
+_submitter_of = attrgetter("submitter")
+
+
+def split_by_submitter(sends: list[PendingSend]) -> list[tuple[Submitter, list[PendingSend]]]:
+    """Split sends into runs with the same submitter, in their order."""
+    if len(sends) == 1 or len(set(map(_submitter_of, sends))) == 1:  # nearly always
+        return [(sends[0].submitter, sends)]
+    return [(submitter, list(run)) for submitter, run in groupby(sends, _submitter_of)]
 
 
 def refusal_code(error: StoreError) -> ResponseCode:

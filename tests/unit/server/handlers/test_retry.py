@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from rocketpost.broker.group.retry import RetryService
+from rocketpost.broker.stats import BrokerStats
 from rocketpost.broker.topic import TopicTable
 from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.errors import StoreFull
@@ -36,6 +37,7 @@ class World:
         self.store = FakeStore()
         self.puts: list[tuple[list[Draft], asyncio.Future[list[Appended]]]] = []
         self.writable = True
+        self.stats = BrokerStats(clock=clock)
         service = RetryService(
             topics=TopicTable(clock=clock, cluster_name="C", broker_name="b"),
             groups=Groups(),
@@ -50,6 +52,7 @@ class World:
             put=self.put,
             wait_for_slaves=self.wait_for_slaves,
             broker_writable=lambda: self.writable,
+            stats=self.stats,
         )
         self.caller = Caller(handlers)
         self.replicated = asyncio.Event()
@@ -82,8 +85,12 @@ async def test_a_send_back_is_answered_when_it_is_stored(retries: World) -> None
     [(drafts, future)] = retries.puts
     assert drafts[0].queue_id == 2
     assert not asking.done()
+    assert retries.stats.item("SNDBCK_PUT_NUMS", "T@g") is None
     future.set_result([])
     assert (await asking).code == ResponseCode.SUCCESS
+    counted = retries.stats.item("SNDBCK_PUT_NUMS", "T@g")
+    assert counted is not None
+    assert counted.stats_minute.sum == 1
 
 
 async def test_a_send_back_is_answered_when_slaves_have_it(retries: World) -> None:
