@@ -6,6 +6,7 @@ import asyncio
 import importlib.util
 import json
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from rocketpost.client import Message, Producer, PushConsumer
+from rocketpost.client import Message, Producer, PullConsumer, PushConsumer
+from rocketpost.client.admin import AdminClient
 from rocketpost.codec.bodies.group_status import GroupStatus, MemberState
 from rocketpost.server.metrics.exposition import Writer
 from rocketpost.server.metrics.replication import (
@@ -25,7 +27,7 @@ from rocketpost.server.metrics.replication import (
 from rocketpost.server.replication.status import MasterStatus, ReplicaStatus, SlaveStatus
 from rocketpost.server.up import SingleNode
 
-from .metrics_load import TOPIC, make_load, scrape
+from .metrics_load import POPPED, TOPIC, make_load, scrape
 from .promql import problems
 
 pytestmark = pytest.mark.slow
@@ -39,6 +41,17 @@ ABSENT = {
     "rocketmq_pop_revive_latency_milliseconds": "the revive topic is read at a start only",
     "rocketmq_timer_message_snapshot": "the wheel would be read for every scrape",
 }
+SETTINGS = {
+    "metricsExporterType": "PROM",
+    "metricsPromExporterPort": "0",
+    "mappedFileSizeCommitLog": "8388608",
+}
+LAG = {
+    "rocketmq_consumer_lag_messages",
+    "rocketmq_messages_out_total",
+    "rocketmq_send_to_dlq_messages_total",
+}
+POPS = {"rocketmq_pop_revive_in_message_total", "rocketmq_pop_revive_retry_messages_total"}
 CONNECTED = {"rocketmq_consumer_connections", "rocketmq_producer_connections"}
 OTHER_LABELS = {
     # Apache's have them on some series only.
@@ -73,20 +86,109 @@ def replicated() -> str:
     return b"".join(Writer(common=common, series_max=100).slices(families)).decode()
 
 
+def series_of(text: str, **labels: str) -> set[str]:
+    """Return the names of all samples that have these labels."""
+    return {
+        sample.name
+        for family in parse(text)
+        for sample in family.samples
+        if labels.items() <= sample.labels.items()
+    }
+
+
+async def fetch(url: str) -> str:
+    def get() -> str:
+        with urllib.request.urlopen(url, timeout=30) as answer:
+            return str(answer.read(), "utf-8")
+
+    return await asyncio.to_thread(get)
+
+
+async def test_the_series_of_deleted_groups_and_topics_vanish(tmp_path: Path) -> None:
+    node = SingleNode(tmp_path, settings=SETTINGS)
+    await node.start()
+    assert node.broker is not None
+    url = f"http://127.0.0.1:{node.broker.monitor.port}/metrics"
+    try:
+        await make_load(node.address, node.broker.address)
+        async with AdminClient(name_servers=node.address) as admin:
+            before = await fetch(url)
+            assert series_of(before, consumer_group="readers") >= LAG
+            assert series_of(before, consumer_group="poppers") >= POPS
+            assert "rocketmq_timing_messages" in series_of(before, topic=TOPIC)
+            assert "rocketmq_half_messages" in series_of(before, topic=TOPIC)
+            for group in ("readers", "poppers"):  # their offsets are kept
+                await admin.groups.delete(node.broker.address, group)
+            without_groups = await fetch(url)
+            for group in ("readers", "poppers"):
+                assert series_of(without_groups, consumer_group=group) == set()
+            assert "rocketmq_messages_in_total" in series_of(without_groups, topic=TOPIC)
+            for topic in (TOPIC, POPPED):
+                await admin.topics.delete(topic, [node.broker.address])
+            without_topics = await fetch(url)
+            for topic in (TOPIC, POPPED):
+                assert series_of(without_topics, topic=topic) == set()
+    finally:
+        await node.stop()
+
+
+async def test_lag_is_exact(tmp_path: Path) -> None:
+    node = SingleNode(tmp_path, settings=SETTINGS)
+    await node.start()
+    assert node.broker is not None
+    url = f"http://127.0.0.1:{node.broker.monitor.port}/metrics"
+
+    async def shown() -> tuple[float, float, float]:
+        text = await fetch(url)
+        ready, in_flight, lag = (
+            value_of(text, f"rocketmq_consumer_{name}_messages", "counting")
+            for name in ("ready", "inflight", "lag")
+        )
+        return ready, in_flight, lag
+
+    try:
+        async with (
+            Producer("golden", name_servers=node.address) as producer,
+            PullConsumer("counting", name_servers=node.address) as consumer,
+        ):
+            counts = Counter(
+                [(await producer.send(Message("Exact", b"x"))).queue for _ in range(40)]
+            )
+            for number, queue in enumerate(counts):
+                await consumer.commit_offset(queue, number)
+            left = sum(count - number for number, count in enumerate(counts.values()))
+            assert await shown() == (left, 0, left)
+            first = next(iter(counts))
+            pulled = await consumer.pull(first, 0, count_max=3)
+            assert len(pulled.messages) == 3
+            assert await shown() == (left - 3, 3, left)
+            await consumer.commit_offset(first, 2)
+            assert await shown() == (left - 3, 1, left - 2)
+            await producer.send(Message("Exact", b"more"))
+            assert await shown() == (left - 2, 1, left - 1)
+    finally:
+        await node.stop()
+
+
+def value_of(text: str, name: str, group: str) -> float:
+    """Return the value of the only sample of a group."""
+    [value] = [
+        sample.value
+        for family in parse(text)
+        for sample in family.samples
+        if sample.name == name and sample.labels["consumer_group"] == group
+    ]
+    return value
+
+
 async def ignore(message: object) -> None:
     """Consume a message."""
 
 
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scrape]:
-    settings = {
-        "metricsExporterType": "PROM",
-        "metricsPromExporterPort": "0",
-        "mappedFileSizeCommitLog": "8388608",
-    }
-
     async def load() -> Scrape:
-        node = SingleNode(tmp_path_factory.mktemp("live"), settings=settings)
+        node = SingleNode(tmp_path_factory.mktemp("live"), settings=SETTINGS)
         await node.start()
         assert node.broker is not None
         try:

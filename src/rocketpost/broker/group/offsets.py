@@ -36,6 +36,7 @@ NO_OFFSET: Final = -1
 OFFSETS_MAX: Final = 2_000_000
 """Offsets of all groups in all queues; beyond it new ones are refused."""
 COMMITS_A_VERSION: Final = 500
+_NOTHING: Final[Mapping[int, int]] = {}
 FORGOTTEN_MAX: Final = 10_000
 """Forgotten rows that are remembered for slaves; a slave that knows less gets the whole table."""
 
@@ -124,6 +125,10 @@ class OffsetTable:
     def pulled_offset(self, topic: str, group: str, queue_id: int) -> int:
         """Return the offset up to which the group was given messages, ``NO_OFFSET`` if unknown."""
         return self._pulled.get(f"{topic}@{group}", {}).get(queue_id, NO_OFFSET)
+
+    def pulled_row(self, topic: str, group: str) -> Mapping[int, int]:
+        """Return the offsets up to which the group was given messages, by queue."""
+        return self._pulled.get(f"{topic}@{group}", _NOTHING)
 
     def reset(self, topic: str, group: str, queue_id: int, offset: int) -> None:
         """Set an offset that the group's consumer must adopt at its next pull."""

@@ -187,7 +187,7 @@ class PopFeature(Feature):
             self._in_flight,
             self._ends,
             claim_count=self._service.claim_count,
-            topics=self._context.tables.topics,
+            exist=self._context.tables.exist,
             now_ms=self._context.clock.now_ms(),
         )
 

@@ -25,6 +25,7 @@ from rocketpost.server.metrics.exposition import (
     label_text,
     single,
 )
+from rocketpost.server.metrics.group_lags import StoreTimes
 from rocketpost.server.metrics.requests import (
     connection_families,
     request_families,
@@ -71,6 +72,7 @@ class BrokerMetrics:
         self._context = context
         self._term = term
         self._reception = reception
+        self._times = StoreTimes()
         self.common_labels = label_text(
             {
                 "cluster": context.identity.cluster,
@@ -84,7 +86,7 @@ class BrokerMetrics:
         """Return all families; each is collected when it is asked for."""
         yield from self._process(is_ready)
         yield from traffic_families(self._context)
-        yield from lag_families(self._context, self._term().popped_count)
+        yield from lag_families(self._context, self._term().popped_count, self._times)
         yield from client_families(self._context.membership)
         yield from request_families(self._reception.times)
         yield from waiting_families(self._reception.pools, self._term().features.waiting_counts())

@@ -16,7 +16,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import accumulate, islice
 from typing import Final, NamedTuple
 
 from rocketpost.model.histogram import Histogram
@@ -79,21 +79,32 @@ def histogram(
     name: str, text: str, found: Iterable[tuple[str, Histogram]], *, bounds: Sequence[float]
 ) -> Family:
     """Return a family of histograms with the same bounds, each with the text of its labels."""
-    return Family(
-        name, MetricKind.HISTOGRAM, text, _histogram_samples(found), width=len(bounds) + 3
-    )
+    samples = Distributions(found, bounds)
+    return Family(name, MetricKind.HISTOGRAM, text, samples, width=len(bounds) + 3)
 
 
-def _histogram_samples(found: Iterable[tuple[str, Histogram]]) -> Iterator[Sample]:
-    for labels, each in found:
-        before = f"{labels}," if labels else ""
-        total = 0
-        bounds = [*map(str, map(float, each.bounds)), _INFINITY]
-        for bound, count in zip(bounds, each.counts, strict=True):
-            total += count
-            yield Sample(f'{before}le="{bound}"', total, "_bucket")
-        yield Sample(labels, each.sum, "_sum")
-        yield Sample(labels, total, "_count")
+class Distributions:
+    """The samples of histograms with the same bounds.
+
+    Args:
+        found: The histograms, each with the text of its labels.
+        bounds: Their bounds.
+    """
+
+    def __init__(self, found: Iterable[tuple[str, Histogram]], bounds: Sequence[float]) -> None:
+        self.found = iter(found)
+        """The histograms that were not taken yet."""
+        self.bounds: list[str] = [*map(str, map(float, bounds)), _INFINITY]
+        """The values of the label ``le``."""
+
+    def __iter__(self) -> Iterator[Sample]:
+        for labels, each in self.found:
+            before = f"{labels}," if labels else ""
+            sums = list(accumulate(each.counts))
+            for bound, total in zip(self.bounds, sums, strict=True):
+                yield Sample(f'{before}le="{bound}"', total, "_bucket")
+            yield Sample(labels, each.sum, "_sum")
+            yield Sample(labels, sums[-1], "_count")
 
 
 def single(value: int | float) -> tuple[Sample]:
@@ -171,7 +182,10 @@ class Writer:
             yield b"# EOF\n"
 
     def _family(self, family: Family) -> Iterator[bytes]:
-        left = self._series_max * family.width
+        if isinstance(family.samples, Distributions):
+            yield from self._distributions(family, family.samples)
+            return
+        left = self._series_max
         samples = iter(family.samples)
         is_first = True
         while part := list(islice(samples, min(SLICE_SAMPLES, left))):
@@ -182,9 +196,32 @@ class Writer:
         if is_first:
             yield b""  # lets the event loop serve requests
         elif not left and (rest := sum(1 for _ in samples)):
-            self.overflows[family.name] = rest // family.width
-            if family.width == 1:
-                yield self._lines(family.name, [Sample('overflow="true"', rest)]).encode()
+            self.overflows[family.name] = rest
+            yield self._lines(family.name, [Sample('overflow="true"', rest)]).encode()
+
+    def _distributions(self, family: Family, samples: Distributions) -> Iterator[bytes]:
+        """Write histograms without an object for each sample: they are most of the text."""
+        left, at_once = self._series_max, max(1, SLICE_SAMPLES // family.width)
+        is_first = True
+        while part := list(islice(samples.found, min(at_once, left))):
+            left -= len(part)
+            text = "".join(
+                [self._distribution(family.name, samples.bounds, *each) for each in part]
+            )
+            yield (self._head(family) + text if is_first else text).encode()
+            is_first = False
+        if is_first:
+            yield b""
+        elif not left and (rest := sum(1 for _ in samples.found)):
+            self.overflows[family.name] = rest
+
+    def _distribution(self, name: str, bounds: list[str], labels: str, found: Histogram) -> str:
+        common = f"{self._common},{labels}" if labels else self._common
+        start = f'{name}_bucket{{{common},le="'
+        sums = list(accumulate(found.counts))
+        lines = [f'{start}{bound}"}} {total}\n' for bound, total in zip(bounds, sums, strict=True)]
+        lines.append(f"{name}_sum{{{common}}} {found.sum}\n{name}_count{{{common}}} {sums[-1]}\n")
+        return "".join(lines)
 
     def _head(self, family: Family) -> str:
         name = family.name.removesuffix(_TOTAL) if self._is_open else family.name

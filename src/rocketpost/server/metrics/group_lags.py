@@ -53,17 +53,45 @@ class GroupLag(NamedTuple):
         return self.ready + self.in_flight
 
 
-class _QueueLag(NamedTuple):
-    ready: int
-    in_flight: int
-    oldest_ms: int | None
-    waiting_ms: int | None
+_Cursor = tuple[str, str, int]
+"""Topic, group and queue."""
+
+
+class StoreTimes:
+    """Store times of the messages that groups have to consume next. Owned by the loop.
+
+    A record of the log is read when a group has moved, not at each scrape: a stalled group's
+    messages may have left the memory long ago.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[_Cursor, int], int] = {}
+        self._used: dict[tuple[_Cursor, int], int] = {}
+        self.reads = 0
+        """Number of records that were read so far."""
+
+    def at(self, cursor: _Cursor, queue: LagQueue, offset: int) -> int | None:
+        """Return the store time of a message in ms; None if it cannot be read."""
+        key = cursor, offset
+        time_ms = self._known.get(key)
+        if time_ms is None:
+            self.reads += 1
+            time_ms = queue.store_time(offset)
+            if time_ms < 0:
+                return None
+        self._used[key] = time_ms
+        return time_ms
+
+    def end_round(self) -> None:
+        """Forget what was not used since the last call."""
+        self._known, self._used = self._used, {}
 
 
 def group_lags(
     offsets: OffsetTable,
     queues_of: Callable[[str], list[LagQueue]],
-    in_pops: Callable[[tuple[str, str, int]], int],
+    in_pops: Callable[[_Cursor], int],
+    times: StoreTimes,
     *,
     now_ms: int,
 ) -> Iterator[GroupLag]:
@@ -77,6 +105,7 @@ def group_lags(
         queues_of: Returns the queues of a topic.
         in_pops: Returns how many messages of a (topic, group, queue) were popped and have not been
             acknowledged. The group's offset is already behind them.
+        times: The store times that are known from the round before.
         now_ms: The time.
     """
     for topic, group in offsets.rows:
@@ -85,40 +114,30 @@ def group_lags(
         committed = offsets.row(topic, group)
         if not committed:
             continue  # it was deleted meanwhile
-        found = [
-            _queue_lag(
-                queue,
-                committed[queue.queue_id],
-                offsets.pulled_offset(topic, group, queue.queue_id),
-                in_pops((topic, group, queue.queue_id)),
-            )
-            for queue in queues_of(topic)
-            if queue.queue_id in committed
-        ]
-        yield GroupLag(
-            topic,
-            group,
-            ready=sum(each.ready for each in found),
-            in_flight=sum(each.in_flight for each in found),
-            lag_ms=_age(now_ms, [each.oldest_ms for each in found]),
-            queueing_ms=_age(now_ms, [each.waiting_ms for each in found]),
-        )
-
-
-def _queue_lag(queue: LagQueue, committed: int, pulled: int, popped: int) -> _QueueLag:
-    first, end = queue.first, queue.end
-    done = min(max(committed, first), end)
-    given = min(max(pulled, done), end)
-    waiting_ms = _time(queue, given) if given < end else None
-    oldest_ms = waiting_ms if done == given else _time(queue, done)
-    return _QueueLag(end - given, given - done + popped, oldest_ms, waiting_ms)
-
-
-def _time(queue: LagQueue, offset: int) -> int | None:
-    time_ms = queue.store_time(offset)
-    return time_ms if time_ms >= 0 else None
-
-
-def _age(now_ms: int, times: list[int | None]) -> int:
-    oldest = min((each for each in times if each is not None), default=now_ms)
-    return max(0, now_ms - oldest)
+        pulled = offsets.pulled_row(topic, group)
+        ready = in_flight = 0
+        oldest = waiting = now_ms
+        for queue in queues_of(topic):
+            queue_id = queue.queue_id
+            done = committed.get(queue_id)
+            if done is None:
+                continue
+            end = queue.end
+            cursor = topic, group, queue_id
+            in_flight += in_pops(cursor)
+            if done >= end:
+                continue
+            done = max(done, queue.first)
+            given = min(max(pulled.get(queue_id, done), done), end)
+            ready += end - given
+            in_flight += given - done
+            time_ms = times.at(cursor, queue, done)
+            if time_ms is not None:
+                oldest = min(oldest, time_ms)
+            if given < end:
+                if given != done:
+                    time_ms = times.at(cursor, queue, given)
+                if time_ms is not None:
+                    waiting = min(waiting, time_ms)
+        yield GroupLag(topic, group, ready, in_flight, now_ms - oldest, now_ms - waiting)
+    times.end_round()

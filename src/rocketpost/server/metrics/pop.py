@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from rocketpost.broker.pop.in_flight import InFlightTable
 from rocketpost.broker.pop.receipts import ReceiptService
-from rocketpost.broker.topic import TopicTable
 from rocketpost.server.metrics.exposition import Family, Labels, Sample, counter, gauge, single
 
 _STORED: Final = "PUT_OK"
@@ -21,7 +20,7 @@ def pop_families(
     receipts: ReceiptService,
     *,
     claim_count: int,
-    topics: TopicTable,
+    exist: Callable[[str, str], bool],
     now_ms: int,
 ) -> Iterator[Family]:
     """Return the metrics of popping.
@@ -30,7 +29,7 @@ def pop_families(
         in_flight: The popped messages.
         receipts: Ends them.
         claim_count: Number of claims whose offsets are not committed yet.
-        topics: The topics; the counts of others are left out.
+        exist: Returns whether a topic and a group exist; the counts of others are left out.
         now_ms: The time.
     """
     yield gauge(
@@ -64,7 +63,7 @@ def pop_families(
         [
             Sample(_IN(group, topic, kind, _STORED), count)
             for kind, (topic, group), count in stored
-            if topics.find(topic) is not None
+            if exist(topic, group)
         ],
     )
     yield counter(
@@ -73,7 +72,7 @@ def pop_families(
         [
             Sample(_OUT(group, topic, str(queue_id), "CK"), count)
             for (topic, group, queue_id), count in in_flight.taken.items()
-            if topics.find(topic) is not None
+            if exist(topic, group)
         ],
     )
     yield counter(
@@ -82,6 +81,6 @@ def pop_families(
         [
             Sample(_RETRY(group, topic, _STORED), count)
             for (topic, group), count in receipts.redelivered.items()
-            if topics.find(topic) is not None
+            if exist(topic, group)
         ],
     )

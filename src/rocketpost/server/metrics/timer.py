@@ -37,7 +37,9 @@ def timer_families(
         now_ms: The time.
     """
     yield gauge(
-        "rocketmq_timing_messages", "Timed messages that are not due yet.", _counts(+waiting)
+        "rocketmq_timing_messages",
+        "Timed messages that are not due yet.",
+        _counts(+waiting, topics),
     )
     for name, text, value in (
         ("enqueue_lag", "Timed messages that are not in the wheel.", service.offset_behind()),
@@ -59,10 +61,7 @@ def timer_families(
         ("enqueue", "Timed messages that entered the wheel.", tally.entered),
         ("dequeue", "Timed messages that were delivered.", tally.left),
     ):
-        known = Counter(
-            {topic: counts[topic] for topic in counts if topics.find(topic) is not None}
-        )
-        yield counter(f"rocketmq_timer_{name}_total", text, _counts(known))
+        yield counter(f"rocketmq_timer_{name}_total", text, _counts(counts, topics))
     yield histogram(
         "rocketmq_delay_message_latency_seconds",
         "Time by which messages were put off.",
@@ -83,5 +82,9 @@ def timer_families(
     )
 
 
-def _counts(counts: Counter[str]) -> list[Sample]:
-    return [Sample(_TOPIC_THERE(topic, *_STORAGE), count) for topic, count in counts.items()]
+def _counts(counts: Counter[str], topics: TopicTable) -> list[Sample]:
+    return [
+        Sample(_TOPIC_THERE(topic, *_STORAGE), count)
+        for topic, count in counts.items()
+        if topics.find(topic) is not None
+    ]

@@ -20,10 +20,12 @@ from rocketpost.server.metrics.exposition import (
     histogram,
     pause,
 )
-from rocketpost.server.metrics.group_lags import GroupLag, LagQueue, group_lags
+from rocketpost.server.metrics.group_lags import GroupLag, LagQueue, StoreTimes, group_lags
 
 LAGS_AT_ONCE: Final = 50
 """Most groups whose lag is computed before the event loop serves requests again."""
+READS_AT_ONCE: Final = 20
+"""Most records that are read for it, perhaps from the disk, before the same."""
 
 _IN: Final = Labels("topic", "message_type", "is_system")
 _OUT: Final = Labels("topic", "consumer_group", "is_system")
@@ -33,11 +35,11 @@ _LAG: Final = Labels("consumer_group", "topic", "is_retry", "is_system")
 
 def traffic_families(context: BrokerContext) -> Iterator[Family]:
     """Return the messages and bytes that were stored, given to groups, and given up."""
-    stats, topics = context.stats, context.tables.topics
+    stats, topics, exist = context.stats, context.tables.topics, context.tables.exist
     stored = [
         (_in_labels(topics, topic), meter)
         for topic, meter in stats.topics()
-        if not is_retry_or_dlq(topic)
+        if not is_retry_or_dlq(topic) and topics.find(topic) is not None
     ]
     yield pause()
     yield counter(
@@ -59,6 +61,7 @@ def traffic_families(context: BrokerContext) -> Iterator[Family]:
     taken = [
         (_OUT(topic, group, _is_system(topics, topic, group)), meter)
         for topic, group, meter in stats.groups()
+        if exist(topic, group)
     ]
     yield pause()
     yield counter(
@@ -82,7 +85,9 @@ def traffic_families(context: BrokerContext) -> Iterator[Family]:
 
 
 def lag_families(
-    context: BrokerContext, popped_count: Callable[[tuple[str, str, int]], int]
+    context: BrokerContext,
+    popped_count: Callable[[tuple[str, str, int]], int],
+    times: StoreTimes,
 ) -> Iterator[Family]:
     """Return the messages that groups have not consumed.
 
@@ -90,19 +95,26 @@ def lag_families(
         context: The state of the broker.
         popped_count: Returns how many messages of a (topic, group, queue) were popped and have not
             been acknowledged.
+        times: The store times that are known from the scrape before.
     """
-    topics = context.tables.topics
+    topics, exist = context.tables.topics, context.tables.exist
     lags: list[tuple[str, GroupLag]] = []
+    rows, reads = 0, times.reads
     for lag in group_lags(
         context.tables.offsets,
         cast(Callable[[str], list[LagQueue]], context.store.queues_of),
         popped_count,
+        times,
         now_ms=context.clock.now_ms(),
     ):
+        if not exist(lag.topic, lag.group):
+            continue  # offsets may be kept when a group is deleted
         is_retry = flag(lag.topic.startswith(RETRY_PREFIX))
         is_system = _is_system(topics, lag.topic, lag.group)
         lags.append((_LAG(lag.group, lag.topic, is_retry, is_system), lag))
-        if len(lags) % LAGS_AT_ONCE == 0:
+        rows += 1
+        if rows >= LAGS_AT_ONCE or times.reads - reads >= READS_AT_ONCE:
+            rows, reads = 0, times.reads
             yield pause()
 
     def family(name: str, text: str, value: Callable[[GroupLag], int]) -> Family:

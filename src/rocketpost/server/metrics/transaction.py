@@ -35,7 +35,11 @@ def transaction_families(
     yield gauge(
         "rocketmq_half_messages",
         "Halves of transactions that nobody has ended.",
-        [Sample(_TOPIC(topic), count) for topic, count in table.topic_counts.items()],
+        [
+            Sample(_TOPIC(topic), count)
+            for topic, count in table.topic_counts.items()
+            if topics.find(topic) is not None
+        ],
     )
     for fate, word in ((Fate.COMMIT, "committed"), (Fate.ROLLBACK, "rolled back")):
         yield counter(

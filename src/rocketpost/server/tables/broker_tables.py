@@ -53,6 +53,10 @@ class Tables(NamedTuple):
     access: AccessTable
     registry: TableRegistry
 
+    def exist(self, topic: str, group: str) -> bool:
+        """Tell whether a topic and a group both exist."""
+        return self.topics.find(topic) is not None and self.groups.find(group) is not None
+
 
 def load_tables_blocking(
     layout: Layout,

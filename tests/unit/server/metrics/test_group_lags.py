@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from rocketpost.broker.group.offsets import OffsetTable
 from rocketpost.model.ids import QueueOffset
-from rocketpost.server.metrics.group_lags import GroupLag, LagQueue, group_lags
+from rocketpost.server.metrics.group_lags import GroupLag, LagQueue, StoreTimes, group_lags
 from rocketpost.testing.clock import FakeClock
 
 NOW_MS = 1_000_000
@@ -21,11 +21,18 @@ class Queue:
 
 
 def lags(
-    offsets: OffsetTable, queues: dict[str, list[LagQueue]], popped: int = 0
+    offsets: OffsetTable,
+    queues: dict[str, list[LagQueue]],
+    popped: int = 0,
+    times: StoreTimes | None = None,
 ) -> list[GroupLag]:
     return list(
         group_lags(
-            offsets, lambda topic: queues.get(topic, []), lambda cursor: popped, now_ms=NOW_MS
+            offsets,
+            lambda topic: queues.get(topic, []),
+            lambda cursor: popped,
+            times or StoreTimes(),
+            now_ms=NOW_MS,
         )
     )
 
@@ -73,3 +80,30 @@ def test_the_oldest_queue_decides_the_age() -> None:
 def test_a_deleted_topic_has_no_lag() -> None:
     (lag,) = lags(table((0, 10)), {})
     assert lag.lag == 0
+
+
+def test_a_record_is_read_when_a_group_has_moved_and_not_at_each_scrape() -> None:
+    offsets, times = table((0, 10), (1, 4)), StoreTimes()
+    offsets.note_pull("T", "G", 0, 14)
+    queues: dict[str, list[LagQueue]] = {"T": [Queue(0, 0, 20), Queue(1, 0, 20)]}
+    first = lags(offsets, queues, times=times)
+    assert times.reads == 3  # two of them in queue 0: given and not given
+    assert lags(offsets, queues, times=times) == first
+    assert times.reads == 3
+    offsets.commit("T", "G", 1, 5)
+    (lag,) = lags(offsets, queues, times=times)
+    assert (times.reads, lag.lag_ms) == (4, NOW_MS - 5000)
+    offsets.forget_group("G")
+    assert lags(offsets, queues, times=times) == []
+    offsets.commit("T", "G", 1, 5)
+    lags(offsets, queues, times=times)
+    assert times.reads == 5  # what is not used is forgotten
+
+
+def test_a_message_that_cannot_be_read_has_no_age() -> None:
+    class Unreadable(Queue):
+        def store_time(self, offset: int) -> int:
+            return -1
+
+    (lag,) = lags(table((0, 10)), {"T": [Unreadable(0, 0, 20)]})
+    assert (lag.lag, lag.lag_ms, lag.queueing_ms) == (10, 0, 0)
