@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from rocketpost.errors import ConfigError
 
 T = TypeVar("T")
+_hints: dict[type[Any], dict[str, Any]] = {}  # to find them takes a millisecond
 
 _NUMBER_MAX = 2**63 - 1
 """As in Java; larger numbers overflow timers and compiled loops."""
@@ -87,7 +88,7 @@ def build(cls: type[T], values: Mapping[str, str]) -> T:
     Raises:
         ConfigError: A value is invalid; the text names the key and the accepted values.
     """
-    hints = typing.get_type_hints(cls)
+    hints = _hints_of(cls)
     given = {
         field.name: _parse(key, values[key], hints[field.name])
         for key, field in keys_of(cls).items()
@@ -110,7 +111,7 @@ def apply_clamps(settings: object) -> None:
 
 def adjustments(settings: object, values: Mapping[str, str]) -> list[str]:
     """Return a sentence for each value that is clamped, and so not in force as the file has it."""
-    hints = typing.get_type_hints(type(settings))
+    hints = _hints_of(type(settings))
     told = []
     for key, field in keys_of(type(settings)).items():
         in_force = getattr(settings, field.name)
@@ -131,7 +132,7 @@ def apply_changes(current: T, values: Mapping[str, str]) -> T:
             value outside its clamp is bad.
     """
     fields = keys_of(type(current))
-    hints = typing.get_type_hints(type(current))
+    hints = _hints_of(type(current))
     updates = {}
     for key, text in values.items():
         field = fields.get(key)
@@ -287,3 +288,11 @@ def _escape(text: str, *, key: bool = False) -> str:
         else:
             out.append(char)
     return "".join(out)
+
+
+def _hints_of(cls: type[Any]) -> dict[str, Any]:
+    """Return the types of the fields of a class."""
+    found = _hints.get(cls)
+    if found is None:
+        found = _hints[cls] = typing.get_type_hints(cls)
+    return found

@@ -85,9 +85,10 @@ async def test_a_members_store_opens_in_a_broker_without_a_group(
     async with up_group(tmp_path / "group") as group:
         await create_topic(group)
         leader = await group.leader()
-        await send(group.address, 0, BEFORE)
-        await group.kill(leader)
-        await send(group.address, BEFORE, AFTER)
+        async with Producer("producers", name_servers=group.address) as producer:
+            await send(producer, 0, BEFORE)
+            await group.kill(leader)
+            await send(producer, BEFORE, AFTER)
         await group.wait_restarted(leader)
         await group.wait_in_sync()
         await asyncio.to_thread(group.server.stop)
@@ -97,15 +98,15 @@ async def test_a_members_store_opens_in_a_broker_without_a_group(
         shutil.copytree(tmp_path / "group/store/nodes" / str(number), alone.store)
         await asyncio.to_thread(alone.__enter__)
         try:
-            await send(alone.namesrv, AFTER, AFTER + 10)
+            async with Producer("producers", name_servers=alone.namesrv) as producer:
+                await send(producer, AFTER, AFTER + 10)
             found = sorted(int(body) for body in await stored(alone.namesrv))
             assert found == list(range(AFTER + 10))
         finally:
             alone.close()
 
 
-async def send(name_servers: str, begin: int, end: int) -> None:
-    """Send these numbers, each of which is stored once."""
-    async with Producer("producers", name_servers=name_servers) as producer:
-        for number in range(begin, end):
-            await producer.send(Message(TOPIC, b"%d" % number))
+async def send(producer: Producer, begin: int, end: int) -> None:
+    """Send these numbers one after the other."""
+    for number in range(begin, end):
+        await producer.send(Message(TOPIC, b"%d" % number))

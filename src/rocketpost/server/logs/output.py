@@ -52,7 +52,7 @@ def apply_levels(text: str) -> None:
         del wanted[BASE]
     for name, known in list(logging.root.manager.loggerDict.items()):
         is_ours = name == BASE or name.startswith(f"{BASE}.")
-        if is_ours and name not in wanted and isinstance(known, logging.Logger):
+        if is_ours and name not in wanted and isinstance(known, logging.Logger) and known.level:
             known.setLevel(logging.NOTSET)
     for name, level in wanted.items():
         logging.getLogger(name).setLevel(level)

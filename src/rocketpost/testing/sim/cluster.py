@@ -96,6 +96,8 @@ class SimulatedCluster:
 
     def __enter__(self) -> Self:
         try:
+            gc.freeze()  # so that the end looks at nothing older
+            self._stack.callback(gc.unfreeze)
             self._stack.callback(self.loop.close)
             self._stack.enter_context(simulated_sources(self.seed, self._test))
             self.start()
@@ -275,9 +277,8 @@ class SimulatedCluster:
         """Return a SHA-256 of the names and bytes of all files of all machines."""
         found = hashlib.sha256()
         for name in sorted(self.network.machines):
-            for path, data in self.files(name).items():
-                found.update(f"{name}:{path}:{len(data)}:".encode())
-                found.update(data)
+            found.update(f"{name}:".encode())
+            self._machine(name).disk.add_to(found)
         return found.hexdigest()
 
     # Inside.

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 
 from rocketpost.store.files import Buffer, DiskUsage, FileStat
 from rocketpost.store.log.workers import Step, Worker
-from rocketpost.testing.sim.inode import PAGE, Inode
+from rocketpost.testing.sim.inode import PAGE, Hash, Inode
 
 _ZEROS = bytes(PAGE)
 
@@ -371,6 +371,14 @@ class SimulatedDisk:
         inode = self._names[path]
         assert inode is not None
         return inode.content()
+
+    def add_to(self, found: Hash) -> None:
+        """Add the names, sizes and contents of all files to a checksum."""
+        for path in self.paths():
+            inode = self._names[path]
+            assert inode is not None
+            found.update(f"{path}:{inode.size}:".encode())
+            inode.update(found)
 
     def write_bytes(self, path: str, data: bytes, *, at: int = 0) -> None:
         """Change a file behind everybody's back, durably."""
