@@ -19,6 +19,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from rocketpost.codec.record import Record
@@ -310,8 +311,14 @@ class Ledger:
             if (noted.topic, noted.queue_id) == (topic, queue_id) and noted.stream in here:
                 sent.setdefault(noted.stream, []).append(number)
         for stream, numbers in here.items():
-            if numbers != sorted(numbers):
-                self._complain(f"stream {stream} is out of order in {topic}/{queue_id}")
+            late = [pair for pair in pairwise(numbers) if pair[0] > pair[1]]
+            if late:
+                told = ", ".join(f"{after} after {before}" for before, after in late[:5])
+                known = sorted(self._acknowledged & {each for pair in late[:5] for each in pair})
+                self._complain(
+                    f"stream {stream} is out of order in {topic}/{queue_id}: {told}; of these "
+                    f"acknowledged: {known}"
+                )
             excused = self._refused.union(self._dead, numbers)
             missing = [n for n in sent[stream] if n < numbers[-1] and n not in excused]
             if missing:

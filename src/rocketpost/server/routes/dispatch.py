@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -191,7 +191,8 @@ class Dispatcher:
     ) -> None:
         size = len(command.body) + len(command.raw_fields)
         pool.check(connection, size)
-        pool.start(connection, size, _run(handler, connection, command, header))
+        work = handler(connection, command, header)
+        pool.start(connection, size, _run(work, connection, command))
         if pool.is_dear:
             # Its first steps run outside the budget of the connection, so they must not pile up.
             connection.end_turn()
@@ -214,11 +215,9 @@ def _turn_away(gate: Gate, connection: Connection, command: Command, failure: Lo
         asyncio.get_running_loop().call_later(failure.delay, answer_late)
 
 
-async def _run(
-    handler: WaitingHandler[Any], connection: Connection, command: Command, header: Any
-) -> None:
+async def _run(work: Awaitable[Reply | None], connection: Connection, command: Command) -> None:
     try:
-        reply = await handler(connection, command, header)
+        reply = await work
     except asyncio.CancelledError:
         # The peer must not wait for its time-out: its connection may live on in the next term.
         answer(connection, command, Reply(ResponseCode.SYSTEM_ERROR, remark=_CANCELLED))

@@ -90,7 +90,11 @@ def waiting(
     handler: WaitingHandler[H],
     pool: PoolKind = PoolKind.ADMIN,
 ) -> Route:
-    """Return a route to a coroutine function."""
+    """Return a route to a coroutine function.
+
+    A function that returns an awaitable may do its first part in the turn in which the request
+    arrives: before the next request of the connection, and before the routes change.
+    """
     return Route(code, header, access, handler, How.WAITING, pool)
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 
 from rocketpost.codec.codes import RequestCode, ResponseCode
@@ -121,8 +121,13 @@ class Forwarding(Feature):
             "groupRequestsAtLeader": str(self._waiting),
         }
 
-    async def pass_on(self, connection: Connection, command: Command, header: None) -> Reply | None:
+    def pass_on(
+        self, connection: Connection, command: Command, header: None
+    ) -> Awaitable[Reply | None]:
         """Return the leader's answer to a request; None if this broker serves it after all.
+
+        A send is in the line of its connection when this returns. This broker may become the leader
+        before anything is awaited, and serve what is sent next.
 
         Raises:
             ServiceNotAvailable: There is no leader; the request has had no effect.
@@ -130,12 +135,17 @@ class Forwarding(Feature):
         """
         if CLIENT_HOST in command.fields:
             raise ServiceNotAvailable("this broker does not lead its group any more; try again")
+        if command.code not in _SENDS:
+            return self._pass_on(self._ask(command))
+        line = self._lines.get(connection)
+        if line is None:
+            line = self._lines[connection] = SendLine()
+        return self._pass_on(self._send(connection, line, line.join(command)))
+
+    async def _pass_on(self, work: Awaitable[Reply | None]) -> Reply | None:
         self._waiting += 1
         try:
-            if command.code in _SENDS:
-                reply = await self._send(connection, command)
-            else:
-                reply = await self._ask(command)
+            reply = await work
         except ClientError as error:
             self.failed += 1
             raise ServerError(
@@ -153,11 +163,7 @@ class Forwarding(Feature):
         self.passed_on += reply is not None
         return reply
 
-    async def _send(self, connection: Connection, command: Command) -> Reply | None:
-        line = self._lines.get(connection)
-        if line is None:
-            line = self._lines[connection] = SendLine()
-        passage = line.join(command)
+    async def _send(self, connection: Connection, line: SendLine, passage: Passage) -> Reply | None:
         try:
             return await self._pass_in_line(line, passage)
         finally:
