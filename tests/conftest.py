@@ -10,7 +10,8 @@ from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
-SPARK = "tests/integration/spark/"
+TOGETHER = ("tests/integration/spark/", "tests/tidy/")
+"""Directories whose tests share something that is dear to make: a Spark session, all sources."""
 LONG_SECONDS = 3600
 FOREIGN_SECONDS = 900
 
@@ -22,11 +23,12 @@ settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
 
 
-class OneSpark(LoadFileScheduling):
-    """Keeps the tests of one file together, and all those that share Spark's session."""
+class SharedScopes(LoadFileScheduling):
+    """Keeps the tests of one file together, and those of some directories."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return SPARK if nodeid.startswith(SPARK) else super()._split_scope(nodeid)
+        folder = next((each for each in TOGETHER if nodeid.startswith(each)), None)
+        return folder if folder is not None else super()._split_scope(nodeid)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -45,7 +47,7 @@ def rewrite(request: pytest.FixtureRequest) -> bool:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
-    return OneSpark(config, log) if config.getoption("dist") == "loadfile" else None
+    return SharedScopes(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parents[2] / "src" / "rocketpost"
+from .sources import trees
+
 HEADLESS = re.compile(r"(What|Which|Where|How|Whether|Who|Whom|When|Why)\b")
 """A clause without a head. A property may say "Whether ...": its value is the answer."""
 
@@ -40,12 +39,6 @@ ALLOWED = {
 """Participles by name, with the reason why each stays."""
 
 
-def modules() -> Iterator[tuple[str, ast.Module]]:
-    """Yield the path and the tree of every module."""
-    for path in sorted(SOURCE.rglob("*.py")):
-        yield str(path.relative_to(SOURCE)), ast.parse(path.read_text())
-
-
 def headless_docstrings(tree: ast.Module) -> list[str]:
     """Return the opening words of docstrings that begin with a headless clause."""
     nodes: list[ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef] = [tree]
@@ -65,16 +58,15 @@ def is_call(node: ast.AST) -> bool:
     )
 
 
-def participles(tree: ast.Module) -> list[str]:
-    """Return the public functions that a bare participle names."""
-    return [
+def participles(tree: ast.Module) -> set[str]:
+    """Return the functions that a bare participle names."""
+    return {
         node.name
         for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and is_call(node)
         and is_participle(node.name)
-        and node.name not in ALLOWED
-    ]
+        and is_call(node)
+    }
 
 
 def is_participle(name: str) -> bool:
@@ -82,27 +74,15 @@ def is_participle(name: str) -> bool:
     return name in IRREGULAR or (re.fullmatch(r"[a-z]+ed", name) is not None and name not in VERBS)
 
 
-MODULES = dict(modules())
+def test_docstrings_begin_with_a_noun_or_a_verb() -> None:
+    found = {path: lines for path, tree in trees().items() if (lines := headless_docstrings(tree))}
+    assert found == {}
 
 
-@pytest.mark.parametrize("path", MODULES)
-def test_docstrings_begin_with_a_noun_or_a_verb(path: str) -> None:
-    assert headless_docstrings(MODULES[path]) == []
-
-
-@pytest.mark.parametrize("path", MODULES)
-def test_functions_are_named_by_verbs(path: str) -> None:
-    assert participles(MODULES[path]) == []
-
-
-def test_nothing_is_allowed_that_does_not_exist() -> None:
-    names = {
-        node.name
-        for tree in MODULES.values()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    }
-    assert sorted(ALLOWED.keys() - names) == []
+def test_functions_are_named_by_verbs() -> None:
+    found = {path: participles(tree) for path, tree in trees().items()}
+    assert {path: names for path, names in found.items() if names - ALLOWED.keys()} == {}
+    assert sorted(ALLOWED.keys() - set().union(*found.values())) == [], "no function has this name"
 
 
 @pytest.mark.parametrize(
@@ -122,4 +102,4 @@ def test_a_headless_docstring_is_noticed(text: str, found: list[str]) -> None:
     ("name", "found"), [("halved", True), ("told", True), ("feed", False), ("halve", False)]
 )
 def test_a_participle_is_noticed(name: str, found: bool) -> None:
-    assert participles(ast.parse(f"def {name}(): ...")) == ([name] if found else [])
+    assert participles(ast.parse(f"def {name}(): ...")) == ({name} if found else set())
