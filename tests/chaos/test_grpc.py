@@ -1,4 +1,4 @@
-"""The gRPC port under kill -9: in the broker's process, and in front of a broker."""
+"""The gRPC port under kill -9: in the broker's process, in front of a broker, of a group."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from integration.up_group import UpGroup, up_group
 from rocketpost.client.admin import AdminClient
 from rocketpost.model.topic import TopicConfig
 from rocketpost.testing.cluster import SMALL_STORE
@@ -99,6 +100,42 @@ async def test_acknowledged_messages_come_and_acknowledged_receipts_stay_away(
         load = await _campaign(servers, random.Random(seed), kills)
     assert len(load.sent) > 20 * kills
     assert load.failures >= kills
+
+
+async def test_a_killed_leader_behind_a_proxy_loses_nothing(tmp_path: Path, rounds: int) -> None:
+    """Each kill of a group's leader makes another member the leader; the proxy follows."""
+    kills = max(3, rounds // 10)
+    async with up_group(tmp_path / "group") as group:
+        port = free_port()
+        settings = tmp_path / "rmq-proxy.json"
+        settings.write_text(json.dumps({"grpcServerPort": port, **QUICK}))
+        words = ["mqproxy", "-n", group.address, "-pc", str(settings)]
+        with ServerProcess(words, ready=r"boot success"):
+            config = TopicConfig(topic_name=TOPIC, read_queue_nums=4, write_queue_nums=4)
+            async with AdminClient(name_servers=group.address) as admin:
+                leader = group.client_address(await group.leader())
+                await admin.topics.create(leader, config)
+            load = GrpcLoad(port, topic=TOPIC, group=GROUP)
+            async with load.running(producers=2, consumers=2):
+                for _ in range(kills):
+                    await _kill_leader(group, load)
+            await load.drain(90)
+    print(f"kills={kills} sent={len(load.sent)} done={len(load.done)} failures={load.failures}")
+    load.judge()
+    assert len(load.sent) > 20 * kills
+    assert load.failures >= kills
+
+
+async def _kill_leader(group: UpGroup, load: GrpcLoad) -> None:
+    """Kill the leader under load; return when the group works and the member is back."""
+    leader = await group.leader()
+    await asyncio.sleep(1)
+    await group.kill(leader)
+    sent = len(load.sent)
+    async with asyncio.timeout(60):
+        while len(load.sent) < sent + 20:
+            await asyncio.sleep(0.05)
+    await group.wait_restarted(leader)
 
 
 @pytest.mark.parametrize(

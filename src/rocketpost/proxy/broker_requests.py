@@ -36,13 +36,13 @@ from rocketpost.proxy.clients import ClientTable, GrpcClient
 from rocketpost.proxy.delivery import delivered_message
 from rocketpost.proxy.handles import TransactionId
 from rocketpost.proxy.registration import heartbeat_of
+from rocketpost.proxy.settings import ProxyConfig
 from rocketpost.proxy.wire.enums import Code
 from rocketpost.proxy.wire.messages import Resource, TelemetryCommand
 from rocketpost.transport.connection import Connection
 
 logger = logging.getLogger(__name__)
 
-ANSWER_SECONDS: Final = 5.0
 PENDING_MAX: Final = 1024
 """Most commands to clients that are not answered yet."""
 _RESULTS: Final = {
@@ -63,8 +63,9 @@ class _Outcome(msgspec.Struct, rename="camel", kw_only=True):
 class BrokerRequests:
     """Passes requests of brokers on. Belongs to the event loop."""
 
-    def __init__(self, clients: ClientTable) -> None:
+    def __init__(self, clients: ClientTable, config: ProxyConfig) -> None:
         self._clients = clients
+        self._seconds = config.command_seconds
         self._nonces = itertools.count(1)
         self._pending: dict[str, asyncio.Future[Any]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -154,7 +155,7 @@ class BrokerRequests:
         started = time.monotonic()
         answer = await self._ask(client, nonce, question)
         if answer is None:
-            return _silent(client)
+            return _silent(client, self._seconds)
         code = answer.status.code
         outcome = _Outcome(
             consume_result=_RESULTS.get(code, "CR_THROW_EXCEPTION"),
@@ -195,7 +196,7 @@ class BrokerRequests:
         try:
             if not await client.send(question):
                 return None
-            async with asyncio.timeout(ANSWER_SECONDS):
+            async with asyncio.timeout(self._seconds):
                 return await waiting
         except TimeoutError:
             return None
@@ -208,8 +209,8 @@ def _message(command: Command) -> ReceivedMessage:
     return ReceivedMessage(record, MessageQueue("", record.queue_id, record.topic))
 
 
-def _silent(client: GrpcClient) -> Answer:
-    text = f"the client {client.identity.client_id} did not answer in {ANSWER_SECONDS:g} s"
+def _silent(client: GrpcClient, seconds: int) -> Answer:
+    text = f"the client {client.identity.client_id} did not answer in {seconds} s"
     return Answer(code=ResponseCode.CONSUME_MSG_TIMEOUT, remark=text)
 
 

@@ -7,8 +7,8 @@ from typing import Any, Final
 from rocketpost.model.delay_levels import parse_delay_levels
 from rocketpost.model.group import GroupConfig
 from rocketpost.model.retry_policy import RetryPolicy, read_retry_policy
-from rocketpost.proxy.settings import ProxyConfig
-from rocketpost.proxy.wire.messages import Settings, set_ms
+from rocketpost.proxy.settings import MetricMode, ProxyConfig
+from rocketpost.proxy.wire.messages import Settings, endpoints_at, set_ms
 
 LEVELS_MS: Final = parse_delay_levels("1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h")
 """Delays of a group's retries without a policy of its own."""
@@ -31,7 +31,10 @@ def merge_settings(
     merged = Settings()
     merged.CopyFrom(settings)
     merged.metric.Clear()
-    merged.metric.on = False
+    merged.metric.on = config.metric_mode is MetricMode.ON
+    if merged.metric.on:
+        host, _, port = config.metric_address.rpartition(":")
+        merged.metric.endpoints.CopyFrom(endpoints_at(host.strip("[]"), int(port)))
     policy = merged.backoff_policy
     policy.Clear()
     if settings.HasField("publishing"):

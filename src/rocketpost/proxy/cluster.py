@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -33,21 +33,29 @@ from rocketpost.model.route import TopicRoute
 from rocketpost.model.topic import TopicConfig
 from rocketpost.proxy.backend import CALL_SECONDS, BrokerRequest, Identity
 from rocketpost.proxy.message_types import accepted_types
+from rocketpost.proxy.settings import ProxyConfig
 from rocketpost.proxy.wire.enums import MessageType
 
 logger = logging.getLogger(__name__)
 
-KEPT_SECONDS: Final = 20.0
-"""Time for which a configuration is used before it is asked for again."""
-_ENTRIES_MAX: Final = 10_000
 T = TypeVar("T")
 
 
 class _Kept(Generic[T]):
-    """Answers that are kept for a while. Belongs to the event loop."""
+    """Answers that are kept for a while. Belongs to the event loop.
 
-    def __init__(self, ask: Callable[[str], Awaitable[T | None]]) -> None:
+    Args:
+        ask: Asks a broker.
+        seconds: Time for which an answer is used before it is asked for again.
+        count_max: Most answers.
+    """
+
+    def __init__(
+        self, ask: Callable[[str], Awaitable[T | None]], *, seconds: float, count_max: int
+    ) -> None:
         self._ask = ask
+        self._seconds = seconds
+        self._count_max = count_max
         self._entries: dict[str, tuple[float, T | None]] = {}
 
     async def get(self, name: str) -> T | None:
@@ -57,10 +65,10 @@ class _Kept(Generic[T]):
         if entry is not None and entry[0] > now:
             return entry[1]
         found = await self._ask(name)
-        if len(self._entries) >= _ENTRIES_MAX:
+        if len(self._entries) >= self._count_max:
             self._entries.clear()
         if found is not None:  # what does not exist yet may do so at any time
-            self._entries[name] = now + KEPT_SECONDS, found
+            self._entries[name] = now + self._seconds, found
         return found
 
 
@@ -69,12 +77,17 @@ class ClusterBackend:
 
     Args:
         session: The connections to name servers and brokers.
+        config: The settings of the proxy.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, config: ProxyConfig) -> None:
         self._session = session
-        self._topics = _Kept(self._ask_topic)
-        self._groups = _Kept(self._ask_group)
+        self._topics = _Kept(
+            self._ask_topic, seconds=config.topic_seconds, count_max=config.topics_max
+        )
+        self._groups = _Kept(
+            self._ask_group, seconds=config.group_seconds, count_max=config.groups_max
+        )
         self._announced: set[str] = set()
 
     def serve(self, on_request: BrokerRequest) -> None:

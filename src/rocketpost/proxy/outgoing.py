@@ -6,7 +6,6 @@ import zlib
 from typing import Any, Final
 
 from rocketpost.model import properties as names
-from rocketpost.proxy.client_settings import LEVELS_MS
 from rocketpost.proxy.refusals import Refusal
 from rocketpost.proxy.settings import ProxyConfig
 from rocketpost.proxy.wire.enums import Code, Encoding, MessageType
@@ -89,9 +88,8 @@ def _add_delivery(
         )
     if config.uses_delay_levels:
         wait_ms = deliver_ms - now_ms
-        level = next(
-            (at for at, each in enumerate(LEVELS_MS, 1) if each >= wait_ms), len(LEVELS_MS)
-        )
+        levels = config.delays_ms
+        level = next((at for at, each in enumerate(levels, 1) if each >= wait_ms), len(levels))
         stored[names.DELAY_LEVEL] = str(level)
     else:
         # A broker takes a time that is over for no time at all, so that it is due now.
@@ -108,15 +106,16 @@ def stored_body(message: Any, config: ProxyConfig) -> bytes:
     if message.system_properties.body_encoding != Encoding.GZIP:
         return body
     reader = zlib.decompressobj(_GZIP_OR_ZLIB)
+    limit = min(config.body_bytes_max, config.call_bytes_max)
     try:
-        plain = reader.decompress(body, config.body_bytes_max + 1)
+        plain = reader.decompress(body, limit + 1)
     except zlib.error as error:
         raise Refusal(Code.MESSAGE_CORRUPTED, f"the body is not in gzip's form: {error}") from None
-    if len(plain) > config.body_bytes_max:
+    if len(plain) > limit:
         raise Refusal(
             Code.MESSAGE_BODY_TOO_LARGE,
-            f"the decompressed body has more than {config.body_bytes_max} bytes",
+            f"the decompressed body has more than {limit} bytes",
         )
-    if not reader.eof or not plain:
+    if not reader.eof or (not plain and config.refuses_empty_bodies):
         raise Refusal(Code.MESSAGE_CORRUPTED, "the compressed body is empty or cut off")
     return plain

@@ -27,8 +27,6 @@ logger = logging.getLogger(__name__)
 _MINUTE_MS: Final = 60_000
 _STEPS_MS: Final = tuple(minutes * _MINUTE_MS for minutes in (1, 3, 5, 10, 30, 60))
 """Invisible time of the first renewal, the second, ...; the last one repeats."""
-_RETURN_MS: Final = 1_000
-"""Time after which the messages of a client that left are delivered to others."""
 _AT_ONCE: Final = 64
 _PROXY: Final = Identity("proxy", ("127.0.0.1", 0), "PYTHON", "")
 HELD_MAX: Final = 1_000_000
@@ -125,7 +123,7 @@ class Renewals:
         if self._own_link is None:  # the link of a client that left is closed
             self._own_link = self._backend.link(_PROXY, lambda connection, command: None)
         try:
-            await change_invisible(self._own_link, taken, _RETURN_MS)
+            await change_invisible(self._own_link, taken, self._config.return_ms)
         except RocketpostError as error:
             logger.info("message not returned: topic=%s reason=%s", taken.topic, error)
 

@@ -64,7 +64,7 @@ def check_message(message: Any, config: ProxyConfig) -> None:
         raise Refusal(Code.ILLEGAL_MESSAGE_ID, "the message has no id")
     if _has_control(system.message_id):
         raise Refusal(Code.ILLEGAL_MESSAGE_ID, "the message id has a control character")
-    if not message.body:
+    if not message.body and config.refuses_empty_bodies:
         raise Refusal(Code.MESSAGE_BODY_EMPTY, "the body is empty")
     if len(message.body) > config.body_bytes_max:
         raise Refusal(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rocketpost import VERSION
+from rocketpost.client.tls import environment_tls_blocking
 from rocketpost.errors import ConfigError
 from rocketpost.server.fleet import BROKERS_MAX
 from rocketpost.server.fleet.plan import (
@@ -192,6 +193,7 @@ def mqproxy(name_servers: str | None, file: Path | None, mode: str) -> None:
             config = replace(config, name_servers=name_servers)
         key = "innerClientAuthenticationCredentials"
         login = build(AccessConfig, {key: config.inner_credentials}).inner_login
+        tls = environment_tls_blocking()
     except ConfigError as error:
         _stop(error)
     from rocketpost.server.proxy.process import ProxyServer
@@ -199,7 +201,7 @@ def mqproxy(name_servers: str | None, file: Path | None, mode: str) -> None:
     def ready(server: ProxyServer) -> str:
         return f"The proxy[{server.address}] boot success, name server is {server.name_servers}"
 
-    sys.exit(run(lambda: ProxyServer(config, login=login), ready=ready))
+    sys.exit(run(lambda: ProxyServer(config, login=login, tls=tls), ready=ready))
 
 
 def _proxy_settings(file: Path | None) -> ProxyConfig:

@@ -4,7 +4,7 @@ from typing import Any
 
 from rocketpost.model.group import GroupConfig
 from rocketpost.proxy.client_settings import merge_settings
-from rocketpost.proxy.settings import ProxyConfig
+from rocketpost.proxy.settings import MetricMode, ProxyConfig
 from rocketpost.proxy.wire.messages import Settings, ms_of
 
 GROWING = {
@@ -47,3 +47,13 @@ def test_the_fields_of_the_client_come_back() -> None:
     assert merged.user_agent.hostname == "host"
     assert [topic.name for topic in merged.publishing.topics] == ["topic"]
     assert not merged.metric.on
+
+
+def test_clients_are_told_where_to_send_their_metrics() -> None:
+    settings = Settings()
+    settings.publishing.topics.add(name="topic")
+    config = ProxyConfig(metric_mode=MetricMode.ON, metric_address="collector:4317")
+    metric = merge_settings(settings, config=config, group=None, language="JAVA").metric
+    assert metric.on
+    (address,) = metric.endpoints.addresses
+    assert (metric.endpoints.scheme, address.host, address.port) == (3, "collector", 4317)

@@ -56,6 +56,8 @@ def test_delivery_times() -> None:
     set_ms(message.system_properties.delivery_timestamp, NOW_MS + 9_000)
     assert properties(message)["TIMER_DELIVER_MS"] == str(NOW_MS + 9_000)
     assert properties(message, uses_delay_levels=True)["DELAY"] == "3"
+    levels = {"uses_delay_levels": True, "delay_levels": "9s 10s"}
+    assert properties(message, **levels)["DELAY"] == "1"
     for due_ms in (NOW_MS + 86_400_001, -1):
         set_ms(message.system_properties.delivery_timestamp, due_ms)
         with pytest.raises(Refusal) as refused:
@@ -71,6 +73,9 @@ def test_a_compressed_body_is_stored_plain(compress: Any) -> None:
     with pytest.raises(Refusal) as refused:
         stored_body(message, ProxyConfig(body_bytes_max=20))
     assert refused.value.code == Code.MESSAGE_BODY_TOO_LARGE
+    message.body = compress(b"")
+    assert stored_body(message, ProxyConfig(refuses_empty_bodies=False)) == b""
+    message.body = compress(b"body")
     for broken in (b"nonsense", message.body[:-6]):
         message.body = broken
         with pytest.raises(Refusal) as refused:

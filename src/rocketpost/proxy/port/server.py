@@ -21,13 +21,9 @@ logger = logging.getLogger(__name__)
 
 _DESCRIPTORS: Final = 3
 """Open files of a connection that passes through the front."""
-_OPTIONS: Final = (
-    ("grpc.so_reuseport", 0),
-    # Clients send pings while they make no call.
-    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
-    ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.max_concurrent_streams", 10_000),
-)
+_STOP_SECONDS: Final = 1.0
+"""Time for calls to end. Streams of clients do not end by themselves."""
+_OPTIONS: Final = (("grpc.so_reuseport", 0),)
 
 
 class GrpcServer:
@@ -48,6 +44,10 @@ class GrpcServer:
         self._mode = config.tls_mode if keys is not None else TlsMode.DISABLED
         options = (
             *_OPTIONS,
+            # Clients send pings while they make no call.
+            ("grpc.http2.min_ping_interval_without_data_ms", config.ping_interval_ms),
+            ("grpc.keepalive_permit_without_calls", int(config.allows_idle_pings)),
+            ("grpc.max_concurrent_streams", config.calls_max),
             ("grpc.max_receive_message_length", config.call_bytes_max),
             ("grpc.max_send_message_length", -1),
             ("grpc.max_connection_idle_ms", config.idle_ms),
@@ -106,6 +106,6 @@ class GrpcServer:
         if self._front is not None:
             self._front.stop_listening()
         with contextlib.suppress(asyncio.CancelledError):
-            await self._server.stop(grace=min(self._config.stop_seconds, 1))
+            await self._server.stop(grace=_STOP_SECONDS)
         if self._front is not None:
             await self._front.close()

@@ -45,7 +45,6 @@ _CODES: Final = {
     int(ResponseCode.PULL_RETRY_IMMEDIATELY): Code.MESSAGE_NOT_FOUND,
     int(ResponseCode.PULL_OFFSET_MOVED): Code.ILLEGAL_OFFSET,
 }
-_ANSWER_MS: Final = 500
 
 
 class OffsetMethods:
@@ -145,7 +144,7 @@ class OffsetMethods:
         wait_ms = duration_ms(request, "long_polling_timeout") or 0
         if call.deadline is not None:
             left = call.deadline - asyncio.get_running_loop().time()
-            wait_ms = min(wait_ms, round(left * 1000) - _ANSWER_MS)
+            wait_ms = min(wait_ms, round(left * 1000) - self._config.answer_ms)
         return min(max(wait_ms, 0), self._config.poll_ms_max)
 
 

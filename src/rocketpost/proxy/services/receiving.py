@@ -31,8 +31,6 @@ logger = logging.getLogger(__name__)
 
 COUNT_MAX: Final = 32
 _FROM_END: Final = 1
-_ANSWER_MS: Final = 500
-"""Part of a caller's time that is left for the answer."""
 
 Write = Callable[[Any], Awaitable[None]]
 
@@ -169,9 +167,9 @@ class ReceiveMethods:
         if poll_ms is None:
             poll_ms = config.poll_ms_max if left_ms is None else left_ms - 1_500
         poll_ms = min(max(poll_ms, config.poll_ms_min), config.poll_ms_max)
-        if left_ms is not None and poll_ms > left_ms - _ANSWER_MS:
-            poll_ms = left_ms - _ANSWER_MS
-            if poll_ms < config.poll_ms_min - _ANSWER_MS:
+        if left_ms is not None and poll_ms > left_ms - config.answer_ms:
+            poll_ms = left_ms - config.answer_ms
+            if poll_ms < config.poll_ms_min - config.answer_ms:
                 raise Refusal(
                     Code.ILLEGAL_POLLING_TIME,
                     f"the deadline of the call is in {left_ms} ms; {config.poll_ms_min} are needed",

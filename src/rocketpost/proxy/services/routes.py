@@ -19,6 +19,7 @@ from rocketpost.proxy.wire.messages import (
     Endpoints,
     QueryAssignmentResponse,
     QueryRouteResponse,
+    endpoints_at,
 )
 
 ALL_QUEUES: Final = -1
@@ -147,12 +148,4 @@ def endpoints_for(asked: Any, config: ProxyConfig, *, host: str, port: int) -> A
     endpoints.CopyFrom(asked)
     for address in endpoints.addresses:
         address.port = port
-    return endpoints
-
-
-def endpoints_at(host: str, port: int) -> Any:
-    """Return endpoints of one address."""
-    scheme = 2 if ":" in host else 1 if host.replace(".", "").isdecimal() else 3
-    endpoints = Endpoints(scheme=scheme)
-    endpoints.addresses.add(host=host, port=port)
     return endpoints

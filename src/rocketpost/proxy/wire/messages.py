@@ -87,3 +87,11 @@ def ms_of(timestamp: Any) -> int:
     """Return a Timestamp or Duration in milliseconds."""
     ms: int = timestamp.seconds * 1000 + timestamp.nanos // 1_000_000
     return ms
+
+
+def endpoints_at(host: str, port: int) -> Any:
+    """Return endpoints of one address."""
+    scheme = 2 if ":" in host else 1 if host.replace(".", "").isdecimal() else 3
+    endpoints = Endpoints(scheme=scheme)
+    endpoints.addresses.add(host=host, port=port)
+    return endpoints

@@ -120,6 +120,12 @@ class ProxiedBroker(BrokerServer):
         from rocketpost.server.proxy.local import LocalBackend
 
         config = self._proxy_config
+        gate = self._context.access.gate
+        if config.authentication_enabled and gate is None:
+            raise ConfigError(
+                "authenticationEnabled=true in the settings of the proxy has no effect in a "
+                "broker's process: set it in the settings of the broker"
+            )
         if not config.bind_address:
             config = replace(config, bind_address=self._broker.bind_address)
         config, keys = await asyncio.to_thread(

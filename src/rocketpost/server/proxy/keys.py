@@ -29,7 +29,11 @@ def choose_keys_blocking(config: ProxyConfig, host: str) -> CredentialSource | N
     if config.tls_mode is TlsMode.DISABLED:
         return None
     if config.tls_certificate:
-        keys = KeyPair(certificate=config.tls_certificate, key=config.tls_key)
+        keys = KeyPair(
+            certificate=config.tls_certificate,
+            key=config.tls_key,
+            password=config.tls_key_password,
+        )
         return CertificateFiles(ServerTls(keys=keys))
     if not config.tls_test_mode:
         raise ConfigError(

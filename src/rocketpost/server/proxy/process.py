@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from dataclasses import replace
 from typing import Any
 
 from rocketpost.client.config import ClientConfig
 from rocketpost.client.credentials import Credentials
 from rocketpost.client.session import Session
-from rocketpost.proxy.cluster import KEPT_SECONDS, ClusterBackend
+from rocketpost.proxy.cluster import ClusterBackend
 from rocketpost.proxy.proxy import GrpcProxy
 from rocketpost.proxy.rights import Guard, NoGuard
 from rocketpost.proxy.services.routes import endpoints_for
@@ -20,6 +21,7 @@ from rocketpost.server.proxy.keys import choose_keys_blocking
 from rocketpost.server.proxy.remote_access import RemoteAccess
 from rocketpost.server.settings.access import Login
 from rocketpost.transport.host import local_ip
+from rocketpost.transport.tls_contexts import ClientTls
 
 logger = logging.getLogger(__name__)
 
@@ -30,18 +32,28 @@ class ProxyServer:
     Args:
         config: The settings.
         login: The user as whom it sends requests to brokers; None if they are not signed.
+        tls: TLS of its connections to brokers and name servers; None if they are plain.
     """
 
-    def __init__(self, config: ProxyConfig, *, login: Login | None = None) -> None:
+    def __init__(
+        self, config: ProxyConfig, *, login: Login | None = None, tls: ClientTls | None = None
+    ) -> None:
         self._config = config
         credentials = None if login is None else Credentials(login.name, login.secret)
-        self._session = Session(
-            ClientConfig(
-                name_servers=config.name_servers or None,
-                route_seconds=KEPT_SECONDS,
-                credentials=credentials,
-            )
+        client = ClientConfig(
+            name_servers=config.name_servers or None,
+            route_seconds=config.route_seconds,
+            heartbeat_seconds=config.heartbeat_seconds,
+            credentials=credentials,
+            tls=tls,
         )
+        if config.address_server:
+            client = replace(
+                client,
+                address_server=config.address_server,
+                address_group=config.address_group or client.address_group,
+            )
+        self._session = Session(client)
         self._proxy: GrpcProxy | None = None
         self._following: asyncio.Task[None] | None = None
 
@@ -65,7 +77,7 @@ class ProxyServer:
         """
         keys = await asyncio.to_thread(choose_keys_blocking, self._config, self._host)
         await self._session.start()
-        backend = ClusterBackend(self._session)
+        backend = ClusterBackend(self._session, self._config)
         try:
             proxy = GrpcProxy(
                 backend,
