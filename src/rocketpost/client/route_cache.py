@@ -14,7 +14,7 @@ from rocketpost.codec.command import Command
 from rocketpost.codec.faults import fault_for
 from rocketpost.errors import RemoteProtocolError, RocketpostError, RouteNotFound
 from rocketpost.model.names import AUTO_CREATE_TOPIC
-from rocketpost.model.route import MASTER_ID, MessageQueue, QueueData, TopicRoute
+from rocketpost.model.route import MASTER_ID, BrokerData, MessageQueue, QueueData, TopicRoute
 from rocketpost.model.topic import PERM_READ, PERM_WRITE
 
 logger = logging.getLogger(__name__)
@@ -346,7 +346,11 @@ class RouteCache:
 
     def _learn_addresses(self, route: TopicRoute) -> None:
         for broker in route.broker_datas:
-            self._addresses[broker.broker_name] = broker.broker_addrs
+            self.learn(broker)
+
+    def learn(self, broker: BrokerData) -> None:
+        """Take over the addresses of a broker's replicas."""
+        self._addresses[broker.broker_name] = broker.broker_addrs
 
     def drop_offline(self) -> None:
         """Remove brokers that are in no route any more."""

@@ -13,6 +13,10 @@ VERSION_STANDARD_JSON: Final = 401
 
 LANGUAGE: Final = "PYTHON"
 
+Sender = tuple[str, int]
+"""Language and version of the program that sends a command."""
+OURS: Final[Sender] = (LANGUAGE, VERSION)
+
 
 class RequestCode(IntEnum):
     """Codes of requests. Those from 7000 to 7999 are ours; RocketMQ has none there."""

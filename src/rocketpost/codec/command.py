@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from rocketpost.codec.codes import ResponseCode
+from rocketpost.codec.codes import OURS, ResponseCode, Sender
 from rocketpost.codec.faults import InvalidParameter, fault_for
 from rocketpost.codec.frames import Frame, encode_frame
 from rocketpost.codec.header_binary import decode_binary_header, encode_binary_header
@@ -178,16 +178,19 @@ def encode_command(
     fields: Mapping[str, str] | None = None,
     body_bytes: int = 0,
     encoding: int = JSON,
+    sender: Sender = OURS,
 ) -> bytes:
     """Return a frame up to its body; the caller writes the body after it.
+
+    ``sender`` is another program for which this one speaks.
 
     Raises:
         LocalProtocolError: The frame would be too large, or the code does not fit the encoding.
     """
     if encoding == BINARY:
-        header = encode_binary_header(code, opaque, flag, remark, fields or {})
+        header = encode_binary_header(code, opaque, flag, remark, fields or {}, sender)
     else:
-        header = encode_json_header(code, opaque, flag, remark, fields)
+        header = encode_json_header(code, opaque, flag, remark, fields, sender)
     return encode_frame(encoding, header, body_bytes)
 
 

@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from operator import itemgetter
 from typing import Final, NamedTuple
 
-from rocketpost.codec.codes import LANGUAGE, LANGUAGES, VERSION
+from rocketpost.codec.codes import LANGUAGE, LANGUAGES, OURS, Sender
 from rocketpost.errors import LocalProtocolError, RemoteProtocolError
 
 _FIXED: Final = struct.Struct(
@@ -73,7 +73,12 @@ class BinaryHeader(NamedTuple):
 
 
 def encode_binary_header(
-    code: int, opaque: int, flag: int, remark: str | None, fields: Mapping[str, str]
+    code: int,
+    opaque: int,
+    flag: int,
+    remark: str | None,
+    fields: Mapping[str, str],
+    sender: Sender = OURS,
 ) -> bytes:
     """Return the header bytes.
 
@@ -90,7 +95,9 @@ def encode_binary_header(
         pairs += _NAME_LENGTH.pack(len(name_bytes)) + name_bytes
         pairs += _LENGTH.pack(len(value_bytes)) + value_bytes
     text = remark.encode("utf-8", "replace") if remark else b""
-    fixed = _FIXED.pack(code, _LANGUAGE_CODE, VERSION, opaque, flag, len(text))
+    language, version = sender
+    language_code = _LANGUAGE_CODE if sender is OURS else LANGUAGES.index(language)
+    fixed = _FIXED.pack(code, language_code, version, opaque, flag, len(text))
     return b"".join((fixed, text, _LENGTH.pack(len(pairs)), pairs))
 
 

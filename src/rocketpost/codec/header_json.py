@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import msgspec
 
-from rocketpost.codec.codes import LANGUAGE, LANGUAGES, VERSION
+from rocketpost.codec.codes import LANGUAGES, OURS, Sender
 from rocketpost.errors import RemoteProtocolError
 
 T = TypeVar("T")
@@ -59,24 +59,29 @@ def decode_json_header(data: bytes, decode: Callable[[bytes | str], T]) -> T:
 
 
 def encode_json_header(
-    code: int, opaque: int, flag: int, remark: str | None, fields: Mapping[str, str] | None
+    code: int,
+    opaque: int,
+    flag: int,
+    remark: str | None,
+    fields: Mapping[str, str] | None,
+    sender: Sender = OURS,
 ) -> bytes:
     """Return the header bytes."""
     header = _Outgoing(
         code=code,
         extFields=dict(fields) if fields else None,
         flag=flag,
-        language=LANGUAGE,
+        language=sender[0],
         opaque=opaque,
         remark=remark or None,
         serializeTypeCurrentRPC="JSON",
-        version=VERSION,
+        version=sender[1],
     )
     try:
         return _encode(header)
     except UnicodeEncodeError:
         clean = {name: _printable(value) for name, value in (fields or {}).items()}
-        return encode_json_header(code, opaque, flag, _printable(remark or ""), clean)
+        return encode_json_header(code, opaque, flag, _printable(remark or ""), clean, sender)
 
 
 def decode_fields(raw: msgspec.Raw | bytes) -> dict[str, str]:

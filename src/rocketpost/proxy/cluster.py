@@ -1,8 +1,9 @@
 """The proxy's way to the brokers of a cluster, over the SDK's connections.
 
 Routes come from name servers, configurations of topics and groups from brokers; both are kept for a
-while. All clients of the proxy share one connection to each broker. Brokers know the proxy as a
-producer of the topics with transactions, so that they can ask about them.
+while. Requests of all clients share one connection to each broker. Brokers know the proxy as a
+producer of the topics with transactions, so that they can ask about them. A client's own
+connections tell them of its groups (``proxy.announcements``).
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ from rocketpost.errors import (
 from rocketpost.model.group import GroupConfig
 from rocketpost.model.route import TopicRoute
 from rocketpost.model.topic import TopicConfig
+from rocketpost.proxy.announcements import Announcements
 from rocketpost.proxy.backend import CALL_SECONDS, BrokerRequest, Identity
+from rocketpost.proxy.masters import Masters
 from rocketpost.proxy.message_types import accepted_types
 from rocketpost.proxy.settings import ProxyConfig
 from rocketpost.proxy.wire.enums import MessageType
@@ -82,6 +85,8 @@ class ClusterBackend:
 
     def __init__(self, session: Session, config: ProxyConfig) -> None:
         self._session = session
+        self._masters = Masters(session)
+        self._announces_clients = config.announces_clients
         self._topics = _Kept(
             self._ask_topic, seconds=config.topic_seconds, count_max=config.topics_max
         )
@@ -105,7 +110,7 @@ class ClusterBackend:
             RouteNotFound: No name server knows the topic.
             ClientError: No name server answers.
         """
-        return await self._session.routes.route(topic)
+        return await self._masters.route(topic)
 
     async def topic(self, topic: str) -> TopicConfig | None:
         """Return the configuration of a topic at one of its brokers."""
@@ -117,7 +122,10 @@ class ClusterBackend:
 
     def link(self, identity: Identity, on_request: BrokerRequest) -> SharedLink:
         """Return the way of a client to brokers, which it shares with the others."""
-        return SharedLink(self._session, self._announce)
+        announced = None
+        if self._announces_clients:
+            announced = Announcements(self._session, identity, on_request)
+        return SharedLink(self._session, self._masters, self._announce, announced)
 
     async def _ask_topic(self, topic: str) -> TopicConfig | None:
         try:
@@ -165,11 +173,26 @@ class ClusterBackend:
 
 
 class SharedLink:
-    """The way of one client to brokers. Belongs to the event loop."""
+    """The way of one client to brokers. Belongs to the event loop.
 
-    def __init__(self, session: Session, announce: Callable[[list[str]], Awaitable[None]]) -> None:
+    Args:
+        session: The connections for requests.
+        masters: Finds the masters of brokers.
+        announce: Tells brokers of topics with transactions.
+        announced: The connections by which brokers know the client; None if they do not.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        masters: Masters,
+        announce: Callable[[list[str]], Awaitable[None]],
+        announced: Announcements | None,
+    ) -> None:
         self._session = session
+        self._masters = masters
         self._announce = announce
+        self._announced = announced
 
     async def call(
         self,
@@ -188,18 +211,21 @@ class SharedLink:
             Fault: The broker refuses.
             ClientError: It cannot be reached or does not answer.
         """
-        routes = self._session.routes
-        try:
+
+        async def attempt(address: str) -> Command:
             return await self._session.call(
-                routes.master(broker), code, header, body=body, timeout=timeout, accept=accept
+                address, code, header, body=body, timeout=timeout, accept=accept
             )
-        except ConnectionLost:
-            await routes.refresh_all()  # its master may be at another address by now
-            raise
+
+        return await self._masters.call(broker, attempt)
 
     async def register(self, heartbeat: Heartbeat) -> None:
-        """Announce the topics to which a producer sends; consumers are known to the proxy only."""
+        """Announce the client, and the topics to which it sends."""
         await self._announce([each.group_name for each in heartbeat.producer_data_set])
+        if self._announced is not None:
+            self._announced.renew(heartbeat)
 
     def close(self) -> None:
-        """Do nothing: the connections serve others too."""
+        """Have brokers forget the client; the connections for requests serve others too."""
+        if self._announced is not None:
+            self._announced.close()

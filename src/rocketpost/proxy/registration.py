@@ -6,6 +6,8 @@ import time
 from collections.abc import Iterable
 from typing import Any, Final
 
+from msgspec import UNSET
+
 from rocketpost.codec.bodies.client import CONSUME_TYPES, ConsumerData, Heartbeat, ProducerData
 from rocketpost.codec.codes import LANGUAGES
 from rocketpost.model.group import SQL92, Subscription, parse_tags
@@ -14,6 +16,7 @@ from rocketpost.proxy.refusals import Refusal
 from rocketpost.proxy.wire.enums import ClientType, Code, FilterType
 
 _LANGUAGE_NAMES: Final = {"GOLANG": "GO", "DOT_NET": "DOTNET"}
+PROTOCOL: Final = "gRPC"
 VERSION: Final = 413
 """The version that brokers show for these clients: 5.0.0, the first with this protocol."""
 
@@ -64,4 +67,6 @@ def heartbeat_of(identity: Identity, settings: Any | None, topics: Iterable[str]
         client_id=identity.client_id,
         consumer_data_set=consumers,
         producer_data_set=[ProducerData(group_name=topic) for topic in topics],
+        protocol=PROTOCOL,
+        client_version=identity.version or UNSET,
     )

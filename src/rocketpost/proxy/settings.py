@@ -92,6 +92,7 @@ class ProxyConfig:
     topics_max: int = option("topicConfigCacheMaxNum", 20_000)
     group_seconds: int = option("subscriptionGroupConfigCacheRefreshSeconds", 20)
     groups_max: int = option("subscriptionGroupConfigCacheMaxNum", 20_000)
+    announces_clients: bool = option("announceClients", True)
     heartbeat_seconds: int = option("transactionHeartbeatPeriodSecond", 20)
 
     tls_mode: TlsMode = option("tlsServerMode", TlsMode.PERMISSIVE)

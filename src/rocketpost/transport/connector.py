@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from rocketpost.codec.codes import OURS, Sender
 from rocketpost.codec.command import Command
 from rocketpost.errors import ConnectionLost, NotConnected
 from rocketpost.transport.connection import Connection, Sign
@@ -31,6 +32,7 @@ class Connector:
         sign: Signs our requests, if they need a signature.
         read_answers: Reads plain answers to requests that their sender encoded; see ``Connection``.
         tls: TLS for all connections; plain ones if None.
+        sender: The program whose requests these are, if this process speaks for another one.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class Connector:
         sign: Sign | None = None,
         read_answers: ReadAnswers | None = None,
         tls: ClientContext | None = None,
+        sender: Sender = OURS,
     ) -> None:
         self._on_request = on_request
         self._on_made = on_made
@@ -51,6 +54,7 @@ class Connector:
         self._sign = sign
         self._read_answers = read_answers
         self._tls = tls
+        self._sender = sender
         self._cipher_inbox = CipherInbox() if tls is not None else None
         self.connections: dict[str, Connection] = {}
         """Connections by address; one may just be closing."""
@@ -127,6 +131,7 @@ class Connector:
             sign=self._sign,
             read_answers=self._read_answers,
         )
+        connection.sender = self._sender
         try:
             async with asyncio.timeout(self._connect_seconds):
                 transport = await self._open(connection, address)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from rocketpost.codec.codes import OURS
 from rocketpost.codec.command import BINARY, JSON, ONEWAY, Command, encode_command
 from rocketpost.errors import ConnectionLost, NotConnected, RemoteProtocolError, RequestTimeout
 from rocketpost.transport.host import address_text
@@ -58,6 +59,8 @@ class Requesting(asyncio.BaseProtocol):
         """Whether the peer is a part of this process, which checks the rights of its clients."""
         self.encoding = JSON
         """The header encoding that the peer used last."""
+        self.sender = OURS
+        """The program whose requests these are; another one if this process speaks for it."""
 
     @property
     def peer_text(self) -> str:
@@ -193,6 +196,7 @@ class Requesting(asyncio.BaseProtocol):
             fields=fields,
             body_bytes=size,
             encoding=self._encoding_for(code, encoding),
+            sender=self.sender,
         )
         self.send(head, *buffers)
         return opaque

@@ -265,7 +265,7 @@ async def consumer_connection(
 def connections_text(connections: ConsumerConnections) -> str:
     """Return the consumers of a group and their subscriptions."""
     clients = [
-        (each.client_id, each.client_addr, each.language, version_text(each.version))
+        (each.client_id, each.client_addr, each.language, each.version_shown)
         for each in sorted(connections.connection_set, key=lambda each: each.client_id)
     ]
     table = connections.subscription_table
@@ -297,7 +297,7 @@ async def producer_connection(admin: AdminClient, *, group: str, topic: str, as_
     for index, each in enumerate(sorted(connections, key=lambda each: each.client_id), 1):
         say(
             f"{index:04d}  {each.client_id:<32} {each.client_addr:<22} {each.language:<8} "
-            f"{version_text(each.version)}"
+            f"{each.version_shown}"
         )
 
 

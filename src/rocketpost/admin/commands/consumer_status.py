@@ -28,7 +28,6 @@ from rocketpost.diagnosis.running_info import (
 )
 from rocketpost.diagnosis.standstill import find_waiting_queues
 from rocketpost.errors import RouteNotFound
-from rocketpost.model.client_version import version_text
 
 _group = click.option(
     "-g", "--consumerGroup", "group", metavar="GROUP", required=True, help="Consumer group."
@@ -111,15 +110,12 @@ async def _examine(
     infos = await fetch_running_infos(admin, group, clients, broker=broker, stacks=stacks)
     folder = Path(str(time.time_ns() // 1_000_000))
     files = {} if as_json else await asyncio.to_thread(_save_blocking, infos, folder)
-    versions = {each.client_id: each.version for each in connections.connection_set}
-    rows = [
-        (index, name, version_text(versions[name]), files.get(name))
-        for index, name in enumerate(clients, 1)
-    ]
+    versions = {each.client_id: each.version_shown for each in connections.connection_set}
+    rows = [(index, name, versions[name], files.get(name)) for index, name in enumerate(clients, 1)]
     found["consumers"] = [
         {
             "clientId": name,
-            "version": version_text(versions[name]),
+            "version": versions[name],
             "state": info_members(infos[name]) if name in infos else None,
         }
         for name in clients

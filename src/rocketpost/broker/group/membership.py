@@ -47,6 +47,10 @@ class Client(NamedTuple):
     address: str
     language: str
     version: int
+    protocol: str = ""
+    """The protocol that it speaks to a proxy, if it is behind one."""
+    client_version: str = ""
+    """The version as it names it, if it is behind a proxy."""
 
 
 class Member:

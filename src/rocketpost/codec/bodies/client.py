@@ -14,10 +14,12 @@ import msgspec
 from rocketpost.codec.bodies.leniency import decode_body, enum_name, fill
 from rocketpost.codec.lenient_json import encode
 from rocketpost.errors import RemoteProtocolError
+from rocketpost.model.client_version import version_text
 from rocketpost.model.group import TAG, Subscription, parse_tags
 from rocketpost.model.route import MessageQueue
 
 CONSUME_TYPES: Final = ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP")
+_SOFTWARE_LENGTH_MAX: Final = 64
 MESSAGE_MODELS: Final = ("BROADCASTING", "CLUSTERING")
 CONSUME_FROM: Final = (
     "CONSUME_FROM_LAST_OFFSET",
@@ -54,6 +56,10 @@ class Heartbeat(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     heartbeat_fingerprint: int = 0
     producer_data_set: list[ProducerData] = []
     without_sub: bool = False
+    protocol: str | msgspec.UnsetType = msgspec.UNSET
+    """The protocol of a client behind a proxy. This member and the next are ours."""
+    client_version: str | msgspec.UnsetType = msgspec.UNSET
+    """The version of that client, as it names it."""
 
 
 class _Consumer(msgspec.Struct, rename="camel"):
@@ -71,6 +77,8 @@ class _Incoming(msgspec.Struct, rename="camel"):
     producer_data_set: list[ProducerData] = []
     heartbeat_fingerprint: int = 0
     without_sub: bool = False
+    protocol: str = ""
+    client_version: str = ""
 
 
 class _IncomingSubscription(msgspec.Struct, rename="camel"):
@@ -94,6 +102,13 @@ class ConnectionData(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     client_id: str = ""
     language: str = "OTHER"
     version: int = 0
+    protocol: str | msgspec.UnsetType = msgspec.UNSET
+    client_version: str | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def version_shown(self) -> str:
+        """The version for people."""
+        return shown_version(self.version, self.protocol, self.client_version)
 
 
 class ConsumerConnections(msgspec.Struct, rename="camel", kw_only=True):
@@ -104,6 +119,21 @@ class ConsumerConnections(msgspec.Struct, rename="camel", kw_only=True):
     consume_type: str = CONSUME_TYPES[1]
     message_model: str = MESSAGE_MODELS[1]
     subscription_table: dict[str, Subscription] = {}
+
+
+def shown_version(
+    version: int, protocol: str | msgspec.UnsetType, client_version: str | msgspec.UnsetType
+) -> str:
+    """Return a client's version for people; of a client behind a proxy, with its protocol.
+
+    Args:
+        version: The number in its requests.
+        protocol: The protocol that it speaks to a proxy, if it does.
+        client_version: The version as such a client names it.
+    """
+    if not protocol:
+        return version_text(version)
+    return f"{client_version or '?'} ({protocol})"
 
 
 class ProducerConnections(msgspec.Struct, rename="camel"):
@@ -120,6 +150,13 @@ class ProducerInfo(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     last_update_timestamp: int = 0
     remote_ip: str = msgspec.field(default="", name="remoteIP")
     version: int = 0
+    protocol: str | msgspec.UnsetType = msgspec.UNSET
+    client_version: str | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def version_shown(self) -> str:
+        """The version for people."""
+        return shown_version(self.version, self.protocol, self.client_version)
 
 
 class ProducerTableBody(msgspec.Struct):
@@ -165,6 +202,8 @@ def decode_heartbeat(data: bytes | memoryview) -> Heartbeat:
         heartbeat_fingerprint=incoming.heartbeat_fingerprint,
         producer_data_set=incoming.producer_data_set,
         without_sub=incoming.without_sub,
+        protocol=incoming.protocol[:_SOFTWARE_LENGTH_MAX] or msgspec.UNSET,
+        client_version=incoming.client_version[:_SOFTWARE_LENGTH_MAX] or msgspec.UNSET,
     )
 
 

@@ -20,7 +20,7 @@ class ProducerRow(msgspec.Struct, kw_only=True, rename="camel"):
     client_id: str
     address: str
     language: str
-    version: int
+    version: str
     seen_ms: int
     brokers: list[str]
 
@@ -32,7 +32,7 @@ class ConsumerRow(msgspec.Struct, kw_only=True, rename="camel"):
     client_id: str
     address: str
     language: str
-    version: int
+    version: str
 
 
 class Clients(msgspec.Struct, kw_only=True, rename="camel"):
@@ -70,7 +70,7 @@ async def show_clients(visit: Visit) -> Page:
                         client_id=client.client_id,
                         address=client.remote_ip,
                         language=client.language,
-                        version=client.version,
+                        version=client.version_shown,
                         seen_ms=client.last_update_timestamp,
                         brokers=[],
                     ),
@@ -99,7 +99,7 @@ async def show_clients(visit: Visit) -> Page:
                     client_id=each.client_id,
                     address=each.client_addr,
                     language=each.language,
-                    version=each.version,
+                    version=each.version_shown,
                 )
             )
 

@@ -60,7 +60,7 @@ class MemberRow(msgspec.Struct, kw_only=True, rename="camel"):
     client_id: str
     address: str
     language: str
-    version: int
+    version: str
     queues: int | None = None
     cached: int | None = None
     problem: str | None = None
@@ -336,7 +336,7 @@ def _describe_members(
                 client_id=each.client_id,
                 address=each.client_addr,
                 language=each.language,
-                version=each.version,
+                version=each.version_shown,
                 queues=None if info is None else len(info.queues),
                 cached=cached,
                 problem=reports.failures.get(each.client_id),

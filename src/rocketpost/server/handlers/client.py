@@ -14,6 +14,8 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final, cast
 
+from msgspec import UNSET
+
 from rocketpost.broker.filter.filters import Filters
 from rocketpost.broker.group.membership import Client, JoinResult, Membership
 from rocketpost.broker.group.queue_locks import QueueLocks
@@ -150,6 +152,8 @@ class ClientHandlers:
             connection.peer_text,
             command.language,
             command.version,
+            heartbeat.protocol or "",
+            heartbeat.client_version or "",
         )
         for number, producer in enumerate(heartbeat.producer_data_set, 1):
             if number % _AT_A_STEP == 0:
@@ -277,6 +281,8 @@ class ClientHandlers:
                     last_update_timestamp=each.last_ms,
                     remote_ip=f"/{each.client.address}",  # with the port, as in Java
                     version=each.client.version,
+                    protocol=each.client.protocol or UNSET,
+                    client_version=each.client.client_version or UNSET,
                 )
                 for each in members.values()
             ]
@@ -429,4 +435,6 @@ def _connection(client: Client) -> ConnectionData:
         client_id=client.client_id,
         language=client.language,
         version=client.version,
+        protocol=client.protocol or UNSET,
+        client_version=client.client_version or UNSET,
     )

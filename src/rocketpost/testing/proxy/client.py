@@ -19,10 +19,16 @@ class Client:
     """One client of a proxy; with ``trusted`` roots it speaks TLS."""
 
     def __init__(
-        self, port: int, *, client_id: str = "", headers: Any = (), trusted: bytes = b""
+        self,
+        port: int,
+        *,
+        client_id: str = "",
+        language: str = "PYTHON",
+        headers: Any = (),
+        trusted: bytes = b"",
     ) -> None:
         self.client_id = client_id or f"client-{next(_IDS)}"
-        self._headers = (("x-mq-client-id", self.client_id), ("x-mq-language", "PYTHON"), *headers)
+        self._headers = (("x-mq-client-id", self.client_id), ("x-mq-language", language), *headers)
         target = f"127.0.0.1:{port}"
         if trusted:
             credentials = grpc.ssl_channel_credentials(trusted)

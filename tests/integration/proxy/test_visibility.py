@@ -1,0 +1,189 @@
+"""Tools see clients of the gRPC port, in the broker's process and behind a proxy."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from rocketpost.broker.group.membership import Membership
+from rocketpost.client.admin import AdminClient
+from rocketpost.codec.record import message_id, pack_host
+from rocketpost.model.topic import TopicChange
+from rocketpost.proxy.settings import read_proxy_settings
+from rocketpost.proxy.wire import messages
+from rocketpost.proxy.wire.enums import ClientType, Code
+from rocketpost.server.broker import BrokerServer
+from rocketpost.server.namesrv.process import NameServer, NamesrvConfig
+from rocketpost.server.proxy.broker import ProxiedBroker
+from rocketpost.server.proxy.process import ProxyServer
+from rocketpost.testing.waiting import until
+
+from .calls import SMALL, Client
+
+pytestmark = pytest.mark.slow
+
+
+@dataclass
+class Running:
+    """A cluster with a gRPC port."""
+
+    port: int
+    admin: AdminClient
+    broker: BrokerServer
+
+    @property
+    def membership(self) -> Membership:
+        """The groups that the broker knows."""
+        found: Membership = self.broker._context.membership
+        return found
+
+    @property
+    def address(self) -> str:
+        """The address of the broker."""
+        return self.broker.address
+
+
+@pytest.fixture(params=["local", "apart"])
+async def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Running]:
+    config = NamesrvConfig(
+        listen_port=0, bind_address="127.0.0.1", kv_config_path=str(tmp_path / "kv.json")
+    )
+    name_server = NameServer(config, tls={})
+    await name_server.start()
+    address = f"127.0.0.1:{name_server.port}"
+    values = {
+        **SMALL,
+        "brokerName": "broker-a",
+        "listenPort": "0",
+        "brokerIP1": "127.0.0.1",
+        "bindAddress": "127.0.0.1",
+        "namesrvAddr": address,
+        "storePathRootDir": str(tmp_path / "store"),
+    }
+    settings = {"grpcServerPort": 0, "bindAddress": "127.0.0.1", "namesrvAddr": address}
+    proxy_config = read_proxy_settings(json.dumps(settings))[0]
+    proxy = None
+    broker: BrokerServer
+    if request.param == "local":
+        broker = ProxiedBroker(values, proxy=proxy_config)
+    else:
+        broker = BrokerServer(values)
+    await broker.start()
+    broker._context.tables.topics.update(TopicChange(topic_name="topic"))
+    await broker._term.registration.wait_registered()  # type: ignore[attr-defined]
+    if isinstance(broker, ProxiedBroker):
+        port = broker.grpc_port
+    else:
+        proxy = ProxyServer(proxy_config)
+        await proxy.start()
+        port = int(proxy.address.rpartition(":")[2])
+    async with AdminClient(name_servers=address) as admin:
+        yield Running(port, admin, broker)
+    if proxy is not None:
+        await proxy.stop()
+    await broker.stop()
+    await name_server.stop()
+
+
+def _client(cluster: Running) -> Client:
+    headers = (("x-mq-client-version", "5.1.2"),)
+    return Client(cluster.port, language="GO", headers=headers)
+
+
+async def _consume(cluster: Running, client: Client) -> None:
+    """Start as a push consumer, and return when the broker knows it."""
+    await client.consume("group", "topic", kind=ClientType.PUSH_CONSUMER)
+    await until(lambda: cluster.membership.consumer("group", client.client_id))
+
+
+async def test_members_are_listed_with_language_version_and_protocol(cluster: Running) -> None:
+    groups = cluster.admin.groups
+    async with _client(cluster) as client, _client(cluster) as producer:
+        await _consume(cluster, client)
+        found = await groups.connections("group", cluster.address)
+        (member,) = found.connection_set
+        assert member.client_id == client.client_id
+        assert (member.language, member.version_shown) == ("GO", "5.1.2 (gRPC)")
+        assert "topic" in found.subscription_table
+        await producer.produce("topic")
+        await until(lambda: cluster.membership.producer(producer.client_id))
+        (made,) = (await groups.producers(cluster.address))["topic"]
+        assert (made.client_id, made.version_shown) == (producer.client_id, "5.1.2 (gRPC)")
+        request = messages.NotifyClientTerminationRequest()
+        assert (await client.call("NotifyClientTermination", request)).status.code == Code.OK
+        await until(lambda: cluster.membership.consumer_group("group") is None)
+
+
+async def test_a_client_is_asked_for_its_state_and_its_stacks(cluster: Running) -> None:
+    async with _client(cluster) as client:
+        await _consume(cluster, client)
+
+        async def answer() -> None:
+            command = (await client.hear()).print_thread_stack_trace_command
+            reply = messages.TelemetryCommand()
+            reply.status.code = Code.OK
+            reply.thread_stack_trace.nonce = command.nonce
+            reply.thread_stack_trace.thread_stack_trace = "main: waits"
+            await client.tell(reply)
+
+        text, _ = await asyncio.gather(
+            cluster.admin.groups.running_info(
+                cluster.address, "group", client.client_id, stacks=True
+            ),
+            answer(),
+        )
+        info = json.loads(text)
+        assert info["jstack"] == "main: waits"
+        assert info["properties"]["PROP_CLIENT_VERSION"] == "GO 5.1.2 (gRPC)"
+        assert [each["topic"] for each in info["subscriptionSet"]] == ["topic"]
+
+
+@pytest.mark.parametrize(
+    ("code", "result"),
+    [(Code.OK, "CR_SUCCESS"), (Code.FAILED_TO_CONSUME_MESSAGE, "CR_LATER")],
+)
+async def test_a_message_is_handled_on_demand(cluster: Running, code: Code, result: str) -> None:
+    async with _client(cluster) as client:
+        await _consume(cluster, client)
+        await client.send("topic", b"body")
+        (received,) = await client.receive("topic", "group")
+        position = int(received.system_properties.receipt_handle.split()[-1])
+        host, _, port = cluster.address.rpartition(":")
+
+        async def answer() -> None:
+            command = (await client.hear()).verify_message_command
+            assert command.message.body == b"body"
+            reply = messages.TelemetryCommand()
+            reply.status.code = code
+            reply.verify_message_result.nonce = command.nonce
+            await client.tell(reply)
+
+        report, _ = await asyncio.gather(
+            cluster.admin.messages.consume_directly(
+                cluster.address,
+                group="group",
+                client_id=client.client_id,
+                offset_id=message_id(pack_host(host, int(port)), position),
+            ),
+            answer(),
+        )
+        assert json.loads(report)["consumeResult"] == result
+
+
+async def test_headers_that_only_a_server_sets_have_no_effect(cluster: Running) -> None:
+    forged = (
+        ("x-mq-channel-id", "another"),
+        ("x-mq-authorization-ak", "admin"),
+        ("rpc-remote-address", "10.9.9.9:1"),
+        ("proxy_protocol_addr", "10.9.9.9"),
+    )
+    async with Client(cluster.port, headers=forged) as client:
+        await _consume(cluster, client)
+        found = await cluster.admin.groups.connections("group", cluster.address)
+        (member,) = found.connection_set
+        assert member.client_addr.startswith("127.0.0.1:")
