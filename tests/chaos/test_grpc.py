@@ -23,6 +23,7 @@ OUTAGE_SECONDS_MAX = 10
 """An election takes a second, and the proxy learns of it at once: this is for a busy machine."""
 ODD = [str(Path(__file__).with_name("odd_proxy.py"))]
 QUICK = {
+    "remotingListenPort": 0,
     "grpcClientConsumerMinLongPollingTimeoutMillis": 100,
     "grpcClientConsumerMaxLongPollingTimeoutMillis": 500,
     "enableTopicMessageTypeCheck": False,

@@ -80,12 +80,13 @@ class ClusterBackend:
 
     Args:
         session: The connections to name servers and brokers.
+        masters: Finds the masters of brokers.
         config: The settings of the proxy.
     """
 
-    def __init__(self, session: Session, config: ProxyConfig) -> None:
+    def __init__(self, session: Session, masters: Masters, config: ProxyConfig) -> None:
         self._session = session
-        self._masters = Masters(session)
+        self._masters = masters
         self._announces_clients = config.announces_clients
         self._topics = _Kept(
             self._ask_topic, seconds=config.topic_seconds, count_max=config.topics_max

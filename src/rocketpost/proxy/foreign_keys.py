@@ -120,8 +120,6 @@ IGNORED: Final[Mapping[str, str]] = {
     "proxyClientAdminPeerRequestTimeoutMillis": _NO_SYNC,
     "proxyClientAdminPeerGrpcTargets": _NO_SYNC,
     "enableRemotingLocalProxyGrpc": "gRPC clients connect to grpcServerPort",
-    "remotingListenPort": "clients of the remoting protocol connect to brokers directly",
-    "remotingAccessAddr": "clients of the remoting protocol connect to brokers directly",
 }
 """Keys that are accepted and have no effect, each with the reason."""
 

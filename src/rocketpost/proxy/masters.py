@@ -16,13 +16,14 @@ from rocketpost.client.admin.cluster import ClusterAdmin
 from rocketpost.client.patience import pause_seconds
 from rocketpost.client.session import Session
 from rocketpost.errors import ConnectionLost, NotConnected, RocketpostError, RouteNotFound
-from rocketpost.model.route import TopicRoute
+from rocketpost.model.route import BrokerData, TopicRoute
 
 logger = logging.getLogger(__name__)
 
 PATIENCE_SECONDS: Final = 2.0
 """Time for which a call waits for a master. The clients themselves wait for three seconds."""
 _REFRESH_SECONDS_MIN: Final = 0.1
+_KNOWN_SECONDS: Final = 5.0
 T = TypeVar("T")
 
 
@@ -39,6 +40,7 @@ class Masters:
         self._loop = asyncio.get_running_loop()
         self._asked_at = -1.0
         self._asking: asyncio.Task[None] | None = None
+        self._known: list[BrokerData] = []
 
     async def call(self, broker: str, attempt: Callable[[str], Awaitable[T]]) -> T:
         """Call the master of a broker; wait for it if it cannot be reached.
@@ -92,6 +94,12 @@ class Masters:
         await routes.refresh(topic)  # soon after a broker has its master again
         return route
 
+    async def all(self) -> list[BrokerData]:
+        """Return all brokers, as they were a few seconds ago or are now."""
+        if not self._known or self._loop.time() - self._asked_at > _KNOWN_SECONDS:
+            await self.refresh()
+        return self._known
+
     async def refresh(self) -> None:
         """Ask the name servers for the addresses of all brokers, once for all callers."""
         if self._asking is None or self._asking.done():
@@ -105,7 +113,9 @@ class Masters:
             info = await self._cluster.info()
         except RocketpostError as error:
             logger.info("addresses of brokers not refreshed: reason=%s", error)
+            await self._session.routes.refresh_all()
         else:
-            for broker in info.broker_addr_table.values():
+            self._known = list(info.broker_addr_table.values())
+            for broker in self._known:
                 self._session.routes.learn(broker)
         self._asked_at = self._loop.time()

@@ -14,6 +14,7 @@ from rocketpost.settings import build, keys_of, option, reject_unknown
 from rocketpost.transport.entrance import TlsMode
 
 PORT: Final = 8081
+REMOTING_PORT: Final = 8080
 _HOUR_MS: Final = 3_600_000
 
 _MAY_BE_ZERO: Final = frozenset({"port", "delay_ms_max", "renew_failures_max"})
@@ -35,6 +36,8 @@ class ProxyConfig:
 
     port: int = option("grpcServerPort", PORT)
     bind_address: str = option("bindAddress", "")
+    remoting_port: int | None = option("remotingListenPort", None)
+    remoting_host: str = option("remotingAccessAddr", "")
     cluster_name: str = option("rocketMQClusterName", "DefaultCluster")
     name_servers: str = option("namesrvAddr", "")
     address_server: str = option("namesrvDomain", "")

@@ -199,7 +199,10 @@ def mqproxy(name_servers: str | None, file: Path | None, mode: str) -> None:
     from rocketpost.server.proxy.process import ProxyServer
 
     def ready(server: ProxyServer) -> str:
-        return f"The proxy[{server.address}] boot success, name server is {server.name_servers}"
+        line = f"The proxy[{server.address}] boot success, name server is {server.name_servers}"
+        if remoting := server.remoting_address:
+            line = f"{line}, remoting port {remoting}"
+        return line
 
     sys.exit(run(lambda: ProxyServer(config, login=login, tls=tls), ready=ready))
 

@@ -100,6 +100,7 @@ async def cluster(directory: Path) -> AsyncIterator[int]:
     await broker._term.registration.wait_registered()  # type: ignore[attr-defined]
     settings = {
         "grpcServerPort": 0,
+        "remotingListenPort": 0,
         "bindAddress": "127.0.0.1",
         "namesrvAddr": address,
         "tlsServerMode": "disabled",
@@ -182,7 +183,10 @@ def test_settings_that_would_let_everybody_in_are_refused() -> None:
 
 
 async def test_a_proxy_needs_a_user_to_ask_for_users() -> None:
-    settings = '{"authenticationEnabled": true, "namesrvAddr": "127.0.0.1:1", "grpcServerPort": 0}'
+    settings = (
+        '{"authenticationEnabled": true, "namesrvAddr": "127.0.0.1:1", "grpcServerPort": 0, '
+        '"remotingListenPort": 0}'
+    )
     proxy = ProxyServer(read_proxy_settings(settings)[0])
     with pytest.raises(ConfigError, match="innerClientAuthenticationCredentials"):
         await proxy.start()

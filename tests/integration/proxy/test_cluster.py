@@ -56,6 +56,7 @@ async def _proxy(broker: BrokerServer) -> ProxyServer:
         "grpcServerPort": 0,
         "bindAddress": "127.0.0.1",
         "namesrvAddr": broker.name_servers,
+        "remotingListenPort": 0,
     }
     proxy = ProxyServer(read_proxy_settings(json.dumps(settings))[0])
     await proxy.start()

@@ -65,7 +65,12 @@ async def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
         "namesrvAddr": address,
         "storePathRootDir": str(tmp_path / "store"),
     }
-    settings = {"grpcServerPort": 0, "bindAddress": "127.0.0.1", "namesrvAddr": address}
+    settings = {
+        "grpcServerPort": 0,
+        "remotingListenPort": 0,
+        "bindAddress": "127.0.0.1",
+        "namesrvAddr": address,
+    }
     proxy_config = read_proxy_settings(json.dumps(settings))[0]
     proxy = None
     broker: BrokerServer

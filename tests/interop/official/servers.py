@@ -42,7 +42,11 @@ class GrpcCluster(Cluster):
     def start_broker(self, maker: Any = None) -> None:
         """Start the broker, and the proxy if it is a process of its own."""
         proxy = self.directory / "rmq-proxy.json"
-        settings = {"grpcServerPort": self.grpc_port, **self.proxy_settings}
+        settings = {
+            "grpcServerPort": self.grpc_port,
+            "remotingListenPort": 0,
+            **self.proxy_settings,
+        }
         proxy.write_text(json.dumps(settings))
         if self.is_separate:
             super().start_broker(maker)

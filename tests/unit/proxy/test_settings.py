@@ -14,12 +14,12 @@ from rocketpost.settings import keys_of
 def test_settings_are_read_from_json() -> None:
     config, notes = read_proxy_settings(
         '{"grpcServerPort": 9000, "useDelayLevel": true, "tlsServerMode": "disabled", '
-        '"remotingListenPort": 8080}'
+        '"grpcBossLoopNum": 1}'
     )
     assert (config.port, config.uses_delay_levels) == (9000, True)
     assert config.tls_mode is TlsMode.DISABLED
     (note,) = notes
-    assert "remotingListenPort has no effect" in note
+    assert "grpcBossLoopNum has no effect" in note
 
 
 def test_every_key_of_rocketmq_acts_or_is_explained() -> None:

@@ -126,6 +126,11 @@ class ProxiedBroker(BrokerServer):
                 "authenticationEnabled=true in the settings of the proxy has no effect in a "
                 "broker's process: set it in the settings of the broker"
             )
+        if config.remoting_port:
+            raise ConfigError(
+                f"remotingListenPort={config.remoting_port} is not supported in a broker's "
+                "process: the broker's own port serves these clients; set it to 0, or run mqproxy"
+            )
         if not config.bind_address:
             config = replace(config, bind_address=self._broker.bind_address)
         config, keys = await asyncio.to_thread(

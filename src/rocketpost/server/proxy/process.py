@@ -11,15 +11,20 @@ from typing import Any
 from rocketpost.client.config import ClientConfig
 from rocketpost.client.credentials import Credentials
 from rocketpost.client.session import Session
+from rocketpost.errors import ConfigError
 from rocketpost.proxy.cluster import ClusterBackend
+from rocketpost.proxy.masters import Masters
 from rocketpost.proxy.proxy import GrpcProxy
+from rocketpost.proxy.remoting.port import RemotingPort
 from rocketpost.proxy.rights import Guard, NoGuard
 from rocketpost.proxy.services.routes import endpoints_for
-from rocketpost.proxy.settings import ProxyConfig
+from rocketpost.proxy.settings import REMOTING_PORT, ProxyConfig
 from rocketpost.server.proxy.guard import LocalGuard
 from rocketpost.server.proxy.keys import choose_keys_blocking
 from rocketpost.server.proxy.remote_access import RemoteAccess
+from rocketpost.server.secure.certificates import PortSecurity, secure_ports
 from rocketpost.server.settings.access import Login
+from rocketpost.transport.entrance import TlsMode
 from rocketpost.transport.host import local_ip
 from rocketpost.transport.tls_contexts import ClientTls
 
@@ -55,6 +60,8 @@ class ProxyServer:
             )
         self._session = Session(client)
         self._proxy: GrpcProxy | None = None
+        self._remoting: RemotingPort | None = None
+        self._security: PortSecurity | None = None
         self._following: asyncio.Task[None] | None = None
 
     @property
@@ -62,6 +69,11 @@ class ProxyServer:
         """The address of the gRPC port."""
         assert self._proxy is not None
         return f"{self._host}:{self._proxy.port}"
+
+    @property
+    def remoting_address(self) -> str:
+        """The address of the port for remoting clients; empty if there is none."""
+        return self._remoting.address if self._remoting is not None else ""
 
     @property
     def name_servers(self) -> str:
@@ -77,8 +89,10 @@ class ProxyServer:
         """
         keys = await asyncio.to_thread(choose_keys_blocking, self._config, self._host)
         await self._session.start()
-        backend = ClusterBackend(self._session, self._config)
+        masters = Masters(self._session)
+        backend = ClusterBackend(self._session, masters, self._config)
         try:
+            await self._start_remoting(masters)
             proxy = GrpcProxy(
                 backend,
                 self._config,
@@ -89,6 +103,7 @@ class ProxyServer:
             backend.serve(proxy.broker_requests.serve_for(None))
             await proxy.start()
         except BaseException:
+            await self._stop_remoting()
             await self._stop_following()
             await self._session.stop()
             raise
@@ -99,6 +114,7 @@ class ProxyServer:
         proxy, self._proxy = self._proxy, None
         if proxy is not None:
             await proxy.stop()
+            await self._stop_remoting()
             await self._stop_following()
             await self._session.stop()
 
@@ -106,6 +122,32 @@ class ProxyServer:
         """Wait for ever: a proxy serves as long as its process runs."""
         await asyncio.Event().wait()
         raise AssertionError
+
+    async def _start_remoting(self, masters: Masters) -> None:
+        """Open the port for remoting clients: the usual one if it is free, or the one named."""
+        config = self._config
+        port = REMOTING_PORT if config.remoting_port is None else config.remoting_port
+        if port == 0:
+            return
+        remoting = RemotingPort(self._session, masters, host=config.remoting_host or self._host)
+        self._security = await secure_ports(_tls_values(config), remoting.listener)
+        try:
+            await remoting.start(config.bind_address, port)
+        except ConfigError as error:
+            await self._security.stop()
+            if config.remoting_port is not None:
+                raise
+            logger.warning("remoting clients are not served: reason=%s", error)
+            return
+        self._security.start()
+        self._remoting = remoting
+
+    async def _stop_remoting(self) -> None:
+        remoting, self._remoting = self._remoting, None
+        if remoting is not None:
+            await remoting.stop()
+        if self._security is not None:
+            await self._security.stop()
 
     async def _make_guard(self) -> Guard:
         """Return the check of calls by the users and rules of the cluster."""
@@ -137,3 +179,16 @@ class ProxyServer:
     def _endpoints_of(self, broker: object, asked: Any) -> Any:
         assert self._proxy is not None
         return endpoints_for(asked, self._config, host=self._host, port=self._proxy.port)
+
+
+def _tls_values(config: ProxyConfig) -> dict[str, str]:
+    """Return the TLS settings of the remoting port, which are those of the gRPC port."""
+    is_made_up = not config.tls_certificate and config.tls_mode is not TlsMode.DISABLED
+    return {
+        "tls.server.mode": config.tls_mode.value,
+        "tls.server.certPath": config.tls_certificate,
+        "tls.server.keyPath": config.tls_key,
+        "tls.server.keyPassword": config.tls_key_password,
+        "tls.test.mode.enable": "true" if is_made_up and config.tls_test_mode else "false",
+        "tls.enable": "false",
+    }
