@@ -17,7 +17,7 @@ PORT: Final = 8081
 REMOTING_PORT: Final = 8080
 _HOUR_MS: Final = 3_600_000
 
-_MAY_BE_ZERO: Final = frozenset({"port", "delay_ms_max", "renew_failures_max"})
+_MAY_BE_ZERO: Final = frozenset({"port", "remoting_port", "delay_ms_max", "renew_failures_max"})
 _SIZE_MAX: Final = 2**31 - 1
 """The bound of a size whose setting says that there is none."""
 
