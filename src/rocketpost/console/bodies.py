@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from rocketpost.admin.body import body_text
 from rocketpost.client.message import ReceivedMessage
 from rocketpost.errors import RemoteProtocolError
+from rocketpost.model import properties as names
 
 FORMS: Final = ("auto", "text", "json", "hex", "base64")
 SHOWN_BYTES_MAX: Final = 64 * 1024
@@ -17,6 +18,8 @@ PREVIEW_LENGTH: Final = 120
 MASK: Final = "•••"
 _JSON_BYTES_MAX: Final = 1024 * 1024
 _KEPT: Final = frozenset("\n\t")
+_TOPICS: Final = (names.RETRY_TOPIC, names.REAL_TOPIC, "DLQ_ORIGIN_TOPIC")
+"""Properties that name the topic of the original."""
 
 
 class ShownBody(NamedTuple):
@@ -29,10 +32,17 @@ class ShownBody(NamedTuple):
     problem: str = ""
 
 
-def mask_paths(masks: Sequence[str], topic: str) -> list[list[str]]:
-    """Return the paths of JSON members that a topic's bodies do not show."""
+def mask_paths(masks: Sequence[str], message: ReceivedMessage) -> list[list[str]]:
+    """Return the paths of JSON members that a message's body does not show.
+
+    Rules for its topic also hold for its copies elsewhere: retries, dead letters, half messages,
+    messages that wait for their time.
+    """
+    if not masks:
+        return []
+    topics = {message.record.topic, "*", *(message.properties.get(name) for name in _TOPICS)}
     rules = [rule.partition(":") for rule in masks]
-    return [path.split(".") for name, _, path in rules if name in (topic, "*")]
+    return [path.split(".") for name, _, path in rules if name in topics]
 
 
 def show_body(message: ReceivedMessage, form: str, masks: Sequence[str] = ()) -> ShownBody:
@@ -41,7 +51,7 @@ def show_body(message: ReceivedMessage, form: str, masks: Sequence[str] = ()) ->
         body = message.body
     except RemoteProtocolError as error:
         return ShownBody("", "text", message.stored_bytes, False, str(error))
-    paths = mask_paths(masks, message.record.topic)
+    paths = mask_paths(masks, message)
     parsed = _parse(body) if form in ("auto", "json") or paths else None
     if paths:
         if parsed is None:
@@ -62,7 +72,7 @@ def show_body(message: ReceivedMessage, form: str, masks: Sequence[str] = ()) ->
 
 def preview_body(message: ReceivedMessage, masks: Sequence[str] = ()) -> str:
     """Return the beginning of a body in one line."""
-    if mask_paths(masks, message.record.topic):
+    if mask_paths(masks, message):
         shown = show_body(message, "json", masks).text
         return " ".join(shown.split())[:PREVIEW_LENGTH]
     try:

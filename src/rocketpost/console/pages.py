@@ -20,9 +20,11 @@ NAVIGATION: Final = (
     ("topics", "/topics", "t"),
     ("groups", "/groups", "g"),
     ("messages", "/messages", "m"),
+    ("dead_letters", "/dead-letters", "d"),
     ("clients", "/clients", "c"),
     ("brokers", "/brokers", "b"),
     ("name_servers", "/name-servers", "n"),
+    ("jobs", "/jobs", "j"),
     ("audit", "/audit", "a"),
     ("settings", "/settings", "s"),
 )
@@ -41,6 +43,8 @@ class Page:
     status: int = 200
     is_live: bool = False
     """Whether the page refreshes its marked parts by itself."""
+    refresh_ms: int = 0
+    """How often; 0 for the usual five seconds."""
     values: dict[str, Any] = field(default_factory=dict)
     """Values for the template alone."""
 

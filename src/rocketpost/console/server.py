@@ -23,6 +23,8 @@ from rocketpost.console.app import make_app
 from rocketpost.console.catalogue import load_catalogue
 from rocketpost.console.clusters import Cluster
 from rocketpost.console.config import ConsoleConfig
+from rocketpost.console.jobs import resending
+from rocketpost.console.jobs.runner import Jobs, Work
 from rocketpost.console.visit import Services
 from rocketpost.errors import ConfigError, RocketpostError
 
@@ -31,6 +33,8 @@ logger = logging.getLogger(__name__)
 _LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 _CALL_SECONDS = 5.0
 _STOP_SECONDS = 3
+JOB_WORKS: dict[str, Work] = {resending.KIND: resending.run_resending}
+"""What each kind of job does."""
 
 
 def run_console(config: ConsoleConfig, *, parent_fd: int | None = None) -> int:
@@ -68,6 +72,8 @@ def make_services_blocking(config: ConsoleConfig) -> Services:
     config.check_reachable(has_users=not accounts.users.is_empty)
     audit = AuditLog(config.state / "audit.jsonl")
     audit.load_blocking()
+    jobs = Jobs(config.state / "jobs", JOB_WORKS)
+    jobs.load_blocking()
     credentials, tls = tool_credentials_blocking(), environment_tls_blocking()
     clusters = [
         Cluster(
@@ -84,6 +90,7 @@ def make_services_blocking(config: ConsoleConfig) -> Services:
         clusters=clusters,
         audit=audit,
         plans=Plans(),
+        jobs=jobs,
     )
 
 
@@ -150,7 +157,7 @@ async def _serve(services: Services, listener: socket.socket, parent_fd: int | N
     )
     if parent_fd is not None:
         asyncio.get_running_loop().add_reader(parent_fd, _stop_with_parent, server, parent_fd)
-    async with collect_clusters(services):
+    async with collect_clusters(services), services.jobs:
         print(describe_start(services), flush=True)
         await server.serve(sockets=[listener])
 

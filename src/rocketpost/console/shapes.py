@@ -159,3 +159,8 @@ def count_bars(values: Iterable[str], *, bars_max: int = 12) -> list[tuple[str, 
         counts[value] = counts.get(value, 0) + 1
     top = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:bars_max]
     return [(name, count, count / top[0][1]) for name, count in top]
+
+
+def safe_cell(text: str) -> str:
+    """Return a cell of a CSV file that no spreadsheet takes for a formula."""
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote, urlencode
 
 from starlette.requests import Request
@@ -21,6 +21,7 @@ from rocketpost.console.actions.plan import Plans
 from rocketpost.console.catalogue import Catalogue
 from rocketpost.console.clusters import Cluster
 from rocketpost.console.config import ConsoleConfig
+from rocketpost.console.jobs.runner import Jobs
 
 PAGE_ROWS: Final = 50
 THEMES: Final = ("auto", "light", "dark")
@@ -49,8 +50,8 @@ class Services:
     clusters: list[Cluster]
     audit: AuditLog
     plans: Plans
+    jobs: Jobs
     port: int = 0
-    jobs: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

@@ -6,7 +6,8 @@ any message; reading changes nothing. ``resending`` sends it again.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Final
 
 from rocketpost.client.admin.dead_letter import EVERYTHING, DeadLetter, Selection
@@ -82,6 +83,29 @@ class DeadLetterAdmin:
             ClientError: Another call kept the lock, or the broker has no key index.
         """
         done: list[Resent] = []
+        walk = self.resend_each(
+            group, selection, dry_run=dry_run, rate=rate, after=after, on_wait=on_wait
+        )
+        async with contextlib.aclosing(walk):
+            async for resent in walk:
+                done.append(resent)
+                on_each(resent)
+        return done
+
+    async def resend_each(
+        self,
+        group: str,
+        selection: Selection = EVERYTHING,
+        *,
+        dry_run: bool = False,
+        rate: float | None = None,
+        after: str | None = None,
+        on_wait: Callable[[], None] = lambda: None,
+    ) -> AsyncGenerator[Resent, None]:
+        """Do what :meth:`resend` does, and yield each outcome; nothing is kept in memory.
+
+        Use it in :func:`contextlib.aclosing`, so that the lock is released if you stop early.
+        """
         resender = Resender(self._session, rate=rate, dry_run=dry_run)
         for queue in await self._queues(group):
             lock = ResendLock(self._session, queue)
@@ -89,10 +113,7 @@ class DeadLetterAdmin:
                 await lock.acquire(after=after, on_wait=on_wait)
             async with lock:
                 async for letter in self._letters(group, queue, selection):
-                    resent = await resender.resend(letter, lock)
-                    done.append(resent)
-                    on_each(resent)
-        return done
+                    yield await resender.resend(letter, lock)
 
     async def _queues(self, group: str) -> list[MessageQueue]:
         if problem := group_problem(group):

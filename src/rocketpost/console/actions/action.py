@@ -8,6 +8,7 @@ from typing import NamedTuple
 from rocketpost.console.access.users import Role
 from rocketpost.console.actions.plan import Plan, Step
 from rocketpost.console.collect.snapshot import BrokerView, Snapshot, TopicView
+from rocketpost.console.jobs.record import JobRecord
 from rocketpost.console.visit import BadInputError, NotFoundError, Visit
 
 
@@ -28,9 +29,11 @@ class Action(NamedTuple):
     fields: tuple[Field, ...]
     plan: Callable[[Visit], Awaitable[Plan]]
     """Returns what would be done, by the fields of the visit; changes nothing."""
-    work: Callable[[Visit, Plan, Step], Awaitable[str | None]]
+    work: Callable[[Visit, Plan, Step], Awaitable[str | None]] | None = None
     """Makes the change at one target; returns a detail, or None if nothing had to be changed."""
     role: Role = Role.OPERATOR
+    start: Callable[[Visit, Plan], Awaitable[JobRecord]] | None = None
+    """Starts the job that makes the change, if it may take long; then there is no ``work``."""
 
     @property
     def key(self) -> str:

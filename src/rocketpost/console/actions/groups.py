@@ -1,12 +1,10 @@
-"""Actions on consumer groups: create, delete, reset offsets, resend dead letters."""
+"""Actions on consumer groups: create, delete, reset offsets."""
 
 from __future__ import annotations
 
 import time
-from collections import Counter
 from typing import Final
 
-from rocketpost.client.admin import Outcome, Selection
 from rocketpost.client.consumer.offset_calls import OffsetCalls
 from rocketpost.console.access.users import Role
 from rocketpost.console.actions.action import Action, Field, find_master, masters, require
@@ -18,9 +16,6 @@ from rocketpost.model.group import GroupConfig
 from rocketpost.model.names import group_problem
 
 _END: Final = -1
-_LETTERS_MAX: Final = 10_000
-_TYPED_LETTERS: Final = 100
-_RATE_MAX: Final = 10_000
 
 
 async def plan_creation(visit: Visit) -> Plan:
@@ -141,67 +136,11 @@ async def reset(visit: Visit, plan: Plan, step: Step) -> str | None:
     return None if found is None else str(found)
 
 
-async def plan_resending(visit: Visit) -> Plan:
-    """Plan to send dead letters to their topics again.
-
-    Raises:
-        BadInputError: There are none, or too many for one time.
-    """
-    group = require(visit, "group")
-    cause = visit.query("cause", length_max=500)
-    rate = visit.number("rate", 100, 1, _RATE_MAX)
-    counts: Counter[str] = Counter()
-    async for letter in visit.admin.dead_letters.read(group, Selection(cause=cause or None)):
-        counts[letter.topic or ""] += 1
-        if counts.total() > _LETTERS_MAX:
-            raise BadInputError(visit.text("action.many_letters", count=_LETTERS_MAX))
-    if not counts:
-        raise BadInputError(visit.text("action.no_letters"))
-    snapshot = await visit.cluster.collector.fresh_snapshot()
-    readers = sorted({name for topic in counts for name in _readers(snapshot, topic)})
-    words = ["-g", group, "-r", rate, *(("-x", cause) if cause else ())]
-    return Plan(
-        action="resend-dead-letters",
-        title=visit.text("action.resend_dead_letters"),
-        steps=[
-            Step(target=topic, after=visit.text("action.messages", count=count))
-            for topic, count in sorted(counts.items())
-        ],
-        risks=[visit.text("action.risk_readers", names=", ".join(readers[:20]))],
-        is_reversible=False,
-        typed=group if counts.total() > _TYPED_LETTERS else "",
-        command=visit.command("dlqResend", *words),
-    )
-
-
-async def resend(visit: Visit, plan: Plan, step: Step) -> str | None:
-    """Resend the dead letters of one topic; those that were sent before are not sent again."""
-    selection = Selection(topic=step.target, cause=visit.query("cause", length_max=500) or None)
-    results = await visit.admin.dead_letters.resend(
-        require(visit, "group"), selection, rate=visit.number("rate", 100, 1, _RATE_MAX)
-    )
-    counts = Counter(each.outcome for each in results)
-    if counts[Outcome.SENT] == counts[Outcome.REFUSED] == 0:
-        return None
-    reason = next((each.reason for each in results if each.reason), "")
-    text = visit.text(
-        "action.resent",
-        sent=counts[Outcome.SENT],
-        before=counts[Outcome.ALREADY_SENT],
-        refused=counts[Outcome.REFUSED],
-    )
-    return f"{text} {reason}".rstrip()
-
-
 def _find_group(snapshot: Snapshot, name: str) -> GroupView:
     found = snapshot.groups.get(name)
     if found is None:
         raise NotFoundError(name)
     return found
-
-
-def _readers(snapshot: Snapshot, topic: str) -> list[str]:
-    return snapshot.topics[topic].groups if topic in snapshot.topics else []
 
 
 def _reset_time(visit: Visit) -> int:
@@ -223,14 +162,4 @@ ACTIONS: Final = (
     ),
     Action("delete-group", (Field("group"),), plan_deletion, delete, Role.ADMIN),
     Action("reset-offsets", (Field("group"), Field("topic"), Field("when")), plan_reset, reset),
-    Action(
-        "resend-dead-letters",
-        (
-            Field("group"),
-            Field("cause", is_required=False),
-            Field("rate", "100", is_number=True),
-        ),
-        plan_resending,
-        resend,
-    ),
 )

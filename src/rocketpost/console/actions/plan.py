@@ -65,6 +65,8 @@ class Plan(msgspec.Struct, kw_only=True, rename="camel"):
     """The name that a user must type; empty if a click suffices."""
     role: Role = Role.OPERATOR
     command: str = ""
+    total: int = 0
+    """Messages that a job will deal with."""
     moves: bool = False
     """Whether the values before change all the time; they are not compared then."""
 

@@ -73,6 +73,7 @@ class Collector:
         self._seen: dict[str, tuple[float, BrokerView]] = {}
         """Brokers by address, and when a name server listed them last."""
         self._watched_at = 0.0
+        self._watched_every = WATCHED_SECONDS
         self._wish = asyncio.Event()
         self._done = asyncio.Condition()
         self.snapshot: Snapshot = EMPTY
@@ -102,7 +103,7 @@ class Collector:
         """
         self._watched_at = self._clock()
         age = self._clock() - self._ended_at
-        if self.snapshot is EMPTY or age > max(WATCHED_SECONDS, self.snapshot.every_seconds) + 1:
+        if self.snapshot is EMPTY or age > self._watched_every + 1:
             self._wish.set()
             try:
                 async with asyncio.timeout(_FRESH_SECONDS), self._done:
@@ -113,9 +114,10 @@ class Collector:
 
     async def _pause(self, took: float, cpu: float) -> None:
         """Wait for the next round; shorter when somebody begins to look."""
+        self._watched_every = max(WATCHED_SECONDS, 10 * cpu, 2 * took)
         every = max(UNWATCHED_SECONDS, 100 * cpu, 50 * took)
         if self._clock() - self._watched_at < _WATCH_SECONDS:
-            every = max(WATCHED_SECONDS, 10 * cpu, 2 * took)
+            every = self._watched_every
             self._wish.clear()
         self.snapshot.every_seconds = every
         try:

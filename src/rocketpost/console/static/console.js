@@ -2,7 +2,7 @@
 "use strict";
 (() => {
   const body = document.body;
-  const REFRESH_MS = 5000;
+  const REFRESH_MS = Number(body.dataset.refreshMs) || 5000;
   const ANNOUNCE_MS = 10000;
   let paused = false;
   let announcedAt = 0;

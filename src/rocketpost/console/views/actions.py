@@ -10,13 +10,17 @@ from collections import Counter
 from functools import partial
 from typing import Any, Final
 
-from rocketpost.console.actions import groups, topics
+from starlette.responses import Response
+
+from rocketpost.console.actions import dead_letters, groups, topics
 from rocketpost.console.actions.action import Action
-from rocketpost.console.actions.plan import Plan, Result, apply_steps
-from rocketpost.console.pages import Page
+from rocketpost.console.actions.plan import Plan, Result, Ticket, apply_steps
+from rocketpost.console.pages import Page, json_response, redirect
 from rocketpost.console.visit import BadInputError, ForbiddenError, NotFoundError, Visit
 
-ACTIONS: Final = {each.name: each for each in (*topics.ACTIONS, *groups.ACTIONS)}
+ACTIONS: Final = {
+    each.name: each for each in (*topics.ACTIONS, *groups.ACTIONS, *dead_letters.ACTIONS)
+}
 _CONFLICT: Final = 409
 
 
@@ -37,7 +41,7 @@ async def show_action(visit: Visit) -> Page:
     return _preview(visit, action, plan, fields)
 
 
-async def apply_action(visit: Visit) -> Page:
+async def apply_action(visit: Visit) -> Page | Response:
     """Apply a plan that was shown, if nothing has changed since.
 
     Raises:
@@ -56,17 +60,17 @@ async def apply_action(visit: Visit) -> Page:
     if plan.typed and typed != plan.typed:
         problem = visit.text("action.not_typed", name=plan.typed)
         return _preview(visit, action, plan, ticket.fields, problem=problem)
+    if action.start is not None:
+        job = await action.start(visit, plan)
+        await _record(visit, action, ticket, plan, f"job {job.id} began")
+        if visit.wants_json:
+            return json_response({"job": job.id})
+        return redirect(visit.link(f"/jobs/{job.id}"))
+    assert action.work is not None
     results = await apply_steps(plan.steps, partial(action.work, visit, plan))
     visit.cluster.answers.forget()
     visit.cluster.collector.forget_tables()
-    await visit.services.audit.record(
-        user=visit.session.user.name,
-        address=visit.address,
-        act=action.name,
-        what=" ".join(value for value in ticket.fields.values() if value),
-        command=plan.command,
-        outcome=_summary(results),
-    )
+    await _record(visit, action, ticket, plan, _summary(results))
     return _page(visit, action, {"plan": plan, "results": results}, command=plan.command)
 
 
@@ -115,6 +119,18 @@ def _page(
         command=command,
         status=status,
         values={"action": action, "problem": problem},
+    )
+
+
+async def _record(visit: Visit, action: Action, ticket: Ticket, plan: Plan, outcome: str) -> None:
+    assert visit.session is not None
+    await visit.services.audit.record(
+        user=visit.session.user.name,
+        address=visit.address,
+        act=action.name,
+        what=" ".join(value for value in ticket.fields.values() if value),
+        command=plan.command,
+        outcome=outcome,
     )
 
 

@@ -106,7 +106,7 @@ async def show_message(visit: Visit) -> Page:
         values={
             "form": form,
             "forms": FORMS,
-            "is_masked": bool(mask_paths(visit.services.config.masks, message.record.topic)),
+            "is_masked": bool(mask_paths(visit.services.config.masks, message)),
         },
     )
 
@@ -120,7 +120,7 @@ async def download_body(visit: Visit) -> Response:
     if not visit.reads_bodies:
         raise ForbiddenError("error.bodies")
     message = (await find_messages(visit))[0]
-    if mask_paths(visit.services.config.masks, message.record.topic):
+    if mask_paths(visit.services.config.masks, message):
         raise ForbiddenError("message.masked")
     assert visit.session is not None
     await visit.services.audit.record(

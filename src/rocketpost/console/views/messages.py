@@ -12,7 +12,7 @@ from rocketpost.client.admin.messages import TOOLS_GROUP
 from rocketpost.client.consumer.fetch import Fetcher, PullQuery
 from rocketpost.client.message import ReceivedMessage
 from rocketpost.codec.record import parse_message_id, unpack_host
-from rocketpost.console.bodies import make_visible, preview_body
+from rocketpost.console.bodies import make_visible, mask_paths, preview_body, show_body
 from rocketpost.console.pages import Page
 from rocketpost.console.shapes import count_bars, parse_moment
 from rocketpost.console.views.scan import (
@@ -188,7 +188,7 @@ def _make_filter(visit: Visit) -> Callable[[ReceivedMessage], bool]:
     tags = frozenset(part.strip() for part in visit.query("tags").split("||")) - {"", "*"}
     sql, text = visit.query("sql"), visit.query("text", length_max=500)
     expression = compile_filter(sql) if sql else None
-    wanted = text.encode()
+    wanted, masks = text.encode(), visit.services.config.masks
     if wanted and not visit.reads_bodies:
         raise BadInputError(visit.text("error.bodies"))
 
@@ -199,6 +199,8 @@ def _make_filter(visit: Visit) -> Callable[[ReceivedMessage], bool]:
             return False
         if not wanted:
             return True
+        if mask_paths(masks, message):  # what is not shown cannot be searched for either
+            return text in show_body(message, "json", masks).text
         try:
             return wanted in message.body
         except RemoteProtocolError:
