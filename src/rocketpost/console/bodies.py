@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import unicodedata
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+import msgspec
 
 from rocketpost.admin.body import body_text
 from rocketpost.client.message import ReceivedMessage
@@ -17,12 +19,13 @@ SHOWN_BYTES_MAX: Final = 64 * 1024
 PREVIEW_LENGTH: Final = 120
 MASK: Final = "•••"
 _JSON_BYTES_MAX: Final = 1024 * 1024
+_SECRET_WORDS: Final = ("secret", "password", "credential", "accesskey")
 _KEPT: Final = frozenset("\n\t")
 _TOPICS: Final = (names.RETRY_TOPIC, names.REAL_TOPIC, "DLQ_ORIGIN_TOPIC")
 """Properties that name the topic of the original."""
 
 
-class ShownBody(NamedTuple):
+class ShownBody(msgspec.Struct, frozen=True, rename="camel"):
     """A body for the page."""
 
     text: str
@@ -93,6 +96,11 @@ def make_visible(text: str) -> str:
         else _show(char)
         for char in text
     )
+
+
+def is_secret_key(key: str) -> bool:
+    """Tell whether the value of a setting is not shown."""
+    return any(word in key.lower() for word in _SECRET_WORDS)
 
 
 def _show(char: str) -> str:

@@ -12,6 +12,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from rocketpost.console import shapes
 from rocketpost.console.access.users import Role
+from rocketpost.console.bodies import is_secret_key, make_visible
 from rocketpost.console.catalogue import LANGUAGES
 from rocketpost.console.visit import THEMES, ZONES, Visit, quote_name
 
@@ -21,6 +22,8 @@ NAVIGATION: Final = (
     ("groups", "/groups", "g"),
     ("messages", "/messages", "m"),
     ("dead_letters", "/dead-letters", "d"),
+    ("query", "/query", "q"),
+    ("timers", "/timers", "w"),
     ("clients", "/clients", "c"),
     ("brokers", "/brokers", "b"),
     ("name_servers", "/name-servers", "n"),
@@ -65,8 +68,11 @@ def make_environment() -> jinja2.Environment:
         "percent": shapes.percent_text,
         "duration": shapes.duration_text,
         "name": quote_name,
+        "visible": lambda value: make_visible(str(value)),
     }
-    environment.globals |= {"UNKNOWN": shapes.UNKNOWN, "Role": Role}
+    environment.globals |= {
+        "UNKNOWN": shapes.UNKNOWN, "Role": Role, "is_secret_key": is_secret_key
+    }  # fmt: skip
     return environment
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import shlex
 from collections.abc import Mapping
@@ -24,6 +25,7 @@ from rocketpost.console.config import ConsoleConfig
 from rocketpost.console.jobs.runner import Jobs
 
 PAGE_ROWS: Final = 50
+SCANS_MAX: Final = 2
 THEMES: Final = ("auto", "light", "dark")
 ZONES: Final = ("utc", "local")
 
@@ -52,6 +54,8 @@ class Services:
     plans: Plans
     jobs: Jobs
     port: int = 0
+    scans: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(SCANS_MAX))
+    """Large scans that may run at the same time."""
 
 
 @dataclass(slots=True)

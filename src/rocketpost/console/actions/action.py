@@ -20,6 +20,8 @@ class Field(NamedTuple):
     choices: tuple[str, ...] = ()
     is_number: bool = False
     is_required: bool = True
+    is_text: bool = False
+    """Whether it has several lines; then the form is sent by POST."""
 
 
 class Action(NamedTuple):
@@ -34,6 +36,14 @@ class Action(NamedTuple):
     role: Role = Role.OPERATOR
     start: Callable[[Visit, Plan], Awaitable[JobRecord]] | None = None
     """Starts the job that makes the change, if it may take long; then there is no ``work``."""
+
+    prefill: Callable[[Visit], Awaitable[dict[str, str]]] | None = None
+    """Returns values for a form that was not filled yet."""
+
+    @property
+    def is_posted(self) -> bool:
+        """Whether its fields are too long for an address."""
+        return any(field.is_text for field in self.fields)
 
     @property
     def key(self) -> str:

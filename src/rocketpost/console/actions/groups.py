@@ -1,21 +1,26 @@
-"""Actions on consumer groups: create, delete, reset offsets."""
+"""Actions on consumer groups: create, change, delete, mode of consumption."""
 
 from __future__ import annotations
 
-import time
-from typing import Final
+from typing import Any, Final
 
-from rocketpost.client.consumer.offset_calls import OffsetCalls
+from rocketpost.codec.bodies.assignment import RequestMode
 from rocketpost.console.access.users import Role
-from rocketpost.console.actions.action import Action, Field, find_master, masters, require
+from rocketpost.console.actions.action import (
+    Action,
+    Field,
+    find_master,
+    find_topic,
+    masters,
+    require,
+)
 from rocketpost.console.actions.plan import Plan, Step
 from rocketpost.console.collect.snapshot import GroupView, Snapshot
-from rocketpost.console.shapes import parse_moment
 from rocketpost.console.visit import BadInputError, NotFoundError, Visit
 from rocketpost.model.group import GroupConfig
 from rocketpost.model.names import group_problem
 
-_END: Final = -1
+_MODES: Final = ("PULL", "POP")
 
 
 async def plan_creation(visit: Visit) -> Plan:
@@ -79,61 +84,104 @@ async def delete(visit: Visit, plan: Plan, step: Step) -> str:
     return visit.text("action.deleted")
 
 
-async def plan_reset(visit: Visit) -> Plan:
-    """Plan other offsets of a group in a topic, queue by queue.
-
-    Raises:
-        NotFoundError: The group has no offsets in the topic.
-    """
-    group, topic = require(visit, "group"), require(visit, "topic")
-    at_ms = _reset_time(visit)
-    if at_ms != _END:  # a relative time means the time of the first preview
-        visit.form = {**visit.form, "when": str(at_ms)}
-    state = await visit.admin.groups.progress(group, topic)
-    if not state.queues:
-        raise NotFoundError(f"{group} {topic}")
-    calls = OffsetCalls(visit.admin.session)
-    steps, again, skipped = [], 0, 0
-    for queue, each in sorted(state.queues.items(), key=lambda item: item[0].sort_key):
-        target = each.broker_offset if at_ms == _END else await calls.search_offset(queue, at_ms)
-        again += max(0, each.consumer_offset - target)
-        skipped += max(0, target - each.consumer_offset)
-        steps.append(
-            Step(
-                target=f"{queue.broker_name} {queue.queue_id}",
-                before=str(each.consumer_offset),
-                after=visit.text("action.end") if at_ms == _END else str(target),
-            )
-        )
-    risks = []
-    if again:
-        risks.append(visit.text("action.risk_again", count=again))
-    if skipped:
-        risks.append(visit.text("action.risk_skipped", count=skipped))
+async def plan_change(visit: Visit) -> Plan:
+    """Plan other settings of a group on all its brokers."""
+    snapshot = await visit.cluster.collector.fresh_snapshot()
+    group = _find_group(snapshot, require(visit, "group"))
+    wishes = _wishes(visit)
+    if not wishes:
+        raise BadInputError(visit.text("action.nothing"))
+    steps = []
+    for name in sorted(group.brokers):
+        config = await visit.admin.groups.config(find_master(snapshot, name).address, group.name)
+        before = {key: getattr(config, key) for key in wishes}
+        steps.append(Step(target=name, before=_words(before), after=_words(wishes)))
+    words = {
+        "-r": wishes.get("retry_max_times"),
+        "-s": wishes.get("consume_enable"),
+        "-d": wishes.get("consume_broadcast_enable"),
+    }
+    given = [str(part).lower() for pair in words.items() if pair[1] is not None for part in pair]
+    is_stopping = wishes.get("consume_enable") is False
     return Plan(
-        action="reset-offsets",
-        title=visit.text("action.reset_offsets"),
+        action="change-group",
+        title=visit.text("action.change_group"),
         steps=steps,
-        risks=risks,
-        undo=visit.text("action.undo_reset"),
-        typed=group if skipped else "",
-        moves=True,
+        risks=[visit.text("action.risk_stopped")] if is_stopping else [],
+        undo=visit.text("action.undo_change"),
+        typed=group.name if is_stopping else "",
         command=visit.command(
-            "resetOffsetByTime", "-g", group, "-t", topic, "-s", "now" if at_ms == _END else at_ms
+            "updateSubGroup", "-g", group.name, "-c", next(iter(snapshot.clusters), ""), *given
         ),
     )
 
 
-async def reset(visit: Visit, plan: Plan, step: Step) -> str | None:
-    """Reset the offsets of the whole topic at the first step, and tell the result of each."""
+async def change(visit: Visit, plan: Plan, step: Step) -> str | None:
+    """Change the group on one broker."""
+    if step.before == step.after:
+        return None
+    broker, wishes = find_master(visit.cluster.collector.snapshot, step.target), _wishes(visit)
+    after = await visit.admin.groups.update(
+        broker.address,
+        require(visit, "group"),
+        consume_enable=wishes.get("consume_enable"),
+        consume_broadcast_enable=wishes.get("consume_broadcast_enable"),
+        retry_max_times=wishes.get("retry_max_times"),
+    )
+    return _words({key: getattr(after, key) for key in wishes})
+
+
+async def plan_mode(visit: Visit) -> Plan:
+    """Plan that brokers give messages of a topic to a group in another way."""
+    snapshot = await visit.cluster.collector.fresh_snapshot()
     group, topic = require(visit, "group"), require(visit, "topic")
-    if not visit.done:
-        offsets = await visit.admin.groups.reset_offset(group, topic, _reset_time(visit))
-        visit.done.update(
-            {f"{each.broker_name} {each.queue_id}": offset for each, offset in offsets.items()}
-        )
-    found = visit.done.get(step.target)
-    return None if found is None else str(found)
+    mode, share = visit.choice("mode", _MODES), visit.number("share", 0, 0, 1000)
+    steps = []
+    for name in sorted(find_topic(snapshot, topic).brokers):
+        modes = await visit.admin.groups.request_modes(find_master(snapshot, name).address)
+        known = modes.get(topic, {}).get(group)
+        before = "" if known is None else f"{known.mode} {known.pop_share_queue_num}"
+        steps.append(Step(target=name, before=before, after=f"{mode} {share}"))
+    return Plan(
+        action="set-consume-mode",
+        title=visit.text("action.set_consume_mode"),
+        steps=steps,
+        undo=visit.text("action.undo_change"),
+        command=visit.command(
+            "setConsumeMode", "-c", next(iter(snapshot.clusters), ""), "-t", topic, "-g", group,
+            "-m", mode, "-q", share,
+        ),
+    )  # fmt: skip
+
+
+async def set_mode(visit: Visit, plan: Plan, step: Step) -> str | None:
+    """Set the mode on one broker."""
+    if step.before == step.after:
+        return None
+    mode = RequestMode(
+        consumer_group=require(visit, "group"),
+        topic=require(visit, "topic"),
+        mode=visit.choice("mode", _MODES),
+        pop_share_queue_num=visit.number("share", 0, 0, 1000),
+    )
+    address = find_master(visit.cluster.collector.snapshot, step.target).address
+    await visit.admin.groups.set_request_mode(address, mode)
+    return step.after
+
+
+def _wishes(visit: Visit) -> dict[str, Any]:
+    """Return the settings that a form changes; empty fields change nothing."""
+    wishes: dict[str, Any] = {}
+    for field, key in (("enabled", "consume_enable"), ("broadcast", "consume_broadcast_enable")):
+        if visit.query(field) in ("yes", "no"):
+            wishes[key] = visit.query(field) == "yes"
+    if visit.query("retries"):
+        wishes["retry_max_times"] = visit.number("retries", 16, 0, 1000)
+    return wishes
+
+
+def _words(values: dict[str, Any]) -> str:
+    return ", ".join(f"{key} {str(value).lower()}" for key, value in values.items())
 
 
 def _find_group(snapshot: Snapshot, name: str) -> GroupView:
@@ -141,16 +189,6 @@ def _find_group(snapshot: Snapshot, name: str) -> GroupView:
     if found is None:
         raise NotFoundError(name)
     return found
-
-
-def _reset_time(visit: Visit) -> int:
-    text = require(visit, "when")
-    if text == "now":
-        return _END
-    try:
-        return parse_moment(text, now_ms=time.time_ns() // 1_000_000)
-    except ValueError:
-        raise BadInputError(visit.text("error.time", field="when")) from None
 
 
 ACTIONS: Final = (
@@ -161,5 +199,26 @@ ACTIONS: Final = (
         create,
     ),
     Action("delete-group", (Field("group"),), plan_deletion, delete, Role.ADMIN),
-    Action("reset-offsets", (Field("group"), Field("topic"), Field("when")), plan_reset, reset),
+    Action(
+        "change-group",
+        (
+            Field("group"),
+            Field("enabled", "", ("", "yes", "no")),
+            Field("broadcast", "", ("", "yes", "no")),
+            Field("retries", "", is_number=True, is_required=False),
+        ),
+        plan_change,
+        change,
+    ),
+    Action(
+        "set-consume-mode",
+        (
+            Field("group"),
+            Field("topic"),
+            Field("mode", "PULL", _MODES),
+            Field("share", "0", is_number=True),
+        ),
+        plan_mode,
+        set_mode,
+    ),
 )

@@ -61,6 +61,8 @@ class Plan(msgspec.Struct, kw_only=True, rename="camel"):
     is_reversible: bool = True
     undo: str = ""
     """How to take it back."""
+    undo_path: str = ""
+    """The preview that takes it back, as a path of the console."""
     typed: str = ""
     """The name that a user must type; empty if a click suffices."""
     role: Role = Role.OPERATOR
@@ -76,7 +78,7 @@ class Plan(msgspec.Struct, kw_only=True, rename="camel"):
         shown = self
         if self.moves:
             steps = [Step(target=each.target, after=each.after) for each in self.steps]
-            shown = msgspec.structs.replace(self, steps=steps, risks=[], typed="")
+            shown = msgspec.structs.replace(self, steps=steps, risks=[], typed="", undo_path="")
         return hashlib.sha256(msgspec.json.encode(shown)).hexdigest()
 
 

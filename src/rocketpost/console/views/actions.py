@@ -12,15 +12,18 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from rocketpost.console.actions import dead_letters, groups, topics
+from rocketpost.console.actions import brokers, dead_letters, groups, messages, offsets, topics
 from rocketpost.console.actions.action import Action
 from rocketpost.console.actions.plan import Plan, Result, Ticket, apply_steps
 from rocketpost.console.pages import Page, json_response, redirect
 from rocketpost.console.visit import BadInputError, ForbiddenError, NotFoundError, Visit
 
-ACTIONS: Final = {
-    each.name: each for each in (*topics.ACTIONS, *groups.ACTIONS, *dead_letters.ACTIONS)
-}
+_ALL: Final[tuple[Action, ...]] = (
+    *topics.ACTIONS, *groups.ACTIONS, *offsets.ACTIONS,
+    *messages.ACTIONS, *dead_letters.ACTIONS, *brokers.ACTIONS,
+)  # fmt: skip
+ACTIONS: Final = {each.name: each for each in _ALL}
+_FIELD_LENGTH_MAX: Final = 600_000
 _CONFLICT: Final = 409
 
 
@@ -32,12 +35,14 @@ async def show_action(visit: Visit) -> Page:
     """
     action = _find(visit)
     if visit.query("preview") != "1":
-        return _form(visit, action)
+        return await _form(visit, action)
     try:
         plan = await action.plan(visit)
     except BadInputError as error:
-        return _form(visit, action, problem=str(error))
-    fields = {each.name: visit.query(each.name) for each in action.fields}
+        return await _form(visit, action, problem=str(error))
+    fields = {
+        each.name: visit.query(each.name, length_max=_FIELD_LENGTH_MAX) for each in action.fields
+    }
     return _preview(visit, action, plan, fields)
 
 
@@ -48,6 +53,8 @@ async def apply_action(visit: Visit) -> Page | Response:
         BadInputError: The name was not typed as asked.
     """
     action = _find(visit)
+    if visit.form.get("preview") == "1":  # the fields were too long for an address
+        return await show_action(visit)
     assert visit.session is not None
     typed = visit.query("typed", length_max=255)
     ticket = visit.services.plans.take(visit.query("ticket"), session=visit.session.id)
@@ -83,9 +90,14 @@ def _find(visit: Visit) -> Action:
     return action
 
 
-def _form(visit: Visit, action: Action, *, problem: str = "") -> Page:
+async def _form(visit: Visit, action: Action, *, problem: str = "") -> Page:
+    defaults = dict.fromkeys((each.name for each in action.fields), "")
+    if action.prefill is not None and not problem:
+        defaults |= await action.prefill(visit)
     data = {"fields": [each.name for each in action.fields], "problem": problem}
-    return _page(visit, action, data, status=400 if problem else 200, problem=problem)
+    return _page(
+        visit, action, data, status=400 if problem else 200, problem=problem, defaults=defaults
+    )
 
 
 def _preview(
@@ -111,6 +123,7 @@ def _page(
     command: str = "",
     status: int = 200,
     problem: str = "",
+    defaults: dict[str, str] | None = None,
 ) -> Page:
     return Page(
         template="action.html",
@@ -118,7 +131,7 @@ def _page(
         data=data,
         command=command,
         status=status,
-        values={"action": action, "problem": problem},
+        values={"action": action, "problem": problem, "defaults": defaults or {}},
     )
 
 
@@ -128,7 +141,7 @@ async def _record(visit: Visit, action: Action, ticket: Ticket, plan: Plan, outc
         user=visit.session.user.name,
         address=visit.address,
         act=action.name,
-        what=" ".join(value for value in ticket.fields.values() if value),
+        what=" ".join(value for value in ticket.fields.values() if value)[:300],
         command=plan.command,
         outcome=outcome,
     )

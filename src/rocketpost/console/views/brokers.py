@@ -6,13 +6,12 @@ from typing import Final
 
 import msgspec
 
+from rocketpost.console.bodies import is_secret_key
 from rocketpost.console.collect.snapshot import BrokerView
 from rocketpost.console.pages import Page
 from rocketpost.console.visit import NotFoundError, Visit
 from rocketpost.diagnosis.concurrency import map_concurrently
 from rocketpost.errors import RocketpostError
-
-_SECRET_WORDS: Final = ("secret", "password", "credential", "accesskey")
 
 
 class Setting(msgspec.Struct, kw_only=True, rename="camel"):
@@ -140,5 +139,4 @@ def group_values(runtime: dict[str, str]) -> dict[str, list[tuple[str, str]]]:
 
 
 def _hide(key: str, value: str) -> str:
-    hidden = value and any(word in key.lower() for word in _SECRET_WORDS)
-    return "••••••" if hidden else value
+    return "••••••" if value and is_secret_key(key) else value

@@ -15,9 +15,11 @@ from rocketpost.console.views.messages import find_by_offset_id
 from rocketpost.console.visit import ForbiddenError, NotFoundError, Visit
 from rocketpost.diagnosis.explanation import Explanation, explain_message, find_indexed
 from rocketpost.diagnosis.fate import Fate, State
+from rocketpost.diagnosis.message_facts import destination_topic
 from rocketpost.errors import RemoteProtocolError
 from rocketpost.model import properties as names
 from rocketpost.model.hosts import host_text
+from rocketpost.model.names import TIMER_TOPIC
 
 _WORST_FIRST: Final = (
     State.DEAD,
@@ -104,6 +106,9 @@ async def show_message(visit: Visit) -> Page:
         command=visit.command("explain", "-t", message.record.topic, message.message_id),
         is_live=True,
         values={
+            "is_waiting": message.record.topic == TIMER_TOPIC
+            and bool(explanation.delayed_until_ms),
+            "real_topic": destination_topic(message),
             "form": form,
             "forms": FORMS,
             "is_masked": bool(mask_paths(visit.services.config.masks, message)),

@@ -16,6 +16,7 @@ from rocketpost.console.bodies import make_visible, mask_paths, preview_body, sh
 from rocketpost.console.pages import Page
 from rocketpost.console.shapes import count_bars, parse_moment
 from rocketpost.console.views.scan import (
+    LIMITS,
     MATCHES_MAX,
     Scan,
     parse_start,
@@ -114,6 +115,7 @@ async def show_messages(visit: Visit) -> Page:
             "problem": problem,
             "asked": scan is not None,
             "matches_max": MATCHES_MAX,
+            "limits": LIMITS,
         },
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -20,14 +20,24 @@ from rocketpost.model.group import Subscription
 from rocketpost.model.route import MessageQueue
 
 MATCHES_MAX: Final = 100
-MESSAGES_MAX: Final = 20_000
-BYTES_MAX: Final = 64 * 1024 * 1024
-SECONDS_MAX: Final = 5.0
 TAIL_EACH: Final = 20
 _PULL_SECONDS: Final = 5.0
 _PULL_COUNT: Final = 32
 
 Matches = Callable[[ReceivedMessage], bool]
+
+
+class Limits(NamedTuple):
+    """Bounds of a scan; the first one that is reached ends it."""
+
+    matches: int = MATCHES_MAX
+    messages: int = 20_000
+    payload_bytes: int = 64 * 1024 * 1024
+    seconds: float = 5.0
+
+
+LIMITS: Final = Limits()
+_TAIL: Final = Limits(matches=10**9)
 
 
 class Scan(msgspec.Struct, kw_only=True):
@@ -69,6 +79,7 @@ async def scan_topic(
     begin_ms: int,
     end_ms: int,
     start: Mapping[tuple[str, int], int],
+    limits: Limits = LIMITS,
 ) -> Scan:
     """Read the messages of a topic that were stored in a time span, oldest first in each queue.
 
@@ -92,7 +103,7 @@ async def scan_topic(
     bounds = [each for each in found if each is not None]
     scan.queues = len(bounds)
     scan.total = sum(each.end - each.offset for each in bounds)
-    await _read(admin, bounds, matches, scan, begin_ms=begin_ms, end_ms=end_ms)
+    await _read(admin, bounds, matches, scan, begin_ms=begin_ms, end_ms=end_ms, limits=limits)
     scan.messages.sort(key=lambda message: (message.store_ms, message.position))
     if scan.stopped:
         scan.next = ",".join(
@@ -101,7 +112,14 @@ async def scan_topic(
     return scan
 
 
-async def tail_topic(admin: AdminClient, topic: str, matches: Matches) -> Scan:
+async def tail_topic(
+    admin: AdminClient,
+    topic: str,
+    matches: Matches,
+    *,
+    each_max: int = TAIL_EACH,
+    kept_max: int = MATCHES_MAX,
+) -> Scan:
     """Read the newest messages of every queue of a topic, newest first.
 
     Raises:
@@ -115,15 +133,15 @@ async def tail_topic(admin: AdminClient, topic: str, matches: Matches) -> Scan:
         except RocketpostError as error:
             scan.problems[f"{queue.broker_name}/{queue.queue_id}"] = str(error)
             return None
-        return _Bounds(queue=queue, offset=max(low, end - TAIL_EACH), end=end)
+        return _Bounds(queue=queue, offset=max(low, end - each_max), end=end)
 
     found = await map_concurrently(await find_queues(admin, topic), find)
     bounds = [each for each in found if each is not None]
     scan.queues = len(bounds)
     scan.total = sum(each.end - each.offset for each in bounds)
-    await _read(admin, bounds, matches, scan, begin_ms=0, end_ms=2**62, matches_max=10**9)
+    await _read(admin, bounds, matches, scan, begin_ms=0, end_ms=2**62, limits=_TAIL)
     scan.messages.sort(key=lambda message: (-message.store_ms, -message.position))
-    del scan.messages[MATCHES_MAX:]
+    del scan.messages[kept_max:]
     return scan
 
 
@@ -135,22 +153,22 @@ async def _read(
     *,
     begin_ms: int,
     end_ms: int,
-    matches_max: int = MATCHES_MAX,
+    limits: Limits,
 ) -> None:
     """Pull from all queues in turn until they end or a bound is reached."""
     fetcher = Fetcher(admin.session, TOOLS_GROUP)
     loop = asyncio.get_running_loop()
-    deadline, size = loop.time() + SECONDS_MAX, 0
+    deadline, size = loop.time() + limits.seconds, 0
     open_bounds = [each for each in bounds if each.offset < each.end]
     while open_bounds:
         for each in open_bounds:
             if loop.time() > deadline:
                 scan.stopped = "seconds"
-            elif len(scan.messages) >= matches_max:
+            elif len(scan.messages) >= limits.matches:
                 scan.stopped = "matches"
-            elif scan.scanned >= MESSAGES_MAX:
+            elif scan.scanned >= limits.messages:
                 scan.stopped = "messages"
-            elif size >= BYTES_MAX:
+            elif size >= limits.payload_bytes:
                 scan.stopped = "bytes"
             if scan.stopped:
                 return

@@ -22,8 +22,10 @@ from rocketpost.console.views import (
     messages,
     name_servers,
     overview,
+    query,
     search,
     settings,
+    timers,
     topics,
 )
 from rocketpost.console.visit import Visit
@@ -64,6 +66,8 @@ ROUTES: Final = (
     PageRoute("/dead-letters", dead_letters.show_dead_letters),
     PageRoute("/dead-letters/{name}", dead_letters.show_letters),
     PageRoute("/dead-letters/{name}/export", dead_letters.export_letters),
+    PageRoute("/timers", timers.show_timers),
+    PageRoute("/query", query.show_query),
     PageRoute("/jobs", jobs.show_jobs),
     PageRoute("/jobs/{id}", jobs.show_job),
     PageRoute("/jobs/{id}/stop", jobs.stop_job, Role.OPERATOR, _POST),

@@ -1,0 +1,1 @@
+"""Messages as a table: what a query reads, and the child process that answers it."""
