@@ -23,7 +23,7 @@ _SIZE_MAX: Final = 2**31 - 1
 
 
 class MetricMode(enum.Enum):
-    """Whether clients are told to send their metrics, and where."""
+    """Modes of ``metricCollectorMode``: clients send no metrics, or send them to an address."""
 
     OFF = "off"
     ON = "on"
