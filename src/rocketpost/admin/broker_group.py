@@ -19,6 +19,8 @@ from rocketpost.codec.faults import ServiceNotAvailable
 from rocketpost.errors import Fault, RocketpostError
 
 _LOOK_SECONDS: Final = 0.2
+_LEADER_SECONDS: Final = 5.0
+"""Time that a command waits for a leader: name servers know one a moment after it is elected."""
 _ROUTE_SECONDS: Final = 31.0
 """Time in which clients have asked for routes again; they do so every 30 seconds."""
 _UNUSED_SECONDS: Final = 3.0
@@ -258,12 +260,17 @@ async def _statuses(admin: AdminClient, broker: str | None) -> dict[str, GroupSt
 
 
 async def _leader(admin: AdminClient, broker: str | None) -> tuple[str, GroupStatus]:
-    """Return the leader's address for clients, and its view."""
-    statuses = await _statuses(admin, broker)
-    leaders = [(address, each) for address, each in statuses.items() if each.role == "LEADER"]
-    if not leaders:
-        raise Failure("the group has no leader now; see `rocketpost group status`")
-    return max(leaders, key=lambda each: each[1].term)
+    """Return the leader's address for clients, and its view, as soon as there is a leader."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + _LEADER_SECONDS
+    while True:
+        statuses = await _statuses(admin, broker)
+        leaders = [(address, each) for address, each in statuses.items() if each.role == "LEADER"]
+        if leaders:
+            return max(leaders, key=lambda each: each[1].term)
+        if loop.time() > until:
+            raise Failure("the group has no leader now; see `rocketpost group status`")
+        await asyncio.sleep(_LOOK_SECONDS)
 
 
 # Text.
