@@ -13,7 +13,7 @@ from rocketpost.admin.report import Report
 from rocketpost.client.admin import AdminClient
 from rocketpost.client.admin.changes import changed_attributes
 from rocketpost.codec.faults import ConsumerNotOnline
-from rocketpost.model.changes import apply, differences
+from rocketpost.model.changes import apply
 from rocketpost.model.group import GroupChange, GroupConfig
 
 NEW_GROUP: Final = GroupConfig(consume_from_min_enable=False, consume_broadcast_enable=False)
@@ -103,26 +103,8 @@ async def deletion_losses(
 
 
 def report_group_change(report: Report, planned: PlannedGroup, *, listed: bool = False) -> None:
-    """Report the change of a group on a broker, in RocketMQ's words if the group is new.
-
-    Args:
-        report: The report to add to.
-        planned: The change that was made.
-        listed: Whether the group is one of a list.
-    """
+    """Report the change of a group on a broker; ``listed`` if the group is one of a list."""
     address, before, after, _ = planned
-    action, outcome = "created", "created"
-    text = f"create subscription group to {address} success."
-    if before is not None:
-        changes = ", ".join(map(str, differences(before, after)))
-        action = "changed" if changes else "unchanged"
-        outcome = changes or "as it was"
-        text = f"change subscription group at {address} success: {outcome}."
-    report.step(
-        f"  {after.group_name}: {outcome}" if listed else text,
-        broker=address,
-        group=after.group_name,
-        action=action,
-        before=before,
-        after=after,
+    report.change(
+        "subscription group", address, before, after, listed=listed, group=after.group_name
     )

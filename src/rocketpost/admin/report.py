@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
+
+import msgspec
 
 from rocketpost.admin.command import say, say_json
+from rocketpost.model.changes import differences
+
+C = TypeVar("C", bound=msgspec.Struct)
 
 
 class Report:
@@ -35,6 +40,30 @@ class Report:
         """Report one step: a line for people, members for programs."""
         self.add(**members)
         self.line(text)
+
+    def change(
+        self, noun: str, address: str, before: C | None, after: C, *, listed: bool, **name: str
+    ) -> None:
+        """Report the change of a configuration on a broker, in RocketMQ's words if it is new.
+
+        Args:
+            noun: What is configured, for people.
+            address: The broker.
+            before: The configuration before; None if it is new.
+            after: The configuration now.
+            listed: Whether it is one of a list.
+            name: Its name, by the word for programs.
+        """
+        action, outcome = "created", "created"
+        text = f"create {noun} to {address} success."
+        if before is not None:
+            changes = ", ".join(map(str, differences(before, after)))
+            action = "changed" if changes else "unchanged"
+            outcome = changes or "as it was"
+            text = f"change {noun} at {address} success: {outcome}."
+        if listed:
+            text = f"  {', '.join(name.values())}: {outcome}"
+        self.step(text, broker=address, **name, action=action, before=before, after=after)
 
     def add(self, **members: object) -> None:
         """Report a step for programs only."""

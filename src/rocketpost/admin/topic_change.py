@@ -13,7 +13,7 @@ from rocketpost.admin.report import Report
 from rocketpost.client.admin import AdminClient
 from rocketpost.client.admin.changes import changed_attributes
 from rocketpost.codec.faults import TopicNotExist
-from rocketpost.model.changes import apply, differences
+from rocketpost.model.changes import apply
 from rocketpost.model.topic import TopicChange, TopicConfig
 
 QUEUES: Final = 8
@@ -119,26 +119,6 @@ def _attribute_values(before: Mapping[str, str], after: Mapping[str, str]) -> di
 
 
 def report_topic_change(report: Report, planned: PlannedTopic, *, listed: bool = False) -> None:
-    """Report the change of a topic on a broker, in RocketMQ's words if the topic is new.
-
-    Args:
-        report: The report to add to.
-        planned: The change that was made.
-        listed: Whether the topic is one of a list.
-    """
+    """Report the change of a topic on a broker; ``listed`` if the topic is one of a list."""
     address, before, after, _ = planned
-    action, outcome = "created", "created"
-    text = f"create topic to {address} success."
-    if before is not None:
-        changes = ", ".join(map(str, differences(before, after)))
-        action = "changed" if changes else "unchanged"
-        outcome = changes or "as it was"
-        text = f"change topic at {address} success: {outcome}."
-    report.step(
-        f"  {after.topic_name}: {outcome}" if listed else text,
-        broker=address,
-        topic=after.topic_name,
-        action=action,
-        before=before,
-        after=after,
-    )
+    report.change("topic", address, before, after, listed=listed, topic=after.topic_name)

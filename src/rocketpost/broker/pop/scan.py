@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, Protocol
 
 from rocketpost.broker.filter.matching import WORK_MAX
 from rocketpost.broker.pop.targets import Cursor, PopRequest
-from rocketpost.broker.pull.reader import QUEUE_UNIT_BYTES, PullLimits, choose
+from rocketpost.broker.pull.reader import QUEUE_UNIT_BYTES, PullLimits, Records, choose
 from rocketpost.kernel.queue_scan import scan_units
 from rocketpost.model.ids import Position
 from rocketpost.store.queue.consume_queue import ConsumeQueue
@@ -29,32 +29,11 @@ class ScanResult(NamedTuple):
     """Whether there may be more messages although none was found."""
 
 
-class Store(Protocol):
+class Store(Records, Protocol):
     """The part of the store that popping uses."""
-
-    @property
-    def end_position(self) -> Position:
-        """Position one past the newest byte."""
-        ...
 
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """Return a queue, or None if it never had a message."""
-        ...
-
-    def view(self, position: Position, size: int) -> memoryview | None:
-        """Return bytes of the log; None if they are gone."""
-        ...
-
-    def select_sound(
-        self,
-        topic: str,
-        queue_id: int,
-        offset: int,
-        units: list[tuple[int, int, int]],
-        *,
-        is_urgent: bool = False,
-    ) -> list[tuple[int, int, int]]:
-        """Return the entries whose records can be served; checks all of them if urgent."""
         ...
 
 
