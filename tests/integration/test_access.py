@@ -18,6 +18,7 @@ from rocketpost.codec.codes import ResponseCode
 from rocketpost.codec.command import Command
 from rocketpost.server.broker import BrokerServer
 from rocketpost.testing.waiting import until
+from rocketpost.transport.connection import Connection
 
 from .state.harness import Peer, broker
 
@@ -260,6 +261,43 @@ async def test_strangers_get_one_answer_and_are_slowed_down(tmp_path: Path) -> N
         assert (await place.send(ROOT)).code == ResponseCode.SUCCESS
         assert not late.done(), "a user with the right secret does not wait for strangers"
         assert (await late).code == DENIED
+
+
+async def test_what_a_stranger_sends_is_not_kept_while_its_answer_waits(tmp_path: Path) -> None:
+    kept: list[Command] = []
+    async with guarded(tmp_path) as place:
+        gate = place.server._dispatcher.gate
+        assert gate is not None
+        admit = gate.admit
+
+        def note(connection: Connection, command: Command) -> None:
+            kept.append(command)
+            admit(connection, command)
+
+        gate.admit = note  # type: ignore[method-assign]
+        for _ in range(BURST):
+            await place.send(None)
+        late = asyncio.create_task(place.ask(None, Code.SEND_MESSAGE, bytes(1_000_000), topic="T"))
+        await until(lambda: len(kept) == BURST + 1)
+        assert kept[-1].body == b""
+        assert (await late).code == DENIED
+
+
+async def test_strangers_who_hold_all_connections_do_not_keep_users_out(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as place:
+        assert (await place.send(ROOT)).code == ResponseCode.SUCCESS
+        place.server._room.connections_max = 10
+        strangers = [
+            await asyncio.open_connection("127.0.0.1", place.server.port) for _ in range(20)
+        ]
+        another = await Peer().connect(place.server.port)
+        fields = ROOT.sign({}, ())
+        answer = await another.connection.request(Code.GET_BROKER_CONFIG, fields=fields, timeout=30)
+        assert answer.code == ResponseCode.SUCCESS
+        assert (await place.send(ROOT)).code == ResponseCode.SUCCESS, "who was there stays"
+        another.connection.close()
+        for _, writer in strangers:
+            writer.close()
 
 
 async def test_the_audit_log_names_who_did_what(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Every request code, sent by five kinds of senders: only those with the right reach a handler.
 
-The table of routes is the only source: a new code is tested as soon as it has a route.
+The table of routes is the only source: a new code is tested as soon as it has a route. Everything
+is tried over plain connections and over TLS.
 """
 
 from __future__ import annotations
@@ -25,9 +26,13 @@ from rocketpost.server.namesrv.process import NameServer, NamesrvConfig
 from rocketpost.server.routes.access import OWN, Need, ResourceKind
 from rocketpost.server.routes.dispatch import Dispatcher
 from rocketpost.server.routes.route import NO_HEADER, Reply, Route
+from rocketpost.testing.secure.certificates import CertificateFolder
 from rocketpost.transport.connection import Connection
+from rocketpost.transport.connector import Connector
+from rocketpost.transport.tls_contexts import ClientContext, ClientTls
 
 from .route_requests import BODIES, NAMES
+from .secured import tls_values
 from .state.harness import Peer, broker, guarded_member
 
 ROOT: Final = Credentials("root", "root-secret")
@@ -121,12 +126,40 @@ class Reached:
 
 
 @asynccontextmanager
+async def connected(port: int, trusted: str) -> AsyncIterator[Peer]:
+    """Return a connection, over TLS if it trusts an authority."""
+    if not trusted:
+        peer = await Peer().connect(port)
+        yield peer
+        peer.connection.close()
+        return
+    tls = ClientContext(ClientTls(trusted=trusted))
+    connector = Connector(on_request=lambda connection, command: None, tls=tls)
+    peer = Peer()
+    peer.connection = await connector.connect(f"127.0.0.1:{port}")
+    assert peer.connection.is_encrypted
+    yield peer
+    await connector.close()
+
+
+def tls_settings(tmp_path: Path, *, is_on: bool) -> tuple[dict[str, str], str]:
+    """Return the settings of a server, and the authority that its clients trust."""
+    if not is_on:
+        return {}, ""
+    folder = CertificateFolder(tmp_path / "certificates")
+    return tls_values(folder), folder.root
+
+
+@asynccontextmanager
 async def guarded_broker(
-    tmp_path: Path, *, vip: bool = False, **more: str
+    tmp_path: Path, *, vip: bool = False, tls: bool = False, **more: str
 ) -> AsyncIterator[tuple[Peer, Dispatcher, AccessTable, dict[str, str]]]:
-    async with broker(tmp_path, **ON, **more) as server:
+    settings, trusted = tls_settings(tmp_path, is_on=tls)
+    async with (
+        broker(tmp_path / "store", **ON | settings | more) as server,
+        connected(server._vip.port if vip else server.port, trusted) as peer,
+    ):
         add_users(server._context.tables.access)
-        peer = await Peer().connect(server._vip.port if vip else server.port)
         sent = ROOT.sign(
             {
                 "producerGroup": "P", "topic": "T", "defaultTopic": "TBW102", "queueId": "0",
@@ -141,15 +174,12 @@ async def guarded_broker(
         position = int(answer.fields["msgId"][16:], 16)
         message = f"{pack_host('127.0.0.1', server.port).hex()}{position:016x}".upper()
         names = {"offset": str(position), "commitLogOffset": str(position), "msgId": message}
-        try:
-            yield peer, server._dispatcher, server._context.tables.access, names
-        finally:
-            peer.connection.close()
+        yield peer, server._dispatcher, server._context.tables.access, names
 
 
 @asynccontextmanager
 async def guarded_name_server(
-    tmp_path: Path,
+    tmp_path: Path, *, tls: bool = False
 ) -> AsyncIterator[tuple[Peer, Dispatcher, AccessTable, dict[str, str]]]:
     config = NamesrvConfig(
         listen_port=0,
@@ -160,27 +190,29 @@ async def guarded_name_server(
         authorization_enabled=True,
         init_user=ON["initAuthenticationUser"],
     )
-    server = NameServer(config)
+    settings, trusted = tls_settings(tmp_path, is_on=tls)
+    server = NameServer(config, tls=settings)
     await server.start()
     try:
         add_users(server._access.control.table)
-        peer = await Peer().connect(server.port)
-        yield peer, server._dispatcher, server._access.control.table, {}
-        peer.connection.close()
+        async with connected(server.port, trusted) as peer:
+            yield peer, server._dispatcher, server._access.control.table, {}
     finally:
         await server.stop()
 
 
 def guarded(place: str, tmp_path: Path) -> Any:
-    if place == "name server":
-        return guarded_name_server(tmp_path)
-    more = ACTING if place == "acting" else {}
-    if place == "member":
+    name, _, tls = place.partition(" by ")
+    if name == "name server":
+        return guarded_name_server(tmp_path, tls=bool(tls))
+    more = ACTING if name == "acting" else {}
+    if name == "member":
         more = guarded_member(tmp_path)
-    return guarded_broker(tmp_path, vip=place == "VIP port", **more)
+    return guarded_broker(tmp_path, vip=name == "VIP port", tls=bool(tls), **more)
 
 
-PLACES: Final = ["broker", "VIP port", "acting", "member", "name server"]
+NAMES_OF_PLACES: Final = ["broker", "VIP port", "acting", "member", "name server"]
+PLACES: Final = [f"{name}{way}" for way in ("", " by TLS") for name in NAMES_OF_PLACES]
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -237,7 +269,7 @@ def kept(table: AccessTable) -> dict[str, Any]:
 async def state(peer: Peer, place: str) -> list[bytes]:
     """Return what a super user sees of a server."""
     codes = [Code.GET_BROKER_CLUSTER_INFO, Code.GET_NAMESRV_CONFIG]
-    if place != "name server":
+    if not place.startswith("name server"):
         codes = [
             Code.GET_ALL_TOPIC_CONFIG,
             Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,

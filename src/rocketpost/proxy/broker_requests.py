@@ -11,8 +11,8 @@ members is of no interest to them.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
+import secrets
 import time
 from collections.abc import Coroutine
 from functools import partial
@@ -35,8 +35,10 @@ from rocketpost.proxy.backend import BrokerRequest
 from rocketpost.proxy.clients import ClientTable, GrpcClient
 from rocketpost.proxy.delivery import delivered_message
 from rocketpost.proxy.handles import TransactionId
+from rocketpost.proxy.refusals import Refusal
 from rocketpost.proxy.registration import heartbeat_of
 from rocketpost.proxy.settings import ProxyConfig
+from rocketpost.proxy.rights import Guard, pub
 from rocketpost.proxy.wire.enums import Code
 from rocketpost.proxy.wire.messages import Resource, TelemetryCommand
 from rocketpost.transport.connection import Connection
@@ -61,12 +63,18 @@ class _Outcome(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class BrokerRequests:
-    """Passes requests of brokers on. Belongs to the event loop."""
+    """Passes requests of brokers on. Belongs to the event loop.
 
-    def __init__(self, clients: ClientTable, config: ProxyConfig) -> None:
+    Args:
+        clients: The clients.
+        guard: Access control: nobody is asked about a message of a topic that it may not use.
+        config: The settings.
+    """
+
+    def __init__(self, clients: ClientTable, guard: Guard, config: ProxyConfig) -> None:
         self._clients = clients
+        self._guard = guard
         self._seconds = config.command_seconds
-        self._nonces = itertools.count(1)
         self._pending: dict[str, asyncio.Future[Any]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -129,8 +137,16 @@ class BrokerRequests:
         asked = command.read(CheckTransaction)
         received = _message(command)
         topic = received.properties.get(names.REAL_TOPIC) or received.topic
-        if client is None or not client.streams:
-            client = self._clients.producer_of(topic)
+
+        def may_send(producer: GrpcClient) -> bool:
+            try:
+                self._guard.check(producer.identity, producer.user, [pub(topic)], "Telemetry")
+            except Refusal:
+                return False
+            return True
+
+        if client is None or not client.streams or not may_send(client):
+            client = self._clients.producer_of(topic, may_send)
         if client is None:
             logger.info("no producer to ask about a transaction: topic=%s", topic)
             return
@@ -147,7 +163,7 @@ class BrokerRequests:
 
     async def _verify(self, client: GrpcClient, command: Command) -> Answer:
         received = _message(command)
-        nonce = str(next(self._nonces))
+        nonce = secrets.token_hex(16)  # an answer proves that it was asked
         question = TelemetryCommand()
         question.verify_message_command.nonce = nonce
         message = delivered_message(received, Resource(name=received.topic))
@@ -168,7 +184,7 @@ class BrokerRequests:
         asked = command.read(RunningInfoRequest)
         stacks = ""
         if asked.jstack_enable:
-            nonce = str(next(self._nonces))
+            nonce = secrets.token_hex(16)
             question = TelemetryCommand()
             question.print_thread_stack_trace_command.nonce = nonce
             answer = await self._ask(client, nonce, question)

@@ -1,7 +1,8 @@
 """The clients of the proxy: their settings, telemetry streams and ways to brokers.
 
-A client is known by its id from its first call on. It is forgotten when it says so, or when it has
-been silent for some time: a broken stream alone is no reason, since clients open it again.
+A client is known by its id and its user from its first call on. It is forgotten when it says so, or
+when it has been silent for some time: a broken stream alone is no reason, since clients open it
+again. Two users with the same id are two clients: nobody gets what a broker sends to another one.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class GrpcClient:
 
     Attributes:
         identity: Its id, address, language and version.
+        user: The user who has proved to be its caller; empty without access control.
         settings: The settings that it sent last; None until then.
         topics: The topics to which it sends.
         streams: Its open telemetry streams, the newest last.
@@ -51,8 +53,11 @@ class GrpcClient:
         identity: Identity,
         backend: Backend,
         on_request: Callable[[GrpcClient], BrokerRequest],
+        *,
+        user: str = "",
     ) -> None:
         self.identity = identity
+        self.user = user
         self.link = backend.link(identity, on_request(self))
         self.settings: Any | None = None
         self.topics: dict[str, None] = {}
@@ -122,7 +127,7 @@ class ClientTable:
     def __init__(self, backend: Backend, config: ProxyConfig) -> None:
         self._backend = backend
         self._config = config
-        self._clients: dict[str, GrpcClient] = {}
+        self._clients: dict[tuple[str, str], GrpcClient] = {}
         self._loop = asyncio.get_running_loop()
         self.on_request: Callable[[GrpcClient], BrokerRequest] = lambda client: _ignore
         self.on_leave: Callable[[GrpcClient], Awaitable[None]] = _nobody
@@ -134,39 +139,45 @@ class ClientTable:
         """Return every client."""
         return list(self._clients.values())
 
-    def find(self, client_id: str) -> GrpcClient | None:
+    def find(self, client_id: str, user: str = "") -> GrpcClient | None:
         """Return a client, if it is known."""
-        return self._clients.get(client_id)
+        return self._clients.get((user, client_id))
 
-    def note(self, identity: Identity) -> GrpcClient:
+    def note(self, identity: Identity, user: str = "") -> GrpcClient:
         """Return the client of a call, which need not have been known before.
+
+        Args:
+            identity: Who it says it is.
+            user: The user who has proved to make the call; empty without access control.
 
         Raises:
             Refusal: There are too many clients already.
         """
-        client = self._clients.get(identity.client_id)
+        client = self.find(identity.client_id, user)
         if client is None:
             if len(self._clients) >= self._config.client_count_max:
                 raise Refusal(
                     Code.TOO_MANY_REQUESTS,
                     f"{self._config.client_count_max} clients are connected already",
                 )
-            client = GrpcClient(identity, self._backend, self.on_request)
-            self._clients[identity.client_id] = client
+            client = GrpcClient(identity, self._backend, self.on_request, user=user)
+            self._clients[user, identity.client_id] = client
         client.seen_at = self._loop.time()
         client.is_lost = False
         return client
 
-    def producer_of(self, topic: str) -> GrpcClient | None:
-        """Return a client with an open stream that sends to a topic."""
+    def producer_of(
+        self, topic: str, is_allowed: Callable[[GrpcClient], bool]
+    ) -> GrpcClient | None:
+        """Return a client with an open stream that sends to a topic, and still may."""
         for client in self._clients.values():
-            if topic in client.topics and client.streams:
+            if topic in client.topics and client.streams and is_allowed(client):
                 return client
         return None
 
     async def remove(self, client: GrpcClient) -> None:
         """Forget a client."""
-        if self._clients.get(client.identity.client_id) is client:
+        if self.find(client.identity.client_id, client.user) is client:
             self._forget(client)
             await self.on_leave(client)
 
@@ -202,7 +213,7 @@ class ClientTable:
             self._forget(client)
 
     def _forget(self, client: GrpcClient) -> None:
-        del self._clients[client.identity.client_id]
+        del self._clients[client.user, client.identity.client_id]
         client.is_closed = True
         client.link.close()
 

@@ -1,5 +1,8 @@
 """The table of methods, and the way of a call: bytes in, rights checked, bytes out.
 
+A call is refused before its message is read if its headers do not prove who calls: a stranger must
+not fill the memory. What a call has waited for is only written if its user still has the rights.
+
 Every failure becomes a status in the answer, with the gRPC status OK. Only Telemetry, whose answers
 have no place for it, ends its stream with an error of gRPC, as RocketMQ's proxy does.
 """
@@ -32,6 +35,7 @@ Failed = Callable[[Any], list[Any]]
 """Returns the answers of a call that failed with a status."""
 
 _TELEMETRY: Final = "Telemetry"
+_HEARTBEAT: Final = "Heartbeat"
 
 
 class MethodTable:
@@ -62,30 +66,36 @@ class MethodTable:
         """Returns the address of a peer that the gRPC library knows by another name."""
         self.counts: dict[str, int] = {}
         """Number of calls by method."""
-        handlers: dict[str, grpc.RpcMethodHandler] = {
-            name: grpc.unary_unary_rpc_method_handler(self._unary(name, method))
-            for name, method in unary.items()
-        }
+        handlers: dict[str, grpc.RpcMethodHandler] = {}
+        refusals: dict[str, grpc.RpcMethodHandler] = {}
+        for name, unary_method in unary.items():
+            serve = self._unary(name, unary_method)
+            handlers[name] = grpc.unary_unary_rpc_method_handler(serve)
+            refusals[name] = self._refuser(name, _one_answer(name))
         for name, (method, failed) in streaming.items():
-            handlers[name] = grpc.unary_stream_rpc_method_handler(
-                self._streaming(name, method, failed)
-            )
+            serve_all = self._streaming(name, method, failed)
+            handlers[name] = grpc.unary_stream_rpc_method_handler(serve_all)
+            refusals[name] = self._refuser(name, failed)
         handlers[_TELEMETRY] = grpc.stream_stream_rpc_method_handler(self._serve_telemetry)
-        self.handler = grpc.method_handlers_generic_handler(messages.SERVICE, handlers)
+        self.handler: grpc.GenericRpcHandler = _Entrance(
+            grpc.method_handlers_generic_handler(messages.SERVICE, handlers),
+            grpc.method_handlers_generic_handler(messages.SERVICE, refusals),
+            guard,
+        )
         """The methods in the form that the gRPC library takes."""
 
     def _unary(self, name: str, method: Method) -> Callable[[bytes, Any], Awaitable[bytes]]:
-        parse, response = _parser(name), messages.message_class(f"{name}Response")
+        parse, failed = _parser(name), _one_answer(name)
 
         async def serve(data: bytes, context: Any) -> bytes:
             try:
-                request = parse(data)
                 call = self._admit(name, context)
+                request = parse(data)
                 self._check(call, name, request)
                 answer = await method(call, request)
             except Exception as error:
                 refused = await _refused(error, name)
-                answer = response(status=status(refused.code, refused.text))
+                (answer,) = failed(status(refused.code, refused.text))
             encoded: bytes = answer.SerializeToString()
             return encoded
 
@@ -97,20 +107,42 @@ class MethodTable:
         parse = _parser(name)
 
         async def serve(data: bytes, context: Any) -> None:
+            is_checked = True
+
             async def write(answer: Any) -> None:
+                nonlocal is_checked
+                if not is_checked:
+                    is_checked = True
+                    self._check(call, name, request)  # rights may be gone since it began to wait
                 await context.write(answer.SerializeToString())
 
             try:
-                request = parse(data)
                 call = self._admit(name, context)
+                request = parse(data)
                 self._check(call, name, request)
+                is_checked = False
                 await method(call, request, write)
             except Exception as error:
                 refused = await _refused(error, name)
+                is_checked = True
                 for answer in failed(status(refused.code, refused.text)):
                     await write(answer)
 
         return serve
+
+    def _refuser(self, name: str, failed: Failed) -> grpc.RpcMethodHandler:
+        """Return what serves calls whose headers prove nobody: it reads no message of them."""
+
+        async def refuse(requests: Any, context: Any) -> None:
+            try:
+                self._admit(name, context)
+                raise Refusal(Code.UNAUTHORIZED, "the user was not known a moment ago; try again")
+            except Exception as error:
+                refused = await _refused(error, name)
+                for answer in failed(status(refused.code, refused.text)):
+                    await context.write(answer.SerializeToString())
+
+        return grpc.stream_stream_rpc_method_handler(refuse)
 
     async def _serve_telemetry(self, requests: Any, context: Any) -> None:
         async def write(command: Any) -> None:
@@ -169,11 +201,48 @@ class MethodTable:
         user = self._guard.admit(identity, headers, name)
         left = context.time_remaining()
         deadline = None if left is None or left > 86_400 else self._loop.time() + left
-        return Call(self._clients.note(identity), deadline, user)
+        return Call(self._clients.note(identity, user), deadline, user)
 
     def _check(self, call: Call, name: str, request: Any) -> None:
         needed = rights.NEEDED[name](request)
+        if name == _HEARTBEAT and call.client.settings is not None:
+            needed += rights.of_settings(call.client.settings)  # these groups are announced
         self._guard.check(call.client.identity, call.user, needed, name)
+
+
+class _Entrance(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """Chooses what serves a call by its headers, before its message is read.
+
+    Args:
+        methods: Serves calls.
+        refusals: Refuses them.
+        guard: Judges the headers.
+    """
+
+    def __init__(
+        self,
+        methods: grpc.GenericRpcHandler,
+        refusals: grpc.GenericRpcHandler,
+        guard: rights.Guard,
+    ) -> None:
+        self._methods = methods
+        self._refusals = refusals
+        self._guard = guard
+
+    def service(self, handler_call_details: Any) -> grpc.RpcMethodHandler | None:
+        """Return what serves a call; None if there is no such method."""
+        headers = read_headers(handler_call_details.invocation_metadata or ())
+        if not self._guard.is_signed(headers):
+            refusal = self._refusals.service(handler_call_details)
+            if refusal is not None:
+                return refusal
+        return self._methods.service(handler_call_details)
+
+
+def _one_answer(name: str) -> Failed:
+    """Return the answers of a method with one answer to a call that failed."""
+    response = messages.message_class(f"{name}Response")
+    return lambda code: [response(status=code)]
 
 
 async def _refused(error: Exception, name: str) -> Refusal:

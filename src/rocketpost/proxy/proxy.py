@@ -45,7 +45,7 @@ class GrpcProxy:
         keys: CredentialSource | None = None,
     ) -> None:
         self.clients = ClientTable(backend, config)
-        self.broker_requests = BrokerRequests(self.clients, config)
+        self.broker_requests = BrokerRequests(self.clients, guard, config)
         self.clients.on_request = self.broker_requests.serve_for
         self.clients.on_leave = self._note_leave
         self._renewals = Renewals(backend, config)

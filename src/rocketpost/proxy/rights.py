@@ -20,6 +20,10 @@ class Right(NamedTuple):
 class Guard(Protocol):
     """Access control, as the proxy uses it."""
 
+    def is_signed(self, headers: Mapping[str, str]) -> bool:
+        """Tell whether headers prove a user, or need not; nothing is noted of it."""
+        ...
+
     def admit(self, identity: Identity, headers: Mapping[str, str], method: str) -> str:
         """Return the user who makes a call; empty if access control is off.
 
@@ -40,6 +44,10 @@ class Guard(Protocol):
 class NoGuard:
     """Access control that is off."""
 
+    def is_signed(self, headers: Mapping[str, str]) -> bool:
+        """Accept any headers."""
+        return True
+
     def admit(self, identity: Identity, headers: Mapping[str, str], method: str) -> str:
         """Admit everybody."""
         return ""
@@ -48,7 +56,8 @@ class NoGuard:
         """Allow everything."""
 
 
-def _pub(topic: str) -> Right:
+def pub(topic: str) -> Right:
+    """Return the right to send to a topic."""
     return Right(Kind.TOPIC, topic, (Action.PUB,))
 
 
@@ -61,11 +70,11 @@ def _group(group: str) -> Right:
 
 
 def _of_send(request: Any) -> list[Right]:
-    return [_pub(topic) for topic in sorted({each.topic.name for each in request.messages})]
+    return [pub(topic) for topic in sorted({each.topic.name for each in request.messages})]
 
 
 def _of_publisher(request: Any) -> list[Right]:
-    return [_pub(request.topic.name)]
+    return [pub(request.topic.name)]
 
 
 def _of_consumer(request: Any) -> list[Right]:
@@ -91,7 +100,7 @@ def _of_member(request: Any) -> list[Right]:
 def of_settings(settings: Any) -> list[Right]:
     """Return the rights that the settings of a client need."""
     if settings.HasField("publishing"):
-        return [_pub(topic.name) for topic in settings.publishing.topics]
+        return [pub(topic.name) for topic in settings.publishing.topics]
     subscription = settings.subscription
     topics = [_sub(entry.topic.name) for entry in subscription.subscriptions]
     return [_group(subscription.group.name), *topics]

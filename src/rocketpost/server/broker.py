@@ -432,6 +432,7 @@ class BrokerServer:
             context.peers.use_tls(self._security)
             apply_settings(context)
             guard(self._dispatcher, context, lambda: self._term.features)
+            self._listener.note_users(self._dispatcher.gate is not None)
             if member is not None:
                 self._group = await self._join_group(member)
                 self._term = await self._group.open_follower()

@@ -13,7 +13,7 @@ from typing import Final, Protocol, TypeVar
 
 from rocketpost.errors import RocketpostError
 from rocketpost.server.log_limit import INTERVAL_SECONDS, LimitRepetition
-from rocketpost.server.logs.output import open_log_blocking
+from rocketpost.server.logs.output import open_log_blocking, show_warnings
 from rocketpost.server.service_manager import ServiceManager
 from rocketpost.server.settings.logs import LogConfig
 from rocketpost.store.descriptors import SPARES
@@ -69,12 +69,13 @@ def run(
     manager = ServiceManager()
     try:
         limit = open_log_blocking(log, label=label)
+        shown = show_warnings(log, label=label)
         _open_many_files()
         SPARES.hold()
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             flushing = runner.get_loop().create_task(_flush_often(limit))
             try:
-                return runner.run(_run(make, ready, parent_fd, manager))
+                return runner.run(_run(make, ready, parent_fd, manager, shown))
             finally:
                 flushing.cancel()
                 limit.flush()
@@ -104,6 +105,7 @@ async def _run(
     ready: Callable[[S], str],
     parent_fd: int | None = None,
     manager: ServiceManager | None = None,
+    hide_warnings: Callable[[], None] = lambda: None,
 ) -> int:
     manager = manager or ServiceManager({})
     loop = asyncio.get_running_loop()
@@ -122,6 +124,7 @@ async def _run(
             # After a signal during the start, stop without printing the ready line.
             if not stopping.is_set():
                 text = ready(server)
+                hide_warnings()
                 manager.ready(text)
                 reason = await _serve(server, text, stopping)
         finally:

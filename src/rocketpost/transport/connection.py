@@ -83,7 +83,8 @@ class Connection(Requesting):
         self._pending_max = pending_max
         self._write_bytes_max = write_bytes_max
         self._room = room
-        self._partial_bytes = 0
+        self.partial_bytes = 0
+        """Bytes of an incomplete frame of the peer, as counted by the room."""
         self._handed_bytes = 0
         self.counted_bytes = 0
         """Bytes that the peer has not read, as counted by the room."""
@@ -142,7 +143,7 @@ class Connection(Requesting):
         """Split bytes into frames and serve them; bytes that are not frames end the connection."""
         self.last_active = self.heard_at = self._loop.time()
         self.receive(data, NEVER if self._room is None else time.monotonic() + BUDGET_SECONDS)
-        if self._decoder.held > PARTIAL_BYTES_FREE or self._partial_bytes:
+        if self._decoder.held > PARTIAL_BYTES_FREE or self.partial_bytes:
             self._count_partial()
 
     @property
@@ -178,12 +179,11 @@ class Connection(Requesting):
         if room is None:
             return
         counted = held if held > PARTIAL_BYTES_FREE else 0
-        room.partial_bytes += counted - self._partial_bytes
-        self._partial_bytes = counted
-        if room.partial_bytes > room.partial_bytes_max and counted:
-            text = "connection dropped: peer=%s reason=unfinished frames take %s bytes in all"
-            logger.warning(text, self.peer_text, room.partial_bytes)
-            self.abort()
+        room.partial_bytes += counted - self.partial_bytes
+        self.partial_bytes = counted
+        is_full = counted and room.partial_bytes > room.partial_bytes_max
+        if is_full and not (self.is_known and room.drop_unfinished_strangers()):
+            self.drop(f"unfinished frames take {room.partial_bytes} bytes in all")
 
     def work(self, steps: Steps) -> None:
         """Serve the current request in steps; later requests wait for it.
@@ -297,7 +297,7 @@ class Connection(Requesting):
         if not data:
             return left
         room.partial_bytes += len(data)
-        self._partial_bytes += len(data)
+        self.partial_bytes += len(data)
         try:
             more = decode_commands(self._decoder.feed(data))
         except RemoteProtocolError as error:
@@ -312,8 +312,8 @@ class Connection(Requesting):
         self._is_lost = False
         self._stop_work()
         if self._room is not None:
-            self._room.partial_bytes -= self._partial_bytes
-            self._partial_bytes = 0
+            self._room.partial_bytes -= self.partial_bytes
+            self.partial_bytes = 0
         self._closed.set_result(None)
         if self._on_lost is not None:
             self._on_lost(self)

@@ -72,6 +72,7 @@ class EntranceRules:
         certificates: The certificates; None if TLS is disabled.
         proxies: Networks that must send PROXY headers.
         seconds: Time for the first byte, and then for the handshake.
+        certifies_clients: Whether only clients with a certificate get in.
     """
 
     def __init__(
@@ -81,12 +82,14 @@ class EntranceRules:
         certificates: Certificates | None = None,
         proxies: Sequence[Network] = (),
         seconds: float = HANDSHAKE_SECONDS,
+        certifies_clients: bool = False,
     ) -> None:
         assert certificates is not None or mode is TlsMode.DISABLED
         self.mode = mode
         self.certificates = certificates
         self.proxies = tuple(proxies)
         self.seconds = seconds
+        self.certifies_clients = certifies_clients
 
     @property
     def are_needed(self) -> bool:

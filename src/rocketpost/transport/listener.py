@@ -76,6 +76,10 @@ class Listener:
         if rules.are_needed:
             self._entrance = Entrance(rules, self._make, strangers_max=strangers_max)
 
+    def note_users(self, are_known: bool) -> None:
+        """Note whether peers log in; then those who have not make room for others."""
+        self._room.knows_users = are_known
+
     @property
     def stranger_count(self) -> int:
         """Number of connections that have not finished their handshake."""
@@ -192,8 +196,7 @@ class Listener:
 
     def _made(self, connection: Connection) -> None:
         self.connections.add(connection)
-        self._room.connections += 1
-        if self._room.connections > self._room.connections_max:
+        if not self._room.enter(connection):
             logger.warning(
                 "connection refused: peer=%s reason=%s are open already",
                 connection.peer_text,
@@ -203,7 +206,7 @@ class Listener:
 
     def _lost(self, connection: Connection) -> None:
         self.connections.discard(connection)
-        self._room.connections -= 1
+        self._room.leave(connection)
         if self._on_lost is not None:
             self._on_lost(connection)
 

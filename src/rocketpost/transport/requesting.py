@@ -54,6 +54,8 @@ class Requesting(asyncio.BaseProtocol):
         """The user that the peer has proved to be by its certificate; empty if it did not."""
         self.known_login: Any = None
         """What a server keeps about the login that was used last; None at first."""
+        self.is_known = False
+        """Whether the peer has logged in."""
         self.is_encrypted = False
         self.is_trusted = False
         """Whether the peer is a part of this process, which checks the rights of its clients."""

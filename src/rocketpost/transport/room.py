@@ -2,10 +2,16 @@
 
 Each connection may hold 16 MiB of an incomplete frame and 64 MiB that its peer does not read, so
 without these limits a thousand silent peers could hold 80 GiB.
+
+Where users are known, peers that have not logged in are strangers. They make room for others: if
+there are too many connections, the stranger that has waited longest is closed instead of the newest
+connection, and if unfinished frames take too much memory, those of strangers are dropped first. So
+strangers who hold connections or memory do not keep users out.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
 from typing import Final, Protocol
 
@@ -18,6 +24,8 @@ UNWRITTEN_BYTES_FREE: Final = 64 * 1024
 _KEPT: Final = 7 / 8
 """Share of the bound to free up to, so that the next write does not exceed it again."""
 _STUCK_SECONDS: Final = 1.0
+_LOOKED_AT: Final = 1024
+"""Most connections that are looked at when one must make room; the next search goes on there."""
 
 
 class Debtor(Protocol):
@@ -41,6 +49,19 @@ class Debtor(Protocol):
         ...
 
 
+class Guest(Protocol):
+    """A connection of a server."""
+
+    is_known: bool
+    """Whether its peer has logged in."""
+    partial_bytes: int
+    """Bytes of its incomplete frame, as counted by the room."""
+
+    def drop(self, reason: str) -> None:
+        """Disconnect the peer."""
+        ...
+
+
 class Room:
     """Limits on the memory that all connections of a server use together, on all its ports.
 
@@ -49,8 +70,10 @@ class Room:
 
     __slots__ = (
         "_debtors",
+        "_strangers",
         "connections",
         "connections_max",
+        "knows_users",
         "partial_bytes",
         "partial_bytes_max",
         "turns",
@@ -71,6 +94,39 @@ class Room:
         self.unwritten_bytes = 0
         """Bytes that wait for peers, except the first 64 KiB of each connection."""
         self._debtors: dict[Debtor, None] = {}
+        self.knows_users = False
+        """Whether peers log in, so that those who have not are strangers."""
+        self._strangers: dict[Guest, None] = {}
+
+    def enter(self, guest: Guest) -> bool:
+        """Count a new connection; return whether there is room for it."""
+        self.connections += 1
+        if self.knows_users:
+            self._strangers[guest] = None
+        return self.connections <= self.connections_max or self._drop_oldest_stranger(guest)
+
+    def leave(self, guest: Guest) -> None:
+        """Forget a connection that is gone."""
+        self.connections -= 1
+        self._strangers.pop(guest, None)
+
+    def _drop_oldest_stranger(self, newest: Guest) -> bool:
+        for guest in list(itertools.islice(self._strangers, _LOOKED_AT)):
+            if guest is newest:
+                break
+            del self._strangers[guest]
+            if not guest.is_known:
+                guest.drop(f"{self.connections_max} connections are open, and it has not logged in")
+                return True
+        return False
+
+    def drop_unfinished_strangers(self) -> bool:
+        """Disconnect all strangers with large incomplete frames; return whether there were any."""
+        found = [each for each in self._strangers if each.partial_bytes and not each.is_known]
+        for guest in found:
+            del self._strangers[guest]
+            guest.drop("unfinished frames take too much memory, and it has not logged in")
+        return bool(found)
 
     def count_unwritten(self, debtor: Debtor, size: int) -> None:
         """Count bytes that wait for a peer; disconnect the slowest peers if there are too many."""

@@ -91,5 +91,5 @@ class ServedConnection(Connection, asyncio.BufferedProtocol):
             offer(self, self._express, inbox.data, at, end, self._budget)
         if self._unanswered > self._pending_max:
             self._regulate()
-        if decoder.held > PARTIAL_BYTES_FREE or self._partial_bytes:
+        if decoder.held > PARTIAL_BYTES_FREE or self.partial_bytes:
             self._count_partial()

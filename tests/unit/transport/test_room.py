@@ -67,3 +67,47 @@ def test_little_is_not_counted() -> None:
     assert room.unwritten_bytes == UNWRITTEN_BYTES_FREE + 1
     peer.owe(0)
     assert room.unwritten_bytes == 0
+
+
+class Guest:
+    def __init__(self, *, is_known: bool = False, partial_bytes: int = 0) -> None:
+        self.is_known = is_known
+        self.partial_bytes = partial_bytes
+        self.reason = ""
+
+    def drop(self, reason: str) -> None:
+        self.reason = reason
+
+
+def test_strangers_make_room_for_others_oldest_first() -> None:
+    room, _ = make(0)
+    room.knows_users = True
+    guests = [Guest(is_known=number in (0, 2)) for number in range(10)]
+    assert all(room.enter(guest) for guest in guests)
+    assert room.enter(Guest())
+    assert [bool(guest.reason) for guest in guests[:5]] == [False, True, False, False, False]
+    room.leave(guests[1])
+    assert room.enter(Guest())
+    assert [bool(guest.reason) for guest in guests[:5]] == [False, True, False, True, False]
+
+
+def test_nobody_makes_room_who_has_logged_in_or_where_nobody_logs_in() -> None:
+    for knows_users in (True, False):
+        room, _ = make(0)
+        room.knows_users = knows_users
+        guests = [Guest(is_known=knows_users) for _ in range(10)]
+        assert all(room.enter(guest) for guest in guests)
+        assert not room.enter(Guest())
+        assert not any(guest.reason for guest in guests)
+
+
+def test_unfinished_frames_of_strangers_are_dropped_first() -> None:
+    room, _ = make(0)
+    room.knows_users = True
+    user, stranger = Guest(is_known=True, partial_bytes=MIB), Guest(partial_bytes=MIB)
+    honest = Guest()
+    for guest in (user, stranger, honest):
+        room.enter(guest)
+    assert room.drop_unfinished_strangers()
+    assert [bool(each.reason) for each in (user, stranger, honest)] == [False, True, False]
+    assert not room.drop_unfinished_strangers()

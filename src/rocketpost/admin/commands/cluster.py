@@ -89,6 +89,9 @@ async def cluster_list(
             for process, values in found
         ]
         show_rows(table, rows, as_json=as_json)
+        for process, known in found:
+            if exposure := known.get("exposure"):
+                click.echo(f"warning: {process.name} at {process.address}: {exposure}", err=True)
         if silent and every is None:
             raise Failure(f"no values from {', '.join(silent)}; check that it runs")
 

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from rocketpost.codec.faults import MessageIllegal
+from rocketpost.codec.headers.transaction import EndTransaction
 from rocketpost.codec.properties import PROPERTIES_BYTES_MAX, encode_properties
 from rocketpost.codec.record import Record, host_bits
 from rocketpost.errors import LocalProtocolError
@@ -176,6 +177,18 @@ def destination(properties: dict[str, str]) -> tuple[str, int] | None:
     if not topic or not _is_number(queue_id) or topic in (HALF_TOPIC, OP_HALF_TOPIC):
         return None
     return topic, int(queue_id)
+
+
+def is_ended_by(header: EndTransaction, properties: dict[str, str]) -> bool:
+    """Tell whether a half message is of the producer that ends it.
+
+    Producers of gRPC have a group with the name of their topic, and a right to that topic only. A
+    half of another topic may have a group of the same name.
+    """
+    if header.producer_group != properties.get(names.PRODUCER_GROUP):
+        return False
+    is_topic = header.producer_group == header.topic
+    return not is_topic or properties.get(names.REAL_TOPIC) == header.topic
 
 
 def _copy(record: Record, topic: str, queue_id: int, store_host: bytes) -> Draft:

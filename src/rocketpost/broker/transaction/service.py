@@ -28,6 +28,7 @@ from rocketpost.broker.transaction.log import (
     first_offset,
     identity_of,
     immunity_ms,
+    is_ended_by,
     op_draft,
     resumed_draft,
 )
@@ -281,7 +282,11 @@ class TransactionService:
     def note_unknown(self, header: EndTransaction) -> None:
         """Note that a producer was asked and does not know the outcome yet."""
         record = self._store.record_at(header.commit_log_offset)
-        if record is not None and record.topic == HALF_TOPIC:
+        if (
+            record is not None
+            and record.topic == HALF_TOPIC
+            and is_ended_by(header, record.properties)
+        ):
             half = self.table.find(identity_of(record, record.properties))
             if half is not None:
                 self.on_answer(half)
@@ -347,10 +352,11 @@ class TransactionService:
             age_ms = self._clock.now_ms() - record.store_ms
             if age_ms > immunity_ms(properties, default_ms=self.rules.timeout_ms):
                 raise IllegalOperation("the immunity of the half is over; answer the check instead")
-        group = properties.get(names.PRODUCER_GROUP)
-        if group != header.producer_group:
+        if not is_ended_by(header, properties):
+            group, topic = properties.get(names.PRODUCER_GROUP), properties.get(names.REAL_TOPIC)
             raise ServerError(
-                f"the half message belongs to the group {group}, not {header.producer_group}"
+                f"the half message belongs to the group {group} and the topic {topic}, not to "
+                f"{header.producer_group}"
             )
         # A power cut may remove a half and store another in its place.
         given = {header.msg_id, header.transaction_id} - {"", None}

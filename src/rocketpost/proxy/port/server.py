@@ -16,6 +16,7 @@ from rocketpost.proxy.port.front import Front
 from rocketpost.proxy.settings import ProxyConfig
 from rocketpost.transport.entrance import TlsMode
 from rocketpost.transport.listener import room_of_process
+from rocketpost.transport.tls_layer import HANDSHAKE_SECONDS
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +24,12 @@ _DESCRIPTORS: Final = 3
 """Open files of a connection that passes through the front."""
 _STOP_SECONDS: Final = 1.0
 """Time for calls to end. Streams of clients do not end by themselves."""
-_OPTIONS: Final = (("grpc.so_reuseport", 0),)
+_OPTIONS: Final = (
+    ("grpc.so_reuseport", 0),
+    ("grpc.server_handshake_timeout_ms", round(HANDSHAKE_SECONDS * 1000)),
+)
+_SHARE: Final = 4
+"""Connections have this part of those that a process may have: its other ports have the rest."""
 
 
 class GrpcServer:
@@ -51,6 +57,10 @@ class GrpcServer:
             ("grpc.max_receive_message_length", config.call_bytes_max),
             ("grpc.max_send_message_length", -1),
             ("grpc.max_connection_idle_ms", config.idle_ms),
+            (
+                "grpc.max_allowed_incoming_connections",
+                max(room_of_process().connections_max // _SHARE, 16),
+            ),
         )
         self._server = grpc.aio.server(options=options)
         self._server.add_generic_rpc_handlers((methods.handler,))

@@ -3,9 +3,10 @@
     {"at":"2026-11-18T03:04:05.678Z","event":"userChanged","user":"root","source":"10.0.0.9:5123",
      "target":"norm","change":"password","result":"ok","counter":7}
 
-A change is on disk before it is answered. Failures and denials are written in the background; if
-more arrive than can be written, some are dropped, and a line says how many. No line has a secret.
-The file is rotated by size: ``audit.log.1`` is the newest of the old ones.
+A change is on disk before it is answered. Failures and denials are written in the background, and
+only so many of them that strangers cannot fill the log (``audit_limit``). If the disk is too slow,
+some are dropped, and a line says how many. No line has a secret. The file is rotated by size:
+``audit.log.1`` is the newest of the old ones.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -22,6 +24,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from rocketpost.errors import StoreError
+from rocketpost.server.access.audit_limit import INTERVAL_SECONDS, AuditLimit
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +66,7 @@ class AuditLog:
     Args:
         path: The file; its directory exists.
         now: Returns the time of day.
+        seconds: Returns seconds on a clock that never goes back.
         bytes_max: Size at which the file is rotated.
     """
 
@@ -71,11 +75,15 @@ class AuditLog:
         path: str,
         *,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        seconds: Callable[[], float] = time.monotonic,
         bytes_max: int = FILE_BYTES_MAX,
     ) -> None:
         self._path = path
         self._now = now
+        self._seconds = seconds
         self._bytes_max = bytes_max
+        self._limit = AuditLimit(seconds())
+        self._ending: asyncio.TimerHandle | None = None
         self._waiting: list[bytes] = []
         self._dropped = 0
         self._writing: asyncio.Task[None] | None = None
@@ -83,13 +91,14 @@ class AuditLog:
         self._fd = -1
 
     def note(self, event: str, **members: Any) -> None:
-        """Record an event soon."""
-        if len(self._waiting) >= _WAITING_MAX:
-            self._dropped += 1
-            return
-        self._waiting.append(self._line(event, members))
-        if self._writing is None:
-            self._writing = asyncio.ensure_future(self._write_soon())
+        """Record an event soon, unless there are too many of its kind."""
+        if self._limit.is_over(self._seconds()):
+            self._end_interval()
+        if self._limit.admit(event, members):
+            self._add(self._line(event, members))
+        elif self._ending is None:
+            loop = asyncio.get_running_loop()
+            self._ending = loop.call_later(INTERVAL_SECONDS, self._end_interval)
 
     async def record(self, event: str, **members: Any) -> None:
         """Record a change; return when it is on disk.
@@ -106,9 +115,26 @@ class AuditLog:
 
     async def close(self) -> None:
         """Write the rest and close the file."""
+        self._end_interval()
         if self._writing is not None:
             await asyncio.wait((self._writing,))
         await asyncio.to_thread(self._close_blocking)
+
+    def _end_interval(self) -> None:
+        """Write how many lines are missing, and begin to count again."""
+        if self._ending is not None:
+            self._ending.cancel()
+            self._ending = None
+        for event, members in self._limit.take_left_out(self._seconds()):
+            self._add(self._line(event, members))
+
+    def _add(self, line: bytes) -> None:
+        if len(self._waiting) >= _WAITING_MAX:
+            self._dropped += 1
+            return
+        self._waiting.append(line)
+        if self._writing is None:
+            self._writing = asyncio.ensure_future(self._write_soon())
 
     async def _write_soon(self) -> None:
         loop = asyncio.get_running_loop()

@@ -226,9 +226,7 @@ class Gate:
         Raises:
             LoginFailed: The call is not signed, or not by an enabled user.
         """
-        user = self._table.user(name)
-        is_right = is_signed((user or self._nobody).secret.encode())
-        if user is None or not user.is_enabled or not is_right:
+        if not self.is_login(name, is_signed):
             reason = "user or signature" if name else "not signed"
             delay = self.failures.note(source, monotonic())
             self._audit.note(
@@ -240,15 +238,24 @@ class Gate:
             )
             raise LoginFailed(_FAILED if name else _UNSIGNED, delay=delay, address=source)
 
+    def is_login(self, name: str, is_signed: Callable[[bytes], bool]) -> bool:
+        """Tell whether a call is signed by an enabled user; the same work for unknown users."""
+        user = self._table.user(name)
+        is_right = is_signed((user or self._nobody).secret.encode())
+        return user is not None and user.is_enabled and is_right
+
     def check_call(self, name: str, needs: Sequence[Need], *, source: str, method: str) -> None:
-        """Check that the user of a call has every right that it needs.
+        """Check that the user of a call may still log in and has every right that it needs.
 
         Raises:
             NoPermission: A right is missing.
         """
-        if not self.authorises:
-            return
-        problem = self.problem(Caller(name, source, needs))
+        user = self._table.user(name)
+        problem: NoPermission | None = None
+        if user is None or not user.is_enabled:
+            problem = NoPermission(_FAILED)
+        elif self.authorises:
+            problem = self.problem(Caller(name, source, needs))
         if problem is not None:
             self.denied_count += 1
             self._audit.note("denied", user=name, source=source, code=method, reason=problem.remark)

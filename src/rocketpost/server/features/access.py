@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
@@ -11,13 +12,17 @@ from rocketpost.server.feature import Feature, FeatureSet
 from rocketpost.server.metrics.exposition import Family, Sample, counter, label_text
 from rocketpost.server.routes.dispatch import Dispatcher
 from rocketpost.server.routes.route import Route
+from rocketpost.server.secure.exposure import find_exposure
 from rocketpost.server.tables.persistence import Owner
+
+logger = logging.getLogger(__name__)
 
 
 class AccessFeature(Feature):
     """Serves requests about users and rules. Owned by the loop."""
 
     def __init__(self, context: BrokerContext) -> None:
+        self._context = context
         self._access = context.access
         self._handlers = AccessHandlers(
             table=context.tables.access,
@@ -47,7 +52,7 @@ class AccessFeature(Feature):
         """Return whether access control is on, and the numbers of refused requests."""
         gate = self._access.gate
         if gate is None:
-            return {"accessControl": "off"}
+            return {"accessControl": "off", "exposure": _exposure(self._context)}
         return {
             "accessControl": "on" if gate.authorises else "authentication only",
             "failedLogins": str(gate.failures.total),
@@ -66,6 +71,8 @@ def guard(
         features: Returns the features of the current term.
     """
     gate = dispatcher.gate = context.access.gate
+    if exposure := _exposure(context):
+        logger.warning("broker is open to everybody: reason=%s", exposure)
 
     def note_change() -> None:
         context.persistence.note_change(owner=Owner.ACCESS)
@@ -73,3 +80,11 @@ def guard(
             features().access_changed(gate)
 
     context.tables.access.on_change = note_change
+
+
+def _exposure(context: BrokerContext) -> str:
+    return find_exposure(
+        context.broker_config.bind_address,
+        authenticates=context.access.gate is not None,
+        rules=context.peers.log_ports.rules,
+    )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable
+from functools import partial
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Final
@@ -39,6 +41,21 @@ def open_log_blocking(config: LogConfig, *, label: str = "") -> LimitRepetition:
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     apply_levels(config.log_level)
     return limit
+
+
+def show_warnings(config: LogConfig, *, label: str = "") -> Callable[[], None]:
+    """Have warnings also on standard error, if the log is in a file; returns what ends that.
+
+    Who starts a server looks at the terminal, and not yet into the file.
+    """
+    if not config.log_file:
+        return lambda: None
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setLevel(logging.WARNING)
+    prefix = f"[{label}] " if label else ""
+    handler.setFormatter(OneLineFormatter("warning: %(message)s", prefix=prefix))
+    logging.root.addHandler(handler)
+    return partial(logging.root.removeHandler, handler)
 
 
 def apply_levels(text: str) -> None:

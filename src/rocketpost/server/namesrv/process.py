@@ -28,6 +28,7 @@ from rocketpost.server.peers import Peers
 from rocketpost.server.routes.dispatch import Dispatcher
 from rocketpost.server.routes.route import Route
 from rocketpost.server.secure.certificates import PortSecurity, secure_ports
+from rocketpost.server.secure.exposure import find_exposure
 from rocketpost.server.settings.namesrv import NamesrvConfig
 from rocketpost.store.files import FileSystem
 from rocketpost.transport.connection import Connection
@@ -121,6 +122,7 @@ class NameServer:
         self._security = await secure_ports(self._tls_values, self._listener)
         await self._access.open()
         self._dispatcher.gate = self._access.control.gate
+        self._listener.note_users(self._dispatcher.gate is not None)
         self._dispatcher.use([*self._routes(), *self._access_routes()])
         self._handlers.note_start()
         self._stopping.clear()
@@ -131,6 +133,13 @@ class NameServer:
         self._security.start()
         self._schedule_scan()
         logger.info("name server started: address=%s", self.address)
+        exposure = find_exposure(
+            self.config.bind_address,
+            authenticates=self.config.authentication_enabled,
+            rules=self._security.entrance,
+        )
+        if exposure:
+            logger.warning("name server is open to everybody: reason=%s", exposure)
 
     async def stop(self) -> None:
         """Return when every connection is closed and every accepted change is on disk."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import sys
 from collections.abc import Mapping
@@ -11,10 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from rocketpost.errors import ConfigError
 from rocketpost.server.broker import BrokerServer
+from rocketpost.server.secure.exposure import find_exposure
 
 if TYPE_CHECKING:
     from rocketpost.proxy.proxy import GrpcProxy
     from rocketpost.proxy.settings import ProxyConfig
+
+logger = logging.getLogger(__name__)
 
 NOT_INSTALLED = "gRPC is not installed: pip install 'rocketpost[grpc]'"
 
@@ -133,6 +137,13 @@ class ProxiedBroker(BrokerServer):
             )
         if not config.bind_address:
             config = replace(config, bind_address=self._broker.bind_address)
+        exposure = find_exposure(
+            config.bind_address,
+            authenticates=self._context.access.gate is not None,
+            rules=self._security.entrance,
+        )
+        if exposure and config.bind_address != self._broker.bind_address:
+            logger.warning("gRPC port is open to everybody: reason=%s", exposure)
         config, keys = await asyncio.to_thread(
             with_broker_tls, config, self._security.settings, self._ip
         )

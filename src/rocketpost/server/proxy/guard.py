@@ -23,10 +23,10 @@ from rocketpost.proxy.refusals import Refusal
 from rocketpost.proxy.rights import Right
 from rocketpost.proxy.wire.enums import Code
 from rocketpost.server.access.gate import Gate, LoginFailed
-from rocketpost.server.routes.access import Need, ResourceKind
+from rocketpost.server.routes.access import group_need, topic_need
 
 _HEADER_LENGTH_MAX: Final = 4096
-_RESOURCES: Final = {Kind.TOPIC: ResourceKind.TOPIC, Kind.GROUP: ResourceKind.GROUP}
+_NEEDS: Final = {Kind.TOPIC: topic_need, Kind.GROUP: group_need}
 
 
 class Signature(NamedTuple):
@@ -68,6 +68,14 @@ class LocalGuard:
     def __init__(self, gate: Callable[[], Gate | None]) -> None:
         self._gate = gate
 
+    def is_signed(self, headers: Mapping[str, str]) -> bool:
+        """Tell whether headers prove a user, or need not; nothing is noted of it."""
+        gate = self._gate()
+        if gate is None:
+            return True
+        signature = read_signature(headers)
+        return signature is not None and gate.is_login(signature.user, signature.is_made_with)
+
     def admit(self, identity: Identity, headers: Mapping[str, str], method: str) -> str:
         """Return the user who makes a call; empty if access control is off.
 
@@ -102,7 +110,8 @@ class LocalGuard:
         gate = self._gate()
         if gate is None:
             return
-        needs = [Need(_RESOURCES[each.kind], each.name, each.actions) for each in rights]
+        # As for requests: a retry topic counts as its group, and no name as every name.
+        needs = [_NEEDS[each.kind](each.name, each.actions) for each in rights]
         try:
             gate.check_call(user, needs, source=identity.address[0], method=method)
         except NoPermission as refused:

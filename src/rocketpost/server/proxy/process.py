@@ -23,6 +23,7 @@ from rocketpost.server.proxy.guard import LocalGuard
 from rocketpost.server.proxy.keys import choose_keys_blocking
 from rocketpost.server.proxy.remote_access import RemoteAccess
 from rocketpost.server.secure.certificates import PortSecurity, secure_ports
+from rocketpost.server.secure.exposure import find_exposure
 from rocketpost.server.settings.access import Login
 from rocketpost.transport.entrance import TlsMode
 from rocketpost.transport.host import local_ip
@@ -108,6 +109,10 @@ class ProxyServer:
             await self._session.stop()
             raise
         self._proxy = proxy
+        config = self._config
+        exposure = find_exposure(config.bind_address, authenticates=config.authentication_enabled)
+        if exposure:
+            logger.warning("proxy is open to everybody: reason=%s", exposure)
 
     async def stop(self) -> None:
         """Return when no call is served any more."""

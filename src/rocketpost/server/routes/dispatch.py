@@ -122,6 +122,7 @@ class Dispatcher:
             except LoginFailed as failure:
                 _turn_away(gate, connection, command, failure)
                 return
+            connection.is_known |= command.caller is not None
         entry = self._entries.get(command.code)
         if entry is None:
             remark = f" request type {command.code} not supported"
@@ -207,6 +208,7 @@ def _turn_away(gate: Gate, connection: Connection, command: Command, failure: Lo
     elif not failure.delay:
         answer(connection, command, reply)
     else:
+        _forget_contents(command)  # a stranger must not fill the memory with what waits
 
         def answer_late() -> None:
             gate.failures.note_answer(failure.address)
@@ -261,6 +263,11 @@ def park(connection: Connection, command: Command) -> None:
     connection.no_answer()
     if command.timing is not None:
         command.timing.is_held = True
+    _forget_contents(command)
+
+
+def _forget_contents(command: Command) -> None:
+    """Keep only what an answer needs: code, opaque number and version."""
     command.body = b""
     command.raw_fields = _NO_FIELDS
     command.text_fields = {}

@@ -108,7 +108,10 @@ class PortSecurity:
         self.settings = settings = settings or TlsSettings()
         self.certificates = certificates
         self.entrance = EntranceRules(
-            mode=settings.mode, certificates=certificates, proxies=settings.proxies
+            mode=settings.mode,
+            certificates=certificates,
+            proxies=settings.proxies,
+            certifies_clients=settings.certifies_clients,
         )
         self.client = ClientContext(settings.client) if settings.client is not None else None
         self._watch: asyncio.Task[None] | None = None

@@ -79,6 +79,15 @@ class TlsSettings:
     reload_seconds: float = 1.0
     proxies: tuple[Network, ...] = ()
 
+    @property
+    def certifies_clients(self) -> bool:
+        """Whether only clients with a certificate of a trusted authority get in."""
+        return (
+            self.mode is TlsMode.ENFORCING
+            and self.server is not None
+            and self.server.client_certificates is ClientCertificates.REQUIRE
+        )
+
 
 def tls_settings_blocking(values: Mapping[str, str]) -> TlsSettings:
     """Return the settings in a server's properties and in the file that these name.

@@ -19,7 +19,7 @@ from rocketpost.errors import Fault
 from rocketpost.model.names import CHECK_MAX_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from rocketpost.model.topic import TopicConfig
 
-from ..transaction_world import COMMIT, HOST, ROLLBACK, TOPIC, UNKNOWN, Sent, World, answer
+from ..transaction_world import COMMIT, GROUP, HOST, ROLLBACK, TOPIC, UNKNOWN, Sent, World, answer
 
 OP_MS = 3000
 
@@ -101,6 +101,7 @@ def test_without_an_index_the_op_message_is_stored_with_the_commit(tmp_path: Pat
     ("change", "reason"),
     [
         ({"producer_group": "other"}, "belongs to the group"),
+        ({"topic": GROUP}, "belongs to the group"),
         ({"tran_state_table_offset": 5}, "queue offset"),
         ({"commit_log_offset": 3}, "no half message"),
         ({"commit_log_offset": -1}, "no half message"),

@@ -53,13 +53,61 @@ async def test_the_file_is_rotated(tmp_path: Path) -> None:
 
 async def test_it_says_how_many_lines_it_dropped(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
-    audit = AuditLog(str(path))
+    now = 0.0
+
+    def tick() -> float:
+        nonlocal now
+        now += 61.0
+        return now
+
+    audit = AuditLog(str(path), seconds=tick)  # each line is the first of its minute
     for _ in range(10_005):
         audit.note("denied")
     await audit.close()
     found = lines(path)
     assert len(found) == 10_001
     assert found[-1]["count"] == 5
+
+
+async def test_strangers_cannot_push_changes_out_of_the_log(tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    audit = AuditLog(str(path), bytes_max=20_000, seconds=lambda: 0.0)
+    await audit.record("userChanged", user="root", target="norm")
+    for number in range(100_000):
+        audit.note("loginFailed", user="root", source=f"10.0.{number % 30}.1:{number % 60_000}")
+    await audit.close()
+    found = lines(path)
+    assert found[0]["event"] == "userChanged"
+    written = [line for line in found if "leftOut" not in line and line["event"] == "loginFailed"]
+    left_out = [line["leftOut"] for line in found if "leftOut" in line]
+    assert len(written) == 100
+    assert sum(left_out) == 100_000 - 100
+    assert len(left_out) == 30
+
+
+async def test_one_source_does_not_hide_the_others(tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    audit = AuditLog(str(path), seconds=lambda: 0.0)
+    for port in range(1000):
+        audit.note("loginFailed", source=f"10.0.0.1:{port}")
+    audit.note("loginFailed", source="10.0.0.2:1")
+    await audit.close()
+    sources = [line["source"] for line in lines(path) if "leftOut" not in line]
+    assert len(sources) == 21
+    assert sources[-1] == "10.0.0.2:1"
+
+
+async def test_missing_lines_are_counted_when_the_next_interval_begins(tmp_path: Path) -> None:
+    path, now = tmp_path / "audit.log", [0.0]
+    audit = AuditLog(str(path), seconds=lambda: now[0])
+    for port in range(21):
+        audit.note("denied", source=f"10.0.0.1:{port}")
+    now[0] = 60.0
+    audit.note("denied", source="10.0.0.1:99")
+    await audit.close()
+    found = lines(path)
+    assert found[20] == {**found[20], "event": "denied", "source": "10.0.0.1", "leftOut": 1}
+    assert found[21]["source"] == "10.0.0.1:99"
 
 
 async def test_a_change_that_cannot_be_recorded_fails(tmp_path: Path) -> None:

@@ -246,7 +246,9 @@ class Forwarding(Feature):
 
     async def _request(self, leader: Connection, command: Command) -> Command:
         caller: Caller | None = command.caller
+        # What a client writes there itself must not reach the leader: it would believe it.
         fields = {**command.fields, CLIENT_HOST: _ANY}
+        fields.pop(CLIENT_USER, None)
         if self._logins is not None and caller is not None:
             fields |= {CLIENT_HOST: caller.host, CLIENT_USER: caller.name}
         return await leader.request(
