@@ -89,7 +89,11 @@ def environment_tls_blocking() -> ClientTls | None:
         raise ConfigError(f"{ENABLE}={text} is not valid: it must be true or false")
     if text != "true":
         return None
+    path = environment_tls_file()
+    return read_tls_file_blocking(path) if path else ClientTls()
+
+
+def environment_tls_file() -> str:
+    """Return the file with the TLS of clients, if there is one; else an empty text."""
     named = os.environ.get(FILE, "").strip()
-    if not named and not os.path.exists(DEFAULT_FILE):
-        return ClientTls()
-    return read_tls_file_blocking(named or DEFAULT_FILE)
+    return named or (DEFAULT_FILE if os.path.exists(DEFAULT_FILE) else "")

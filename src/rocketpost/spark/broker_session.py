@@ -31,6 +31,7 @@ from rocketpost.spark.outage import TemporarilyMissing, do_nothing, retry_during
 from rocketpost.spark.source.plan import Bounds, Offsets, QueueKey, Range, describe_queues
 from rocketpost.spark.source.replicas import pull_from_replica
 from rocketpost.spark.source.time_bounds import StoredMessage
+from rocketpost.spark.tls_options import find_tls
 
 T = TypeVar("T")
 
@@ -47,18 +48,19 @@ class BrokerSession(ClientGroup):
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        keys = find_credentials(options)
+        keys, tls = find_credentials(options), find_tls(options)
         self._consumer = PullConsumer(
             options.group or GROUP,
             config=PullConsumerConfig(
                 name_servers=options.name_servers,
                 pull_timeout=options.pull_timeout_ms / 1000,
                 credentials=keys,
+                tls=tls,
             ),
         )
         self._admin = AdminClient(
             config=ClientConfig(
-                name_servers=options.name_servers, call_timeout=5.0, credentials=keys
+                name_servers=options.name_servers, call_timeout=5.0, credentials=keys, tls=tls
             )
         )
         super().__init__(self._consumer, self._admin)

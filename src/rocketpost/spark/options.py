@@ -29,6 +29,7 @@ from rocketpost.spark.option_checks import (
 )
 from rocketpost.spark.row_options import RowOptions
 from rocketpost.spark.source.plan import Offsets, QueueKey, nest_offsets
+from rocketpost.spark.tls_options import check_tls
 
 T = TypeVar("T")
 K = TypeVar("K", bound="HasCredentials")
@@ -132,10 +133,13 @@ class SourceOptions(RowOptions):
     access_key: str = option("accessKey", "", secret=True)
     secret_key: str = option("secretKey", "", secret=True)
     security_token: str = option("securityToken", "", secret=True)
+    tls: bool | None = option("tls", None)
+    tls_file: str = option("tlsConfigFile", "")
 
     def __post_init__(self) -> None:
         check_name_servers(self.name_servers)
         credentials_of(self.access_key, self.secret_key, self.security_token)
+        check_tls(self)
         self.check_rows()
         check_choice("readFrom", self.read_from, "master", "slave", "any")
         check_choice("subExpressionType", self.expression_type, "TAG", "SQL92")
@@ -295,6 +299,7 @@ _MAY_BE_ZERO: Final = frozenset(
         "maxClockStepMs",
         "metadataCacheTtlMs",
         "readDecoded",
+        "tls",
         "fetchOffset.numRetries",
         "fetchOffset.retryIntervalMs",
         "outageTimeoutMs",

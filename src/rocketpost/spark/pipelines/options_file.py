@@ -9,7 +9,8 @@ The command line takes precedence over the file. A list replaces values separate
     conf: {spark.driver.memory: 2g}
 
 Credentials for brokers with access control (``access-key``, ``secret-key``, ``security-token``) may
-be in the file or in the environment, but not on the command line.
+be in the file or in the environment, but not on the command line. So may TLS (``tls``,
+``tls-config-file``), which all processes of Spark must have alike.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any, Final
 import click
 import yaml
 
+from rocketpost.client import tls
 from rocketpost.client.credentials import ACCESS_KEY, SECRET_KEY, SECURITY_TOKEN
 
 _NOT_IN_FILES: Final = frozenset({"config", "help"})
@@ -30,6 +32,7 @@ _KEYS: Final = {
     "secret-key": SECRET_KEY,
     "security-token": SECURITY_TOKEN,
 }
+_TLS: Final = {"tls": tls.ENABLE, "tls-config-file": tls.FILE}
 
 
 def _from_file(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
@@ -75,14 +78,15 @@ def _problem(error: yaml.YAMLError) -> str:
 
 
 def _take_keys(values: dict[str, Any]) -> None:
-    """Move credentials from the file to the environment, for all processes of Spark.
+    """Move credentials and TLS from the file to the environment, for all processes of Spark.
 
-    They are not options, because other users can read command lines.
+    Credentials are not options, because other users can read command lines.
     """
-    found = {name: values.pop(name) for name in _KEYS if values.get(name) is not None}
-    if found:
-        for name, variable in _KEYS.items():
-            os.environ[variable] = str(found.get(name, ""))
+    for keys in (_KEYS, _TLS):
+        found = {name: values.pop(name) for name in keys if values.get(name) is not None}
+        if found:
+            for name, variable in keys.items():
+                os.environ[variable] = _text(found.get(name, ""))
 
 
 def _as_given(path: Path, option: click.Parameter, value: object) -> object:

@@ -18,6 +18,7 @@ from rocketpost.client import MessageQueue, Producer, ProducerConfig
 from rocketpost.client.admin import AdminClient
 from rocketpost.client.config import ClientConfig
 from rocketpost.client.credentials import environment_credentials
+from rocketpost.client.tls import environment_tls_blocking
 from rocketpost.codec.faults import RequestCodeNotSupported
 from rocketpost.errors import ClientError, Fault
 from rocketpost.model.route import MASTER_ID
@@ -58,10 +59,13 @@ class Targets(ClientGroup):
         self._ids = [producer_id(config, selection, origin.queue) for origin in found]
         self._known: dict[str, list[MessageQueue]] = {}
         servers, keys = config.name_servers, environment_credentials()
+        tls = environment_tls_blocking()
         self._producer = Producer(
-            _GROUP, config=ProducerConfig(name_servers=servers, credentials=keys)
+            _GROUP, config=ProducerConfig(name_servers=servers, credentials=keys, tls=tls)
         )
-        self._admin = AdminClient(config=ClientConfig(name_servers=servers, credentials=keys))
+        self._admin = AdminClient(
+            config=ClientConfig(name_servers=servers, credentials=keys, tls=tls)
+        )
         super().__init__(self._producer, self._admin)
 
     def queues(self, topic: str) -> list[MessageQueue]:

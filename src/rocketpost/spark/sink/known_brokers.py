@@ -22,6 +22,7 @@ from rocketpost.errors import RouteNotFound, StoreError
 from rocketpost.spark.options import find_credentials
 from rocketpost.spark.outage import retry_during_outage
 from rocketpost.spark.sink.options import SinkOptions
+from rocketpost.spark.tls_options import find_tls
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +48,11 @@ def update_known_brokers_blocking(options: SinkOptions) -> frozenset[str]:
 
 
 async def _find_brokers(options: SinkOptions) -> frozenset[str]:
-    config = ClientConfig(name_servers=options.name_servers, credentials=find_credentials(options))
+    config = ClientConfig(
+        name_servers=options.name_servers,
+        credentials=find_credentials(options),
+        tls=find_tls(options),
+    )
     async with AdminClient(config=config) as admin:
 
         async def ask() -> frozenset[str]:

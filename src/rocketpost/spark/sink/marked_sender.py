@@ -36,6 +36,7 @@ from rocketpost.spark.sink.marks import Marks, MarksByQueue, plan_search
 from rocketpost.spark.sink.options import SinkOptions
 from rocketpost.spark.sink.rows import Rows
 from rocketpost.spark.source.plan import Offsets, QueueKey, Range
+from rocketpost.spark.tls_options import find_tls
 
 _REQUEST_ROWS_MAX: Final = 1000
 _ATTEMPTS: Final = 3
@@ -367,6 +368,7 @@ async def _start_producer(options: SinkOptions) -> Producer:
         retries=0,
         message_bytes_max=max(options.message_bytes_max, options.batch_bytes),
         credentials=find_credentials(options),
+        tls=find_tls(options),
     )
     producer = Producer(options.producer_group, config=config)
     await producer.start()

@@ -179,6 +179,8 @@ class Marks:
                 access_key=options.access_key,
                 secret_key=options.secret_key,
                 security_token=options.security_token,
+                tls=options.tls,
+                tls_file=options.tls_file,
             )
         )
 

@@ -12,6 +12,7 @@ from rocketpost.errors import ConfigError
 from rocketpost.settings import option
 from rocketpost.spark.body_options import BodyOptions, check_choice
 from rocketpost.spark.option_checks import check_name_servers
+from rocketpost.spark.tls_options import check_tls
 
 
 class Delivery(enum.Enum):
@@ -65,10 +66,13 @@ class SinkOptions(BodyOptions):
     access_key: str = option("accessKey", "", secret=True)
     secret_key: str = option("secretKey", "", secret=True)
     security_token: str = option("securityToken", "", secret=True)
+    tls: bool | None = option("tls", None)
+    tls_file: str = option("tlsConfigFile", "")
 
     def __post_init__(self) -> None:
         check_name_servers(self.name_servers)
         credentials_of(self.access_key, self.secret_key, self.security_token)
+        check_tls(self)
         check_choice("delivery", self.delivery, *(kind.value for kind in Delivery))
         check_choice("onTooLarge", self.on_too_large, "error", "skip")
         check_choice("onForgotten", self.on_forgotten, "error", "skip")

@@ -24,6 +24,7 @@ from rocketpost.spark.outage import TRANSIENT, TemporarilyMissing, retry_during_
 from rocketpost.spark.sink.known_brokers import FILE
 from rocketpost.spark.sink.options import SinkOptions
 from rocketpost.spark.sink.rows import OutgoingMessage, Rows
+from rocketpost.spark.tls_options import find_tls
 
 T = TypeVar("T")
 
@@ -225,7 +226,9 @@ class Sender:
     async def _has_brokers(self) -> bool:
         options = self._options
         config = ClientConfig(
-            name_servers=options.name_servers, credentials=find_credentials(options)
+            name_servers=options.name_servers,
+            credentials=find_credentials(options),
+            tls=find_tls(options),
         )
         async with AdminClient(config=config) as admin:
             return bool((await admin.cluster.info()).broker_addr_table)
@@ -304,6 +307,7 @@ class Sender:
                 send_timeout=options.send_timeout_ms / 1000,
                 message_bytes_max=max(options.message_bytes_max, options.batch_bytes),
                 credentials=find_credentials(options),
+                tls=find_tls(options),
             )
             is_named = producer_id is not None
             producer = Producer(

@@ -90,17 +90,19 @@ class RocketMQSource(DataSource):
 
     def _options(self) -> SourceOptions:
         from rocketpost.spark.options import SourceOptions, parse_options, with_credentials
+        from rocketpost.spark.tls_options import with_tls
 
         prepare_worker()
-        return with_credentials(parse_options(SourceOptions, self.options))
+        return with_tls(with_credentials(parse_options(SourceOptions, self.options)))
 
     def _sink(self, schema: StructType) -> tuple[SinkOptions, SinkBodies]:
         from rocketpost.spark.bodies.sink_bodies import SinkBodies
         from rocketpost.spark.options import parse_options, with_credentials
         from rocketpost.spark.sink.options import SinkOptions, check_columns
+        from rocketpost.spark.tls_options import with_tls
 
         prepare_worker()
-        options = with_credentials(parse_options(SinkOptions, self.options))
+        options = with_tls(with_credentials(parse_options(SinkOptions, self.options)))
         packing = SinkBodies(schema, options)
         check_columns(packing.columns, options)
         names = {name.lower() for name, _ in packing.columns}

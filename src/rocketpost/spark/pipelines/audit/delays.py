@@ -10,6 +10,7 @@ from pyspark.sql import functions as f
 from rocketpost.client.admin import AdminClient
 from rocketpost.client.config import ClientConfig
 from rocketpost.client.credentials import environment_credentials
+from rocketpost.client.tls import environment_tls_blocking
 from rocketpost.errors import RouteNotFound
 from rocketpost.model import properties as names
 from rocketpost.model.delay_levels import parse_delay_levels
@@ -34,7 +35,11 @@ class _Brokers(ClientGroup):
 
     def __init__(self, name_servers: str) -> None:
         keys = environment_credentials()
-        self._admin = AdminClient(config=ClientConfig(name_servers=name_servers, credentials=keys))
+        self._admin = AdminClient(
+            config=ClientConfig(
+                name_servers=name_servers, credentials=keys, tls=environment_tls_blocking()
+            )
+        )
         super().__init__(self._admin)
 
     def delays_ms(self, broker: str) -> tuple[int, ...]:
