@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from load import Run, pipeline
 from rich.console import Console
@@ -94,7 +95,7 @@ def echo_server() -> Iterator[tuple[int, int]]:
 
 
 async def cost(
-    pid: int, port: int, frames: Callable[[int], bytes], *, count: int, **more: int
+    pid: int, port: int, frames: Callable[[int], bytes], *, count: int, **more: Any
 ) -> tuple[float, Run]:
     """Return the server's CPU microseconds per request, and the run."""
     before = cpu_of(pid)

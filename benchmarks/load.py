@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import struct
 import sys
 import time
@@ -122,7 +123,7 @@ def send_frames(
     templates: dict[tuple[str, int], tuple[bytes, bytes, bytes]] = {}
 
     def template(name: str, queue_id: int) -> tuple[bytes, bytes, bytes]:
-        fields = _send_fields(name, queue_id, properties)
+        fields = send_fields(name, queue_id, properties)
         head = encode_command(310, opaque=1_111_111_111, fields=fields, body_bytes=len(body))
         before, _, after = head.partition(mark.encode())
         middle, _, end = after.partition(b"1111111111")
@@ -144,7 +145,8 @@ def send_frames(
     return frame
 
 
-def _send_fields(topic: str, queue_id: int, properties: str) -> dict[str, str]:
+def send_fields(topic: str, queue_id: int, properties: str) -> dict[str, str]:
+    """Return the fields of a SEND_MESSAGE_V2."""
     return {
         "a": "bench",
         "b": topic,
@@ -171,7 +173,7 @@ def batch_frame(
     def frame(number: int) -> bytes:
         queue_id = queue_of(number)
         if queue_id not in frames:
-            fields = _send_fields(topic, queue_id, "") | {"m": "true"}
+            fields = send_fields(topic, queue_id, "") | {"m": "true"}
             head = encode_command(320, opaque=1, fields=fields, body_bytes=len(items))
             frames[queue_id] = head + items
         return frames[queue_id]
@@ -186,8 +188,9 @@ async def pipeline(
     count: int,
     window: int = 256,
     connections: int = 1,
+    tls: ssl.SSLContext | None = None,
 ) -> Run:
-    """Send ``count`` requests, ``window`` in flight on each connection."""
+    """Send ``count`` requests, ``window`` in flight on each connection, which may use TLS."""
     loop = asyncio.get_running_loop()
     share = count // connections
     started = time.perf_counter()
@@ -197,6 +200,7 @@ async def pipeline(
             lambda base=index * share: Pipe(lambda n: frames(base + n), share, window),
             "127.0.0.1",
             port,
+            ssl=tls,
         )
         pipes.append(pipe)
     await asyncio.gather(*[pipe.done for pipe in pipes])
@@ -208,7 +212,15 @@ def pull_frame(
     topic: str, queue_id: int, offset: int, *, count: int = 32, tags: str = "*", sql: str = ""
 ) -> bytes:
     """Return a PULL_MESSAGE frame that carries its own subscription."""
-    fields = {
+    fields = pull_fields(topic, queue_id, offset, count=count, tags=tags, sql=sql)
+    return encode_command(11, opaque=1, fields=fields)
+
+
+def pull_fields(
+    topic: str, queue_id: int, offset: int, *, count: int = 32, tags: str = "*", sql: str = ""
+) -> dict[str, str]:
+    """Return the fields of a PULL_MESSAGE that carries its own subscription."""
+    return {
         "consumerGroup": "bench",
         "topic": topic,
         "queueId": str(queue_id),
@@ -221,7 +233,6 @@ def pull_frame(
         "expressionType": "SQL92" if sql else "TAG",
         "subVersion": "0",
     }
-    return encode_command(11, opaque=1, fields=fields)
 
 
 FRAME_PREFIX = struct.Struct(">iI")

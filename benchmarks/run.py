@@ -24,6 +24,7 @@ from pathlib import Path
 
 import consume
 import uvloop
+from access import access
 from bench import (
     BODY,
     HERE,
@@ -243,6 +244,7 @@ PARTS = (
     "replication",
     "group",
     "grpc",
+    "access",
     "spark",
 )
 
@@ -280,6 +282,7 @@ def main() -> int:
         "replication": replication,
         "group": group,
         "grpc": grpc_calls,
+        "access": access,
         "spark": tables_of_spark,
     }
     assert ("brokers", *parts) == PARTS

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 NAMES: Final = (
     *("wire", "records", "kernel", "lane", "pulls", "bodies", "settings", "filters"),
-    *("client", "group", "store", "namesrv", "broker", "access"),
+    *("client", "group", "store", "namesrv", "broker", "access", "entrance"),
 )
 
 
