@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 BESIDE      := -n 4 --dist loadfile --no-loadscope-reorder
 BESIDE_JAVA := -n 4 --dist worksteal
 
-.PHONY: setup kernel checked-kernel run test uncompiled coverage check fmt lint types layers unit sim integration chaos interop fuzz bench docs clean
+.PHONY: setup kernel checked-kernel run test uncompiled coverage check fmt lint types layers unit sim integration chaos interop fuzz bench audit pins docs clean
 
 setup: $(STAMP) kernel
 
@@ -105,6 +105,16 @@ fuzz: checked-kernel
 # broker alone; --help lists the rest.
 bench: setup
 	@PYTHONPATH=$$($(BIN)/python benchmarks/builds.py bench=.) $(BIN)/python benchmarks/run.py $(BENCH_OPTIONS)
+
+# Known weaknesses of the versions that CI installs.
+audit: $(STAMP)
+	@$(PIP) --editable '.[audit]'
+	@$(BIN)/python .ci/audit.py constraints.txt
+
+# Has CI install what is installed here.
+pins: $(STAMP)
+	@mkdir -p build && sed -n '/^#/p' constraints.txt > build/pins && \
+		$(BIN)/pip freeze --all --exclude pip --exclude-editable --disable-pip-version-check >> build/pins && mv build/pins constraints.txt
 
 docs: $(STAMP)
 	@$(PIP) --editable '.[docs]'

@@ -1,10 +1,10 @@
 """Everything that a port reads before it knows its peer: first bytes, headers, logins.
 
-    port      TLS, plain and PROXY bytes at the entrance of a remoting port, cut anywhere
-    proxy     a PROXY header by itself
-    login     the frames by which brokers log in to each other
-    slave     the positions of a slave of RocketMQ
-    gRPC      the headers of a call, and the name of its peer
+port      TLS, plain and PROXY bytes at the entrance of a remoting port, cut anywhere
+proxy     a PROXY header by itself
+login     the frames by which brokers log in to each other
+slave     the positions of a slave of RocketMQ
+gRPC      the headers of a call, and the name of its peer
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ class Target:
             metadata.append((name, value))
         headers = read_headers(metadata)
         address = parse_peer(supply.pick(_VALUES) if supply.chance(2) else supply.text())
-        if not 0 <= address[1]:
+        if not address[1] >= 0:
             raise Find(f"a port {address[1]}")
         if self._guard.is_signed(headers):
             raise Find("headers without the secret prove a user")

@@ -282,11 +282,9 @@ class TransactionService:
     def note_unknown(self, header: EndTransaction) -> None:
         """Note that a producer was asked and does not know the outcome yet."""
         record = self._store.record_at(header.commit_log_offset)
-        if (
-            record is not None
-            and record.topic == HALF_TOPIC
-            and is_ended_by(header, record.properties)
-        ):
+        if record is None or record.topic != HALF_TOPIC:
+            return
+        if is_ended_by(header, record.properties):
             half = self.table.find(identity_of(record, record.properties))
             if half is not None:
                 self.on_answer(half)
@@ -353,11 +351,8 @@ class TransactionService:
             if age_ms > immunity_ms(properties, default_ms=self.rules.timeout_ms):
                 raise IllegalOperation("the immunity of the half is over; answer the check instead")
         if not is_ended_by(header, properties):
-            group, topic = properties.get(names.PRODUCER_GROUP), properties.get(names.REAL_TOPIC)
-            raise ServerError(
-                f"the half message belongs to the group {group} and the topic {topic}, not to "
-                f"{header.producer_group}"
-            )
+            group = properties.get(names.PRODUCER_GROUP)
+            raise ServerError(f"the half message belongs to the group {group}, or another topic")
         # A power cut may remove a half and store another in its place.
         given = {header.msg_id, header.transaction_id} - {"", None}
         if given and properties.get(names.UNIQUE_KEY) not in given:
