@@ -1,8 +1,14 @@
-"""The sharing of tests between processes, their time limits, and the option for trace files."""
+"""The sharing of tests between processes, their time limits, and the option for trace files.
+
+Secrets of tests are searched for in all log lines, in what servers print, and, after all tests, in
+all files that they have left.
+"""
 
 from __future__ import annotations
 
+import logging
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +23,11 @@ FOREIGN_SECONDS = 900
 
 # Tests of one directory may use helpers of another, whichever is collected.
 sys.path.append(str(Path(__file__).parent))
+
+from leaked_secrets import SecretWatch, find_leaks  # noqa: E402 - the path comes first
+from rocketpost.testing.process import ServerProcess  # noqa: E402 - as the other
+
+WATCH = SecretWatch()
 
 # A busy machine makes any example slow; only ``timeout`` limits the time of a test.
 settings.register_profile("unhurried", deadline=None)
@@ -59,3 +70,35 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(LONG_SECONDS))
         elif "tests/interop/" in item.path.as_posix():
             item.add_marker(pytest.mark.timeout(FOREIGN_SECONDS))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Look at every log line from now on, and at what server processes have printed."""
+    logging.getLogger("rocketpost").addHandler(WATCH)
+    reap = ServerProcess._reap
+
+    def look_and_reap(server: ServerProcess) -> None:
+        reap(server)
+        WATCH.look_at("\n".join(server.output))
+
+    ServerProcess._reap = look_and_reap  # type: ignore[method-assign]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """Fail a test whose servers have logged a secret."""
+    yield
+    if WATCH.found:
+        found, WATCH.found = WATCH.found, []
+        pytest.fail("a secret was logged: " + "; ".join(found))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Search the files that all tests have left."""
+    factory = getattr(session.config, "_tmp_path_factory", None)
+    if factory is None or hasattr(session.config, "workerinput"):
+        return  # the process that started this one searches
+    leaks = list(find_leaks(factory.getbasetemp()))
+    if leaks:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        print("\nsecrets in files:", *leaks, sep="\n  ", file=sys.stderr)
