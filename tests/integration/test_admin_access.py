@@ -133,3 +133,27 @@ async def test_copies(tool: Tool) -> None:
     await tool("copyAcl", "-f", here, "-t", there)
     assert "norm-secret" in await tool("getUser", "-b", there, "-u", "norm")
     assert "Deny" in await tool("getAcl", "-b", there, "-s", "User:norm")
+
+
+async def test_the_audit_log(tool: Tool) -> None:
+    for address in (tool.broker, tool.name_server):
+        await tool("createUser", "-b", address, "-u", "norm", "-p", "norm-secret")
+        await tool.fails("listUser", "-b", address, ROCKETMQ_SECRET_KEY="wrong")
+        norm = {"ROCKETMQ_ACCESS_KEY": "norm", "ROCKETMQ_SECRET_KEY": "norm-secret"}
+        await tool.fails("listUser", "-b", address, **norm)
+        head, *lines = (await tool("auditLog", "-b", address)).splitlines()
+        assert head.split()[:4] == ["#Time", "#Event", "#User", "#Source"]
+        found = [line.split()[1:3] for line in lines]
+        assert found[0] == ["userCreated", "root"]
+        assert ["denied", "norm"] in found
+        assert ["loginFailed", "root"] in found
+        only = await tool("auditLog", "-b", address, "-e", "denied", "-u", "norm", "-l", "1")
+        assert len(only.splitlines()) == 2
+        assert "request 3005" in only
+        assert "norm-secret" not in await tool("auditLog", "-b", address, "--json")
+        assert "no permission" in await tool.fails("auditLog", "-b", address, **norm)
+    await tool(
+        "createAcl", "-b", tool.broker, "-s", "User:norm", "-r", "Cluster:DefaultCluster",
+        "-a", "Get", "-d", "Allow",
+    )  # fmt: skip
+    assert "only super users" in await tool.fails("auditLog", "-b", tool.broker, **norm)

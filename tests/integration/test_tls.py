@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import ssl
 import subprocess
@@ -182,8 +183,8 @@ async def test_a_client_checks_the_server_unless_told_not_to(
 
 @pytest.mark.slow
 async def test_certificates_change_under_load(folder: CertificateFolder, tmp_path: Path) -> None:
-    """Swap the files a hundred times: no send fails, and every new certificate is served."""
-    swaps = 100
+    """Swap the files a hundred times: no send fails, every certificate is served, none stays."""
+    swaps, warm = 100, 40
     async with cluster(folder, tmp_path, "enforcing") as servers:
         stopping, sent = asyncio.Event(), 0
 
@@ -196,8 +197,10 @@ async def test_certificates_change_under_load(folder: CertificateFolder, tmp_pat
                         sent += 1
 
         load = [asyncio.create_task(send_on()) for _ in range(2)]
-        serials = set()
+        serials: set[str] = set()
         for _ in range(swaps):
+            if len(serials) == warm:
+                contexts, resident = live_contexts(), resident_bytes()
             await asyncio.to_thread(folder.replace, servers.keys)
             wanted = await asyncio.to_thread(serial_in, servers.keys.certificate)
             await until_served(servers, wanted)
@@ -206,6 +209,23 @@ async def test_certificates_change_under_load(folder: CertificateFolder, tmp_pat
         await asyncio.gather(*load)
         assert len(serials) == swaps
         assert sent > swaps
+        # Each certificate is a context, and 60 of them would be 60 contexts, and 3 MB or more.
+        assert live_contexts() <= contexts + 5
+        assert resident_bytes() - resident < 3_000_000
+
+
+def live_contexts() -> int:
+    """Return the number of TLS contexts in this process."""
+    gc.collect()
+    return sum(isinstance(each, ssl.SSLContext) for each in gc.get_objects())
+
+
+def resident_bytes() -> int:
+    """Return the memory of this process that no file backs."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError("/proc has no RssAnon")
 
 
 def serial_in(path: str) -> str:

@@ -124,6 +124,8 @@ access_commands
     listAcl                  List rules.
     copyAcl                  Copy rules to another server, on which the users exist.
     access                   Say whether a user may do something, and which rule decides.
+commands.audit
+    auditLog                 Show the newest lines of the audit log, to super users.
 """
 
 

@@ -143,7 +143,8 @@ class RequestCode(IntEnum):
     GET_POP_STATE = 29011
     """Our own."""
     GET_DAMAGE = 29012
-    """Our own."""
+    """Our own, like the next one."""
+    GET_AUDIT_LOG = 29013
     GET_PRODUCER_STATES = 7101
     FOLLOW_TABLES = 7102
     """Our own."""
@@ -214,6 +215,7 @@ ANSWER_ONLY: Final = frozenset(
         RequestCode.TEST_FILTER,
         RequestCode.GET_POP_STATE,
         RequestCode.GET_DAMAGE,
+        RequestCode.GET_AUDIT_LOG,
         RequestCode.GET_PRODUCER_STATES,
         RequestCode.FOLLOW_TABLES,
         RequestCode.GET_KV_CONFIG,

@@ -177,6 +177,18 @@ async def test_calls_need_the_rights_of_their_topics_and_groups(port: int) -> No
         assert "sender" in answer.status.message
 
 
+async def test_a_proxy_logs_whom_it_refuses(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with cluster(tmp_path) as port:
+        await route_code(port, signed("both", "wrong"))
+        await route_code(port, signed("both", "both-secret"), "other")
+    lines = [each.getMessage() for each in caplog.records if "access refused" in each.getMessage()]
+    assert "event=loginFailed user=both code=QueryRoute" in lines[0]
+    assert "event=denied user=both code=QueryRoute" in lines[1]
+    assert "peer=127.0.0.1 " in lines[0]
+
+
 def test_settings_that_would_let_everybody_in_are_refused() -> None:
     with pytest.raises(ConfigError, match="needs authenticationEnabled"):
         read_proxy_settings('{"authorizationEnabled": true}')

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from rocketpost.access.info import AclInfo, EntryInfo, PolicyInfo, UserInfo
 from rocketpost.client.session import Session
 from rocketpost.codec.access import (
@@ -12,7 +14,37 @@ from rocketpost.codec.access import (
     encode_access,
 )
 from rocketpost.codec.codes import RequestCode
-from rocketpost.codec.headers.access import ListRules, ListUsers, RulesRequest, UserRequest
+from rocketpost.codec.headers.access import (
+    GetAuditLog,
+    ListRules,
+    ListUsers,
+    RulesRequest,
+    UserRequest,
+)
+from rocketpost.errors import RemoteProtocolError
+
+
+class AuditLine(msgspec.Struct, rename="camel", kw_only=True):
+    """A line of the audit log; members that it does not have are empty."""
+
+    at: str
+    """The time, such as 2026-11-18T03:04:05.678Z."""
+    event: str
+    user: str = ""
+    source: str = ""
+    target: str = ""
+    """The user, or the subject of the rules, that was changed."""
+    change: str = ""
+    result: str = ""
+    code: int | str | None = None
+    """The request, or the method, that was refused."""
+    reason: str = ""
+    left_out: int = 0
+    """Number of lines that this one stands for."""
+    count: int = 0
+    """Number of lines that were lost."""
+    counter: int = 0
+    """The version of users and rules after a change."""
 
 
 class AccessAdmin:
@@ -65,6 +97,28 @@ class AccessAdmin:
         header = ListUsers(filter=part)
         response = await self._session.call(address, RequestCode.AUTH_LIST_USER, header)
         return decode_users(response.body) if response.body else []
+
+    async def audit(
+        self, address: str, *, count: int = 50, event: str = "", user: str = ""
+    ) -> list[AuditLine]:
+        """Return the newest lines of a server's audit log, oldest first, to a super user.
+
+        Args:
+            address: The server.
+            count: Most lines.
+            event: Only lines of this event; all if empty.
+            user: Only lines of this user; all if empty.
+
+        Raises:
+            Fault: The server refuses.
+            RemoteProtocolError: The answer is malformed.
+        """
+        header = GetAuditLog(count=count, event=event, user=user)
+        response = await self._session.call(address, RequestCode.GET_AUDIT_LOG, header)
+        try:
+            return msgspec.json.decode(response.body, type=list[AuditLine])
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise RemoteProtocolError(f"the audit log cannot be read: {error}") from None
 
     async def put_rules(self, address: str, rules: AclInfo, *, is_update: bool = False) -> None:
         """Add rules to those of a user; they replace earlier ones for the same resources.

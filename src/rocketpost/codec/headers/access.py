@@ -31,3 +31,14 @@ class ListRules(msgspec.Struct, rename="camel", kw_only=True):
 
     subject_filter: str = ""
     resource_filter: str = ""
+
+
+class GetAuditLog(msgspec.Struct, rename="camel", kw_only=True):
+    """GET_AUDIT_LOG (29013): the newest lines of the audit log. The body has them, oldest first."""
+
+    count: int = 50
+    """Most lines."""
+    event: str = ""
+    """Only lines of this event; all if empty."""
+    user: str = ""
+    """Only lines of this user; all if empty."""

@@ -16,7 +16,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol
@@ -32,6 +32,7 @@ FILE_BYTES_MAX: Final = 64 * 1024 * 1024
 FILES_KEPT: Final = 5
 _WAITING_MAX: Final = 10_000
 _TEXT_CHARS_MAX: Final = 1024
+_READ_BYTES: Final = 1 << 16
 
 
 class Audit(Protocol):
@@ -49,6 +50,19 @@ class Audit(Protocol):
         """
         ...
 
+    async def newest(self, count: int, *, event: str = "", user: str = "") -> list[bytes]:
+        """Return the newest lines, oldest first.
+
+        Args:
+            count: Most lines.
+            event: Only lines of this event; all if empty.
+            user: Only lines of this user; all if empty.
+
+        Raises:
+            StoreError: The log cannot be read.
+        """
+        ...
+
 
 class NoAudit:
     """Records nothing, because access control is off."""
@@ -58,6 +72,25 @@ class NoAudit:
 
     async def record(self, event: str, **members: Any) -> None:
         """Ignore a change."""
+
+    async def newest(self, count: int, *, event: str = "", user: str = "") -> list[bytes]:
+        """Return no line."""
+        return []
+
+
+class LoggedAudit(NoAudit):
+    """Writes failures and denials to the ordinary log, for a process without files of its own."""
+
+    def note(self, event: str, **members: Any) -> None:
+        """Log an event."""
+        logger.warning(
+            "access refused: peer=%s event=%s user=%s code=%s reason=%s",
+            members.get("source", ""),
+            event,
+            members.get("user", ""),
+            members.get("code", ""),
+            members.get("reason", ""),
+        )
 
 
 class AuditLog:
@@ -112,6 +145,23 @@ class AuditLog:
             await loop.run_in_executor(self._thread, self._write_blocking, lines, True)
         except OSError as error:
             raise StoreError(f"the audit log {self._path} cannot be written: {error}") from error
+
+    async def newest(self, count: int, *, event: str = "", user: str = "") -> list[bytes]:
+        """Return the newest lines, oldest first.
+
+        Raises:
+            StoreError: The log cannot be read.
+        """
+        wanted = {key: text for key, text in (("event", event), ("user", user)) if text}
+        lines, loop = self._take(), asyncio.get_running_loop()
+        try:
+            if lines:
+                await loop.run_in_executor(self._thread, self._write_blocking, lines, False)
+            return await loop.run_in_executor(
+                self._thread, _newest_blocking, self._path, count, wanted
+            )
+        except OSError as error:
+            raise StoreError(f"the audit log {self._path} cannot be read: {error}") from error
 
     async def close(self) -> None:
         """Write the rest and close the file."""
@@ -196,3 +246,39 @@ class AuditLog:
 
 def _open_blocking(path: str) -> int:
     return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
+def _newest_blocking(path: str, count: int, wanted: dict[str, str]) -> list[bytes]:
+    """Return the newest lines that have certain values, oldest first."""
+    found: list[bytes] = []
+    for name in (path, *(f"{path}.{number}" for number in range(1, FILES_KEPT + 1))):
+        with contextlib.suppress(FileNotFoundError):
+            for line in _lines_from_end_blocking(name):
+                if not _has(line, wanted):
+                    continue
+                found.append(line)
+                if len(found) == count:
+                    return found[::-1]
+    return found[::-1]
+
+
+def _lines_from_end_blocking(path: str) -> Iterator[bytes]:
+    """Return the complete lines of a file, the last one first."""
+    with open(path, "rb") as file:
+        at, rest = file.seek(0, os.SEEK_END), b""
+        while at:
+            size = min(at, _READ_BYTES)
+            at = file.seek(at - size)
+            first, *lines = (file.read(size) + rest).split(b"\n")
+            rest = first
+            yield from (line for line in reversed(lines) if line)
+        if rest:
+            yield rest
+
+
+def _has(line: bytes, wanted: dict[str, str]) -> bool:
+    try:
+        values = msgspec.json.decode(line, type=dict[str, Any])
+    except msgspec.DecodeError:
+        return False  # half a line, from a power cut
+    return all(values.get(key) == text for key, text in wanted.items())

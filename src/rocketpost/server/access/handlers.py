@@ -13,17 +13,25 @@ from rocketpost.codec.access import decode_rules, decode_user
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.command import Command
 from rocketpost.codec.faults import InvalidParameter, NoPermission
-from rocketpost.codec.headers.access import ListRules, ListUsers, RulesRequest, UserRequest
+from rocketpost.codec.headers.access import (
+    GetAuditLog,
+    ListRules,
+    ListUsers,
+    RulesRequest,
+    UserRequest,
+)
 from rocketpost.errors import Fault
 from rocketpost.server.access.audit import Audit
 from rocketpost.server.access.gate import Gate
 from rocketpost.server.handlers.replies import json_reply, read_body
-from rocketpost.server.routes.access import GET, UPDATE, of_cluster
+from rocketpost.server.routes.access import GET, UPDATE, of_cluster, strict
 from rocketpost.server.routes.route import Reply, Route, plain, waiting
 from rocketpost.transport.connection import Connection
 
 logger = logging.getLogger(__name__)
 
+AUDIT_LINES_MAX: Final = 1000
+"""Most lines of the audit log in one answer."""
 _OFF: Final = (
     "access control is off on this server, so it takes no changes of users and rules over the "
     "network; set authenticationEnabled=true, or use `rocketpost user` while it is stopped"
@@ -67,6 +75,7 @@ class AccessHandlers:
             waiting(code.AUTH_DELETE_ACL, RulesRequest, changes, self.delete_rules),
             plain(code.AUTH_GET_ACL, RulesRequest, reads, self.get_rules),
             plain(code.AUTH_LIST_ACL, ListRules, reads, self.list_rules),
+            waiting(code.GET_AUDIT_LOG, GetAuditLog, strict(reads), self.show_audit),
         ]
 
     # Users.
@@ -179,6 +188,25 @@ class AccessHandlers:
             if info.policies:
                 found.append(info)
         return json_reply(found) if found else Reply()
+
+    # The audit log.
+
+    async def show_audit(
+        self, connection: Connection, command: Command, header: GetAuditLog
+    ) -> Reply:
+        """Return the newest lines of the audit log to a super user.
+
+        Raises:
+            NoPermission: Access control is off, or the caller is no super user.
+            InvalidParameter: The number of lines is not valid.
+            StoreError: The log cannot be read.
+        """
+        if not self._caller(command).is_super:
+            raise NoPermission("only super users may read the audit log")
+        if not 0 < header.count <= AUDIT_LINES_MAX:
+            raise InvalidParameter(f"count must be from 1 to {AUDIT_LINES_MAX}")
+        lines = await self._audit.newest(header.count, event=header.event, user=header.user)
+        return Reply(body=b"[" + b",".join(lines) + b"]")
 
     # What all have in common.
 

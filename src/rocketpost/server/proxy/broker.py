@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rocketpost.errors import ConfigError
 from rocketpost.server.broker import BrokerServer
 from rocketpost.server.secure.exposure import find_exposure
+from rocketpost.transport.entrance import TlsMode
 
 if TYPE_CHECKING:
     from rocketpost.proxy.proxy import GrpcProxy
@@ -137,16 +138,10 @@ class ProxiedBroker(BrokerServer):
             )
         if not config.bind_address:
             config = replace(config, bind_address=self._broker.bind_address)
-        exposure = find_exposure(
-            config.bind_address,
-            authenticates=self._context.access.gate is not None,
-            rules=self._security.entrance,
-        )
-        if exposure and config.bind_address != self._broker.bind_address:
-            logger.warning("gRPC port is open to everybody: reason=%s", exposure)
         config, keys = await asyncio.to_thread(
             with_broker_tls, config, self._security.settings, self._ip
         )
+        self._warn_of_exposure(config)
 
         def endpoints_of(broker: object, asked: Any) -> Any:
             return endpoints_for(asked, config, host=self._ip, port=self.grpc_port)
@@ -154,3 +149,16 @@ class ProxiedBroker(BrokerServer):
         backend = LocalBackend(self._listener, lambda: self._context, lambda: self.is_leader)
         guard = LocalGuard(lambda: self._context.access.gate)
         return GrpcProxy(backend, config, guard=guard, endpoints_of=endpoints_of, keys=keys)
+
+    def _warn_of_exposure(self, config: ProxyConfig) -> None:
+        """Log that everybody can use the gRPC port, unless the broker has logged that of itself."""
+        authenticates = self._context.access.gate is not None
+        rules = self._security.entrance
+        is_lent = not config.tls_certificate and config.tls_mode is TlsMode.ENFORCING
+        exposure = find_exposure(
+            config.bind_address, authenticates=authenticates, rules=rules if is_lent else None
+        )
+        if exposure and not find_exposure(
+            self._broker.bind_address, authenticates=authenticates, rules=rules
+        ):
+            logger.warning("gRPC port is open to everybody: reason=%s", exposure)

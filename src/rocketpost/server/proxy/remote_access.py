@@ -20,7 +20,7 @@ from rocketpost.client.admin.cluster import ClusterAdmin
 from rocketpost.client.session import Session
 from rocketpost.errors import ConfigError, RocketpostError
 from rocketpost.proxy.settings import ProxyConfig
-from rocketpost.server.access.audit import NoAudit
+from rocketpost.server.access.audit import LoggedAudit
 from rocketpost.server.access.gate import Gate
 from rocketpost.server.settings.access import AccessConfig
 
@@ -102,4 +102,4 @@ class RemoteAccess:
         logger.info("users and rules read: users=%s rules=%s", len(users), len(rules))
 
     def _gate(self, table: AccessTable) -> Gate:
-        return Gate(table, self._settings, cluster=self._cluster, audit=NoAudit())
+        return Gate(table, self._settings, cluster=self._cluster, audit=LoggedAudit())

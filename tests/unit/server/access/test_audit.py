@@ -116,3 +116,40 @@ async def test_a_change_that_cannot_be_recorded_fails(tmp_path: Path) -> None:
         await audit.record("userChanged")
     audit.note("denied")
     await audit.close()
+
+
+async def test_the_newest_lines_are_read_across_rotated_files(tmp_path: Path) -> None:
+    audit = AuditLog(str(tmp_path / "audit.log"), bytes_max=400, seconds=lambda: 0.0)
+    for number in range(12):
+        await audit.record(
+            "userChanged", user="even" if number % 2 == 0 else "odd", target=str(number)
+        )
+    audit.note("denied", user="even", source="10.0.0.1:1")
+
+    async def targets(count: int, **wanted: str) -> list[str]:
+        found = [json.loads(line) for line in await audit.newest(count, **wanted)]
+        return [line.get("target", line["event"]) for line in found]
+
+    assert await targets(3) == ["10", "11", "denied"]
+    assert await targets(3, user="odd") == ["7", "9", "11"]
+    assert await targets(9, event="denied") == ["denied"]
+    assert await targets(9, event="denied", user="odd") == []
+    assert await targets(100) == [str(number) for number in range(12)] + ["denied"]
+    await audit.close()
+
+
+async def test_half_a_line_of_a_power_cut_is_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    path.write_bytes(b'{"at":"x","event":"userCreated"}\n{"at":"y","ev')
+    audit = AuditLog(str(path))
+    assert await audit.newest(10) == [b'{"at":"x","event":"userCreated"}']
+    await audit.close()
+
+
+async def test_a_long_log_is_read_from_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    lines_ = [json.dumps({"event": "denied", "target": str(number)}) for number in range(9000)]
+    path.write_text("\n".join(lines_) + "\n")
+    audit = AuditLog(str(path))
+    assert [line.decode() for line in await audit.newest(5000)] == lines_[-5000:]
+    await audit.close()
