@@ -84,7 +84,7 @@ WITHOUT_EFFECT: Final = {
     # Users and rules are the administrator's. Without access control nobody can change them.
     Code.AUTH_CREATE_USER, Code.AUTH_UPDATE_USER, Code.AUTH_DELETE_USER, Code.AUTH_GET_USER,
     Code.AUTH_LIST_USER, Code.AUTH_CREATE_ACL, Code.AUTH_UPDATE_ACL, Code.AUTH_DELETE_ACL,
-    Code.AUTH_GET_ACL, Code.AUTH_LIST_ACL,
+    Code.AUTH_GET_ACL, Code.AUTH_LIST_ACL, Code.GET_AUDIT_LOG,
     # They change what clients are told, which the broker's own work does not ask.
     Code.HEART_BEAT, Code.UNREGISTER_CLIENT, Code.LOCK_BATCH_MQ, Code.UNLOCK_BATCH_MQ,
     Code.SET_MESSAGE_REQUEST_MODE, Code.PUT_NAMED_FILTER, Code.DELETE_NAMED_FILTER,
