@@ -39,7 +39,12 @@ def main() -> int:
             with contextlib.ExitStack() as stack:
                 targets = [
                     stack.enter_context(
-                        our_broker(build, Path(scratch, flush, build.name), flush=flush)
+                        our_broker(
+                            build,
+                            Path(scratch, flush, build.name),
+                            flush=flush,
+                            settings=arguments.settings.get(build.name),
+                        )
                     )
                     for build in builds
                 ]
@@ -64,11 +69,27 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=30, help="rounds of every row")
     parser.add_argument("--scale", type=float, default=0.2, help="size of every round")
     parser.add_argument("--rows", default=ROW_NAMES, help=f"a choice of {ROW_NAMES}")
+    parser.add_argument(
+        "--set",
+        dest="settings",
+        action="append",
+        default=[],
+        metavar="NAME:KEY=VALUE",
+        help="a setting of the broker of one build",
+    )
     parser.add_argument("--echo", action="store_true", help="measure the echo server as well")
     arguments = parser.parse_args()
     names = [text.partition("=")[0] for text in arguments.builds]
     if len(set(names)) < len(names) or not all("=" in text for text in arguments.builds):
         parser.error("every build needs a name of its own: NAME=WHERE")
+    settings: dict[str, dict[str, str]] = {}
+    for text in arguments.settings:
+        name, _, pair = text.partition(":")
+        key, equals, value = pair.partition("=")
+        if name not in names or not equals:
+            parser.error(f"--set {text}: write NAME:KEY=VALUE, with the name of a build")
+        settings.setdefault(name, {})[key] = value
+    arguments.settings = settings
     return arguments
 
 

@@ -159,7 +159,7 @@ def mqbroker(
         def make() -> BrokerServer:
             return ProxiedBroker(values, proxy=proxy, accept_missing=accept_missing)
 
-        sys.exit(run(make, ready=broker_ready, log=broker))
+        sys.exit(run(make, ready=broker_ready, log=broker, announced=announced_address))
     from rocketpost.server.broker import BrokerServer
 
     sys.exit(
@@ -167,6 +167,7 @@ def mqbroker(
             lambda: BrokerServer(values, accept_missing=accept_missing),
             ready=broker_ready,
             log=broker,
+            announced=announced_address,
         )
     )
 
@@ -251,6 +252,11 @@ def broker_ready(server: BrokerServer) -> str:
     if missing := server.unregistered:
         return f"{line} (not registered yet with {', '.join(missing)})"
     return line
+
+
+def announced_address(server: BrokerServer) -> str:
+    """Return the address that clients are told."""
+    return server.address
 
 
 def _in_force(values: Mapping[str, str], *, important: bool) -> dict[str, str]:

@@ -9,9 +9,10 @@ import resource
 import signal
 import sys
 from collections.abc import Callable
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from rocketpost.errors import RocketpostError
+from rocketpost.server.announced import check_announced
 from rocketpost.server.log_limit import INTERVAL_SECONDS, LimitRepetition
 from rocketpost.server.logs.output import open_log_blocking, show_warnings
 from rocketpost.server.service_manager import ServiceManager
@@ -51,6 +52,7 @@ def run(
     label: str = "",
     parent_fd: int | None = None,
     log: LogConfig = _DEFAULT_LOG,
+    announced: Callable[[S], str] | None = None,
 ) -> int:
     """Run a server until a signal or a failure; return the exit code.
 
@@ -61,6 +63,7 @@ def run(
         parent_fd: A pipe from the process that started this one. The server also stops when it
             closes.
         log: The settings of the log.
+        announced: Returns the address that clients are told; it is dialled once.
     """
     prefix = f"[{label}] " if label else ""
     if not __debug__:
@@ -75,7 +78,7 @@ def run(
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             flushing = runner.get_loop().create_task(_flush_often(limit))
             try:
-                return runner.run(_run(make, ready, parent_fd, manager, shown))
+                return runner.run(_run(make, ready, parent_fd, manager, shown, announced))
             finally:
                 flushing.cancel()
                 limit.flush()
@@ -106,6 +109,7 @@ async def _run(
     parent_fd: int | None = None,
     manager: ServiceManager | None = None,
     hide_warnings: Callable[[], None] = lambda: None,
+    announced: Callable[[S], str] | None = None,
 ) -> int:
     manager = manager or ServiceManager({})
     loop = asyncio.get_running_loop()
@@ -116,7 +120,7 @@ async def _run(
         # The parent writes nothing more: the pipe becomes readable when it closes.
         loop.add_reader(parent_fd, _on_parent_gone, parent_fd, stopping)
     server = make()
-    alive = loop.create_task(manager.keep_alive())
+    tasks: list[asyncio.Task[Any]] = [loop.create_task(manager.keep_alive())]
     try:
         await server.start()
         reason = None
@@ -126,12 +130,15 @@ async def _run(
                 text = ready(server)
                 hide_warnings()
                 manager.ready(text)
+                if announced is not None:
+                    tasks.append(loop.create_task(check_announced(announced(server))))
                 reason = await _serve(server, text, stopping)
         finally:
             manager.stopping()
             await server.stop()
     finally:
-        alive.cancel()
+        for task in tasks:
+            task.cancel()
     if reason is not None:
         logger.error("server stopped: reason=%s", reason)
         return _EXIT_FAILED

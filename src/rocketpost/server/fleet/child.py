@@ -54,7 +54,7 @@ def read_order_blocking(fd: int) -> ChildOrder | None:
 def main() -> int:
     """Run a broker until a signal, a failure or the end of the parent; return the exit code."""
     from rocketpost.server.broker import BrokerServer
-    from rocketpost.server.main import broker_ready
+    from rocketpost.server.main import announced_address, broker_ready
     from rocketpost.server.settings.broker import broker_settings
 
     parent_fd = sys.stdin.fileno()
@@ -69,7 +69,14 @@ def main() -> int:
             order.values, accept_missing=order.accept_missing, sharers=order.sharers
         )
 
-    return run(make, ready=broker_ready, label=order.name, parent_fd=parent_fd, log=log)
+    return run(
+        make,
+        ready=broker_ready,
+        label=order.name,
+        parent_fd=parent_fd,
+        log=log,
+        announced=announced_address,
+    )
 
 
 if __name__ == "__main__":
