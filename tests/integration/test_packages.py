@@ -7,11 +7,16 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
+import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from rocketpost.testing.process import free_port
 
 yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
 
@@ -39,41 +44,137 @@ def run(*words: object, seconds: float = 300, **options: Any) -> str:
     return done.stdout
 
 
-@pytest.mark.long
-def test_the_wheel_works_in_a_clean_environment(tmp_path: Path) -> None:
-    source = tmp_path / "source"
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files of a fresh checkout that packages are built from."""
+    source = tmp_path_factory.mktemp("source")
     ignored = shutil.ignore_patterns("*.so", "*.c", "__pycache__", "*.egg-info", "build.*")
     shutil.copytree(ROOT / "src", source / "src", ignore=ignored)
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
-    pure = {**os.environ, "ROCKETPOST_KERNEL": "uncompiled"}
-    wheels = tmp_path / "wheels"
-    run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", wheels, source, env=pure)
-    (wheel,) = wheels.glob("rocketpost-*.whl")
-    assert wheel.name.endswith("-py3-none-any.whl")
+    return source
+
+
+def build_wheel(source: Path, target: Path, kernel: str) -> Path:
+    """Build a wheel; the words of ``kernel`` are those of ROCKETPOST_KERNEL."""
+    environment = {**os.environ, "ROCKETPOST_KERNEL": kernel}
+    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", target, source]
+    run(*command, env=environment)
+    (wheel,) = target.glob("rocketpost-*.whl")
+    return wheel
+
+
+def names_in(wheel: Path) -> set[str]:
     with zipfile.ZipFile(wheel) as packed:
-        names = set(packed.namelist())
+        return set(packed.namelist())
+
+
+def install(directory: Path, package: str) -> Path:
+    """Install a package in a clean environment; return the directory of its commands."""
+    run(sys.executable, "-m", "venv", directory)
+    run(directory / "bin" / "pip", "install", "-q", package, cwd=directory)
+    return directory / "bin"
+
+
+def send_and_receive(programs: Path, directory: Path) -> None:
+    """Run a name server, a broker and the tools as installed, outside of a checkout."""
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    port, broker_port = free_port(), free_port()
+    (directory / "namesrv.conf").write_text(f"listenPort={port}\n")
+    (directory / "broker.conf").write_text(
+        f"listenPort={broker_port}\nbrokerIP1=127.0.0.1\nbrokerName=packed\n"
+        f"storePathRootDir={directory / 'store'}\nmappedFileSizeCommitLog=8388608\n"
+    )
+    environment["NAMESRV_ADDR"] = f"127.0.0.1:{port}"
+    options: dict[str, Any] = {"cwd": directory, "env": environment}
+    servers = []
+    try:
+        for name in ("namesrv", "broker"):
+            command = [programs / f"mq{name}", "-c", directory / f"{name}.conf"]
+            server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **options)
+            servers.append(server)
+            assert server.stdout is not None
+            assert "boot success" in server.stdout.readline()
+        mqadmin = programs / "mqadmin"
+        run(mqadmin, "updateTopic", "-c", "DefaultCluster", "-t", "Packed", "-r", 1, **options)
+        sent = json.loads(
+            run(mqadmin, "sendMessage", "-t", "Packed", "-p", "hi", "--json", **options)
+        )
+        assert "SEND_OK" in json.dumps(sent)
+        assert "hi" in run(mqadmin, "printMsg", "-t", "Packed", "-d", "true", **options)
+        rocketpost = programs / "rocketpost"
+        health = run(rocketpost, "health", "-b", f"127.0.0.1:{broker_port}", **options)
+        assert "ready" in health
+    finally:
+        for server in reversed(servers):
+            server.terminate()
+        codes = [server.wait(30) for server in servers]
+    assert codes == [0, 0]
+
+
+@pytest.mark.long
+def test_the_pure_wheel_works_in_a_clean_environment(source: Path, tmp_path: Path) -> None:
+    wheel = build_wheel(source, tmp_path / "wheels", "uncompiled")
+    assert wheel.name.endswith("-py3-none-any.whl")
     files = {
         str(each.relative_to(ROOT / "src"))
         for each in (ROOT / "src" / "rocketpost").rglob("*")
-        if each.suffix in (".py", ".html", ".css", ".js", ".svg", ".toml")
+        if each.suffix in (".py", ".html", ".css", ".js", ".svg", ".toml", ".typed")
     }
-    assert files <= names
-    run(sys.executable, "-m", "venv", tmp_path / "venv")
-    programs = tmp_path / "venv" / "bin"
-    run(programs / "pip", "install", "-q", f"{wheel}[console]", cwd=tmp_path)
+    assert files <= names_in(wheel)
+    programs = install(tmp_path / "venv", f"{wheel}[console,spans]")
     assert "kernel uncompiled" in run(programs / "rocketpost", "--version", cwd=tmp_path)
     assert "queryMsgById" in run(programs / "mqadmin", cwd=tmp_path)
     run(programs / "python", "-c", "import rocketpost.console.server", cwd=tmp_path)
+    send_and_receive(programs, tmp_path)
     tour = run(programs / "rocketpost", "tour", cwd=tmp_path, seconds=120)
     assert "console" in tour
-    extras = run(
-        programs / "python",
-        "-c",
-        "from importlib.metadata import metadata as m;"
-        "print(*m('rocketpost').get_all('Provides-Extra'))",
+
+
+@pytest.mark.long
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+def test_the_compiled_wheel_brings_the_kernel(source: Path, tmp_path: Path) -> None:
+    wheel = build_wheel(source, tmp_path / "wheels", "compiled")
+    tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    assert wheel.name.endswith(f"-{tag}-{tag}-{platform}.whl")
+    compiled = {Path(each).name.partition(".")[0] for each in names_in(wheel) if ".so" in each}
+    modules = {each.stem for each in (ROOT / "src/rocketpost/kernel").glob("*.pxd")}
+    assert modules <= compiled
+    programs = install(tmp_path / "venv", str(wheel))
+    # A machine without a compiler gets the compiled kernel.
+    without = {"PATH": str(programs), "ROCKETPOST_KERNEL": "compiled"}
+    version = run(programs / "rocketpost", "--version", cwd=tmp_path, env=without)
+    assert "kernel compiled" in version
+    send_and_receive(programs, tmp_path)
+
+
+@pytest.mark.long
+def test_a_source_distribution_has_all_that_a_wheel_needs(source: Path, tmp_path: Path) -> None:
+    code = "import sys; from setuptools.build_meta import build_sdist; build_sdist(sys.argv[1])"
+    run(sys.executable, "-c", code, tmp_path, cwd=source)
+    (archive,) = tmp_path.glob("rocketpost-*.tar.gz")
+    with tarfile.open(archive) as packed:
+        packed.extractall(tmp_path / "unpacked", filter="data")
+    (unpacked,) = (tmp_path / "unpacked").iterdir()
+    assert {"LICENSE", "README.md", "pyproject.toml", "setup.py"} <= {
+        each.name for each in unpacked.iterdir()
+    }
+    wheels = [build_wheel(each, tmp_path / each.name, "uncompiled") for each in (unpacked, source)]
+    first, second = (
+        {name for name in names_in(each) if not name.endswith("RECORD")} for each in wheels
     )
-    assert {"console", "grpc", "otlp", "spark", "secure", "spans"} <= set(extras.split())
+    assert first == second
+
+
+def test_extras_are_named_for_what_users_want() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = set(project["optional-dependencies"])
+    for users in ("console", "delta", "grpc", "otlp", "secure", "spans", "spark"):
+        assert users in extras
+    guide = (ROOT / "docs" / "guide" / "installing.md").read_text()
+    ours = {"coverage", "dev", "docs", "fuzz", "kernel"}  # for those who work on Rocketpost
+    assert [each for each in extras - ours if f"`{each}`" not in guide] == []
 
 
 @pytest.mark.slow
@@ -97,6 +198,11 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
         timeout=60,
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(shutil.which("hadolint") is None, reason="there is no hadolint")
+def test_the_dockerfile_has_no_findings() -> None:
+    assert run("hadolint", "--no-color", DEPLOY / "docker" / "Dockerfile") == ""
 
 
 def test_all_units_are_confined_alike() -> None:
@@ -148,6 +254,18 @@ def _check_known(values: dict[str, Any], schema: dict[str, Any], path: str) -> N
             _check_known(value, described, f"{path}.{name}")
 
 
+def _check_by_the_schemas_of_kubernetes(found: list[dict[str, Any]]) -> None:
+    """Check objects strictly, if the schemas are at hand (``pip install kubernetes-validate``)."""
+    try:
+        import kubernetes_validate
+    except ImportError:
+        return
+    for each in found:
+        if not each["apiVersion"].startswith("monitoring.coreos.com"):
+            kubernetes_validate.validate(each, KUBERNETES[1], strict=True)
+
+
+KUBERNETES = ("--kube-version", "1.31.0")
 needs_helm = pytest.mark.skipif(shutil.which("helm") is None, reason="there is no helm")
 
 
@@ -155,9 +273,10 @@ needs_helm = pytest.mark.skipif(shutil.which("helm") is None, reason="there is n
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", ["broker.replicas=1", EVERYTHING])
 def test_the_chart_is_rendered(settings: str) -> None:
-    run("helm", "lint", "--strict", CHART, "--set", settings)
-    text = run("helm", "template", "shop", CHART, "--namespace", "mq", "--set", settings)
+    run("helm", "lint", "--strict", CHART, "--set", settings, *KUBERNETES)
+    text = run("helm", "template", "shop", CHART, "-n", "mq", "--set", settings, *KUBERNETES)
     found = [each for each in yaml.safe_load_all(text) if each]
+    _check_by_the_schemas_of_kubernetes(found)
     kinds = [each["kind"] for each in found]
     assert kinds.count("StatefulSet") == 2
     broker = next(
@@ -188,7 +307,7 @@ def test_the_chart_is_rendered(settings: str) -> None:
 @pytest.mark.parametrize("wrong", ["broker.replica=2", "broker.config.brokerName=x"])
 def test_the_schema_refuses_wrong_values(wrong: str) -> None:
     done = subprocess.run(
-        ["helm", "template", "shop", CHART, "--set", wrong],
+        ["helm", "template", "shop", CHART, "--set", wrong, *KUBERNETES],
         capture_output=True,
         text=True,
         check=False,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Self
 
 from rocketpost.broker.group.retention_holds import RetentionHolds
@@ -84,9 +84,10 @@ class Term:
         """Takes requests before they are decoded, if something does."""
         return None
 
-    def popped_count(self, cursor: tuple[str, str, int]) -> int:
-        """Return how many popped messages of a (topic, group, queue) are not acknowledged yet."""
-        return 0
+    @property
+    def popped_counts(self) -> Mapping[tuple[str, str, int], int]:
+        """Popped messages that are not acknowledged yet, by topic, group and queue."""
+        return {}
 
     def begin(self) -> asyncio.Task[None]:
         """Start the background work; it ends early only if a feature fails."""
@@ -374,9 +375,10 @@ class LeaderTerm(OfficeTerm):
             term._table_log.begin()
         return term
 
-    def popped_count(self, cursor: tuple[str, str, int]) -> int:
-        """Return how many popped messages of a (topic, group, queue) are not acknowledged yet."""
-        return self._pops.popped_count(cursor)
+    @property
+    def popped_counts(self) -> Mapping[tuple[str, str, int], int]:
+        """Popped messages that are not acknowledged yet, by topic, group and queue."""
+        return self._pops.popped_counts
 
     def _ha_address(self) -> str:
         return self.slaves.ha_address

@@ -60,7 +60,7 @@ _TOTALS: Final = Table(
 )
 
 
-@admin_command("clusterList")
+@admin_command("clusterList", is_watchable=True)
 @click.option("-m", "--moreStats", "totals", is_flag=True, help="Messages of today and yesterday.")
 @click.option("-c", "--clusterName", "cluster", metavar="NAME", help="Only this cluster.")
 @interval_option

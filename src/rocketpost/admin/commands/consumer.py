@@ -301,7 +301,7 @@ async def producer_connection(admin: AdminClient, *, group: str, topic: str, as_
         )
 
 
-@admin_command("producer")
+@admin_command("producer", is_watchable=True)
 @click.option("-b", "--broker", metavar="HOST:PORT", required=True, help="The broker.")
 @json_option
 async def producer(admin: AdminClient, *, broker: str, as_json: bool) -> None:

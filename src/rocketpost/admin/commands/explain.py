@@ -33,7 +33,7 @@ _is_offset_id = re.compile(r"(?:[0-9A-Fa-f]{32}|[0-9A-Fa-f]{56})").fullmatch
 _LINE: Final = "{:<16} {}"
 
 
-@admin_command("explain")
+@admin_command("explain", is_watchable=True)
 @click.argument("name", metavar="[MESSAGE]", required=False)
 @click.option("-t", "--topic", "topic", help="Its topic; an offset id needs none.")
 @click.option("-b", "--brokerName", "broker", help="With -t, -i and -o: name of the broker.")

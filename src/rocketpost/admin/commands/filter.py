@@ -99,7 +99,7 @@ async def delete_filter(
             )
 
 
-@admin_command("filterList")
+@admin_command("filterList", is_watchable=True)
 @broker_or_cluster
 @json_option
 async def filter_list(

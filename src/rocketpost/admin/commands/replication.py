@@ -38,7 +38,7 @@ _REPLICAS: Final = Table(
 )
 
 
-@admin_command("haStatus")
+@admin_command("haStatus", is_watchable=True)
 @broker_or_cluster
 @interval_option
 @json_option
@@ -158,7 +158,7 @@ async def reset_master_flush_offset(
         )
 
 
-@admin_command("getBrokerEpoch")
+@admin_command("getBrokerEpoch", is_watchable=True)
 @click.option("-b", "--brokerName", "broker", metavar="NAME", help="Master and slaves of a broker.")
 @click.option("-c", "--clusterName", "cluster", metavar="NAME", help="All brokers of a cluster.")
 @interval_option
@@ -235,7 +235,7 @@ async def _find_leader(admin: AdminClient, controller: str) -> str:
     return found.controller_leader_address
 
 
-@admin_command("getControllerMetaData")
+@admin_command("getControllerMetaData", is_watchable=True)
 @_controller_option
 @json_option
 async def get_controller_metadata(admin: AdminClient, *, controller: str, as_json: bool) -> None:
@@ -253,7 +253,7 @@ async def get_controller_metadata(admin: AdminClient, *, controller: str, as_jso
         say(f"#Peer:\t{peer}")
 
 
-@admin_command("getSyncStateSet")
+@admin_command("getSyncStateSet", is_watchable=True)
 @_controller_option
 @click.option("-b", "--brokerName", "broker", metavar="NAME", help="Name of the brokers.")
 @click.option("-c", "--clusterName", "cluster", metavar="NAME", help="All brokers of a cluster.")

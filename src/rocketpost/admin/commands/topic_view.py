@@ -91,7 +91,7 @@ def _addresses_text(addresses: dict[int, str] | str) -> str:
     return "{" + ", ".join(f"{key}={addresses[key]}" for key in sorted(addresses)) + "}"
 
 
-@admin_command("topicRoute")
+@admin_command("topicRoute", is_watchable=True)
 @topic_option
 @click.option("-l", "--list", "as_list", is_flag=True, help="A table instead of JSON.")
 @json_option

@@ -45,7 +45,7 @@ class Step(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     detail: str
 
 
-@admin_command("queryMsgTraceById")
+@admin_command("queryMsgTraceById", is_watchable=True)
 @click.option(
     "-i", "--msgId", "message_id", required=True, help="The id that the producer created."
 )

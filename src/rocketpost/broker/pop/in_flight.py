@@ -84,7 +84,8 @@ class InFlightTable:
         self._watermark = watermark or ReviveWatermark()
         self._by_key: dict[Key, Checkpoint] = {}
         self._due: list[tuple[int, int, int, Key]] = []
-        self._counts: dict[tuple[str, str, int], int] = {}
+        self.counts: dict[tuple[str, str, int], int] = {}
+        """Messages in flight, by topic, group and queue; for reading only."""
         self.count = 0
         """Messages in flight."""
         self.launched: Counter[tuple[str, str]] = Counter()
@@ -111,7 +112,7 @@ class InFlightTable:
 
     def count_in(self, cursor: tuple[str, str, int]) -> int:
         """Return how many messages of a (topic, group, queue) are in flight."""
-        return self._counts.get(cursor, 0)
+        return self.counts.get(cursor, 0)
 
     def find_message(self, cursor: tuple[str, str, int], offset: int) -> Checkpoint | None:
         """Return the checkpoint of a message in flight; searches all of them."""
@@ -151,7 +152,7 @@ class InFlightTable:
             assert checkpoint.is_launched or not is_due
             assert is_due or not (checkpoint.is_launched and checkpoint.left)
             assert self._watermark.offset(checkpoint.revive_queue) < checkpoint.revive_offset
-        assert counts == self._counts
+        assert counts == self.counts
         assert self.count == sum(counts.values())
 
     def discard(self, checkpoint: Checkpoint) -> None:
@@ -214,8 +215,8 @@ class InFlightTable:
     def _add_count(self, checkpoint: Checkpoint, more: int) -> None:
         self.count += more
         cursor = checkpoint.key[:3]
-        count = self._counts.get(cursor, 0) + more
+        count = self.counts.get(cursor, 0) + more
         if count:
-            self._counts[cursor] = count
+            self.counts[cursor] = count
         else:
-            self._counts.pop(cursor, None)
+            self.counts.pop(cursor, None)

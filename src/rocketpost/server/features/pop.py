@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from rocketpost.broker.pop.in_flight import InFlightTable
@@ -176,9 +176,10 @@ class PopFeature(Feature):
         """Have held pops look for messages again."""
         self.desk.wake(topic, queue_id)
 
-    def popped_count(self, cursor: tuple[str, str, int]) -> int:
-        """Return how many popped messages of a (topic, group, queue) are not acknowledged yet."""
-        return self._in_flight.count_in(cursor)
+    @property
+    def popped_counts(self) -> Mapping[tuple[str, str, int], int]:
+        """Popped messages that are not acknowledged yet, by topic, group and queue."""
+        return self._in_flight.counts
 
     def metrics(self) -> Iterable[Family]:
         """Return the numbers of held pops, of popped messages and of their ends."""

@@ -86,7 +86,7 @@ class BrokerMetrics:
         """Return all families; each is collected when it is asked for."""
         yield from self._process(is_ready)
         yield from traffic_families(self._context)
-        yield from lag_families(self._context, self._term().popped_count, self._times)
+        yield from lag_families(self._context, self._term().popped_counts, self._times)
         yield from client_families(self._context.membership)
         yield from request_families(self._reception.times)
         yield from waiting_families(self._reception.pools, self._term().features.waiting_counts())

@@ -157,6 +157,30 @@ class Labels:
         return text
 
 
+class PairLabels:
+    """Texts of labels whose values follow from the first two. Owned by the loop.
+
+    Args:
+        names: The names of the labels.
+    """
+
+    def __init__(self, *names: str) -> None:
+        self._names = names
+        self._texts: dict[tuple[str, str], str] = {}
+
+    def get(self, first: str, second: str) -> str | None:
+        """Return the text of the labels that begin with these values, if it was made before."""
+        return self._texts.get((first, second))
+
+    def put(self, first: str, second: str, *others: str) -> str:
+        """Make the text of the labels, and return it."""
+        if len(self._texts) >= LABELS_MAX:
+            self._texts.clear()
+        text = label_text(dict(zip(self._names, (first, second, *others), strict=True)))
+        self._texts[first, second] = text
+        return text
+
+
 class Writer:
     """Writes families as text.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 from rocketpost.broker.group.offsets import OffsetTable
@@ -55,6 +55,8 @@ class GroupLag(NamedTuple):
 
 _Cursor = tuple[str, str, int]
 """Topic, group and queue."""
+_Row = dict[tuple[int, int], int]
+"""Store times by queue and offset."""
 
 
 class StoreTimes:
@@ -65,32 +67,33 @@ class StoreTimes:
     """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[_Cursor, int], int] = {}
-        self._used: dict[tuple[_Cursor, int], int] = {}
+        self._known: dict[tuple[str, str], _Row] = {}
+        self._used: dict[tuple[str, str], _Row] = {}
         self.reads = 0
         """Number of records that were read so far."""
 
-    def at(self, cursor: _Cursor, queue: LagQueue, offset: int) -> int | None:
-        """Return the store time of a message in ms; None if it cannot be read."""
-        key = cursor, offset
-        time_ms = self._known.get(key)
-        if time_ms is None:
-            self.reads += 1
-            time_ms = queue.store_time(offset)
-            if time_ms < 0:
-                return None
-        self._used[key] = time_ms
-        return time_ms
+    def row(self, topic: str, group: str) -> _Row:
+        """Return the times of a group in a topic that are known from the round before."""
+        return self._known.get((topic, group), {})
+
+    def keep(self, topic: str, group: str, row: _Row) -> None:
+        """Remember the times of a group for the next round."""
+        self._used[topic, group] = row
+
+    def read(self, queue: LagQueue, offset: int) -> int:
+        """Return the store time of a message in ms; negative if it cannot be read."""
+        self.reads += 1
+        return queue.store_time(offset)
 
     def end_round(self) -> None:
-        """Forget what was not used since the last call."""
+        """Forget the groups that were not used since the last call."""
         self._known, self._used = self._used, {}
 
 
 def group_lags(
     offsets: OffsetTable,
-    queues_of: Callable[[str], list[LagQueue]],
-    in_pops: Callable[[_Cursor], int],
+    queues_of: Callable[[str], Iterable[LagQueue]],
+    in_pops: Mapping[_Cursor, int],
     times: StoreTimes,
     *,
     now_ms: int,
@@ -103,8 +106,8 @@ def group_lags(
     Args:
         offsets: The committed offsets.
         queues_of: Returns the queues of a topic.
-        in_pops: Returns how many messages of a (topic, group, queue) were popped and have not been
-            acknowledged. The group's offset is already behind them.
+        in_pops: The numbers of messages of a (topic, group, queue) that were popped and have not
+            been acknowledged. The group's offset is already behind them.
         times: The store times that are known from the round before.
         now_ms: The time.
     """
@@ -115,6 +118,7 @@ def group_lags(
         if not committed:
             continue  # it was deleted meanwhile
         pulled = offsets.pulled_row(topic, group)
+        known, used = times.row(topic, group), _Row()
         ready = in_flight = 0
         oldest = waiting = now_ms
         for queue in queues_of(topic):
@@ -122,22 +126,28 @@ def group_lags(
             done = committed.get(queue_id)
             if done is None:
                 continue
+            if in_pops:
+                in_flight += in_pops.get((topic, group, queue_id), 0)
             end = queue.end
-            cursor = topic, group, queue_id
-            in_flight += in_pops(cursor)
             if done >= end:
                 continue
             done = max(done, queue.first)
-            given = min(max(pulled.get(queue_id, done), done), end)
+            given = pulled.get(queue_id, done)
+            given = done if given <= done else min(given, end)
             ready += end - given
             in_flight += given - done
-            time_ms = times.at(cursor, queue, done)
-            if time_ms is not None:
-                oldest = min(oldest, time_ms)
-            if given < end:
-                if given != done:
-                    time_ms = times.at(cursor, queue, given)
-                if time_ms is not None:
-                    waiting = min(waiting, time_ms)
+            for offset in (done,) if given == done else (done, given):
+                time_ms = known.get((queue_id, offset))
+                if time_ms is None:
+                    time_ms = times.read(queue, offset)
+                if time_ms < 0:
+                    continue
+                used[queue_id, offset] = time_ms
+                if offset == done and time_ms < oldest:
+                    oldest = time_ms
+                if offset == given and time_ms < waiting:
+                    waiting = time_ms
+        if used:
+            times.keep(topic, group, used)
         yield GroupLag(topic, group, ready, in_flight, now_ms - oldest, now_ms - waiting)
     times.end_round()

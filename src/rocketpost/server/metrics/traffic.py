@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, cast
 
 from rocketpost.broker.attributes import MESSAGE_TYPE
@@ -13,6 +13,7 @@ from rocketpost.server.context import BrokerContext
 from rocketpost.server.metrics.exposition import (
     Family,
     Labels,
+    PairLabels,
     Sample,
     counter,
     flag,
@@ -28,9 +29,9 @@ READS_AT_ONCE: Final = 20
 """Most records that are read for it, perhaps from the disk, before the same."""
 
 _IN: Final = Labels("topic", "message_type", "is_system")
-_OUT: Final = Labels("topic", "consumer_group", "is_system")
+_OUT: Final = PairLabels("topic", "consumer_group", "is_system")
 _DEAD: Final = Labels("consumer_group", "topic", "is_system")
-_LAG: Final = Labels("consumer_group", "topic", "is_retry", "is_system")
+_LAG: Final = PairLabels("topic", "consumer_group", "is_retry", "is_system")
 
 
 def traffic_families(context: BrokerContext) -> Iterator[Family]:
@@ -59,7 +60,10 @@ def traffic_families(context: BrokerContext) -> Iterator[Family]:
         bounds=SIZE_BOUNDS,
     )
     taken = [
-        (_OUT(topic, group, _is_system(topics, topic, group)), meter)
+        (
+            _OUT.get(topic, group) or _OUT.put(topic, group, _is_system(topics, topic, group)),
+            meter,
+        )
         for topic, group, meter in stats.groups()
         if exist(topic, group)
     ]
@@ -86,15 +90,15 @@ def traffic_families(context: BrokerContext) -> Iterator[Family]:
 
 def lag_families(
     context: BrokerContext,
-    popped_count: Callable[[tuple[str, str, int]], int],
+    popped_counts: Mapping[tuple[str, str, int], int],
     times: StoreTimes,
 ) -> Iterator[Family]:
     """Return the messages that groups have not consumed.
 
     Args:
         context: The state of the broker.
-        popped_count: Returns how many messages of a (topic, group, queue) were popped and have not
-            been acknowledged.
+        popped_counts: The numbers of messages of a (topic, group, queue) that were popped and have
+            not been acknowledged.
         times: The store times that are known from the scrape before.
     """
     topics, exist = context.tables.topics, context.tables.exist
@@ -102,23 +106,26 @@ def lag_families(
     rows, reads = 0, times.reads
     for lag in group_lags(
         context.tables.offsets,
-        cast(Callable[[str], list[LagQueue]], context.store.queues_of),
-        popped_count,
+        cast(Callable[[str], Iterable[LagQueue]], context.store.queues.each_of),
+        popped_counts,
         times,
         now_ms=context.clock.now_ms(),
     ):
         if not exist(lag.topic, lag.group):
             continue  # offsets may be kept when a group is deleted
-        is_retry = flag(lag.topic.startswith(RETRY_PREFIX))
-        is_system = _is_system(topics, lag.topic, lag.group)
-        lags.append((_LAG(lag.group, lag.topic, is_retry, is_system), lag))
+        labels = _LAG.get(lag.topic, lag.group)
+        if labels is None:
+            is_retry = flag(lag.topic.startswith(RETRY_PREFIX))
+            is_system = _is_system(topics, lag.topic, lag.group)
+            labels = _LAG.put(lag.topic, lag.group, is_retry, is_system)
+        lags.append((labels, lag))
         rows += 1
         if rows >= LAGS_AT_ONCE or times.reads - reads >= READS_AT_ONCE:
             rows, reads = 0, times.reads
             yield pause()
 
     def family(name: str, text: str, value: Callable[[GroupLag], int]) -> Family:
-        samples = [Sample(labels, value(lag)) for labels, lag in lags]
+        samples = (Sample(labels, value(lag)) for labels, lag in lags)
         return gauge(f"rocketmq_consumer_{name}", text, samples)
 
     yield family("lag_messages", "Messages that are not consumed.", lambda each: each.lag)

@@ -30,7 +30,7 @@ def lags(
         group_lags(
             offsets,
             lambda topic: queues.get(topic, []),
-            lambda cursor: popped,
+            {("T", "G", 0): popped} if popped else {},
             times or StoreTimes(),
             now_ms=NOW_MS,
         )

@@ -1,0 +1,135 @@
+"""The process of ``mqadmin``: its start, its output in pipes and terminals, its completion."""
+
+from __future__ import annotations
+
+import os
+import pty
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rocketpost.testing import Cluster
+
+pytestmark = pytest.mark.slow
+
+MQADMIN = (sys.executable, "-c", "from rocketpost.admin.main import mqadmin; mqadmin()")
+START_SECONDS_MAX = 0.3
+LIBRARIES = (sys.executable, "-c", "import asyncio, click, msgspec, uuid")
+LIBRARIES_SECONDS = 0.085
+"""CPU time of importing the libraries alone, on the machine for which the limit was set."""
+
+
+@pytest.fixture(scope="module")
+def name_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with Cluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster.addresses
+
+
+def least_cpu_seconds(*command: str) -> float:
+    """Return the CPU time of a process in the most quiet of a few runs."""
+    found = []
+    for _ in range(5):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        assert process.returncode == 0
+        found.append(usage.ru_utime + usage.ru_stime)
+    return min(found)
+
+
+def test_a_command_starts_soon(name_servers: str) -> None:
+    slower = max(1.0, least_cpu_seconds(*LIBRARIES) / LIBRARIES_SECONDS)
+    spent = least_cpu_seconds(*MQADMIN, "topicList", "-n", name_servers)
+    assert spent < START_SECONDS_MAX * slower
+
+
+def test_a_command_imports_no_clients(name_servers: str) -> None:
+    code = """
+import sys
+from rocketpost.admin.main import mqadmin
+mqadmin(standalone_mode=False)
+parts = ("client.producer", "client.consumer.push", "client.blocking", "client.admin.", "spark")
+print(*(name for name in sys.modules if name.startswith(tuple(f"rocketpost.{p}" for p in parts))))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, "topicList", "-n", name_servers],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines()[-1] == "rocketpost.client.admin.cluster"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("clusterList",),
+        ("topicList", "-c"),
+        ("consumerProgress",),
+        ("topicRoute", "-t", "TBW102", "-l"),
+        ("getNamesrvConfig",),
+        ("topicStatus", "-t", "SELF_TEST_TOPIC", "--json"),
+        ("help", "consumerProgress"),
+        ("noSuchCommand",),
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_pipe_gets_what_a_terminal_shows(name_servers: str, words: tuple[str, ...]) -> None:
+    environment = os.environ | {"NAMESRV_ADDR": name_servers, "COLUMNS": "60", "TERM": "xterm"}
+    command = [*MQADMIN, *words]
+    piped = subprocess.run(command, capture_output=True, check=False, env=environment)
+    ours, theirs = pty.openpty()
+    shown = b""
+    with subprocess.Popen(command, stdout=theirs, stderr=theirs, env=environment) as process:
+        os.close(theirs)
+        while True:
+            try:
+                part = os.read(ours, 65536)
+            except OSError:  # the terminal is closed
+                break
+            if not part:
+                break
+            shown += part
+    os.close(ours)
+    assert process.returncode == piped.returncode
+    assert varying(shown.replace(b"\r\n", b"\n")) == varying(piped.stdout + piped.stderr)
+
+
+def varying(text: bytes) -> list[bytes]:
+    """Return the lines with every number the same: rates and ages differ between two runs."""
+    digits = bytes.maketrans(b"123456789", b"000000000")
+    return [b" ".join(line.translate(digits).split()) for line in text.splitlines()]
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+def test_bash_completes_commands_and_options(tmp_path: Path) -> None:
+    """The script that ``rocketpost completion bash`` prints is run by bash."""
+    for name, module in (("mqadmin", "admin.main"), ("rocketpost", "cli")):
+        program = tmp_path / name
+        code = f"from rocketpost.{module} import {name}\n{name}(prog_name='{name}')\n"
+        program.write_text(f"#!{sys.executable}\n{code}")
+        program.chmod(0o755)
+    script = """
+source <(rocketpost completion bash)
+complete_words() {
+    COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=()
+    _mqadmin_completion mqadmin
+    echo "${COMPREPLY[@]}"
+}
+complete_words mqadmin topicRo
+complete_words mqadmin TOPICRO
+complete_words mqadmin consumerProgress --wa
+"""
+    done = subprocess.run(
+        ["bash", "-c", script],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+    )
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == ["topicRoute", "topicRoute", "--watch"]
