@@ -10,6 +10,8 @@ import asyncio
 import logging
 from typing import Final
 
+from rocketpost.transport.connector import reason_of
+
 logger = logging.getLogger(__name__)
 
 DIAL_SECONDS: Final = 5.0
@@ -25,7 +27,8 @@ async def check_announced(address: str, *, seconds: float = DIAL_SECONDS) -> boo
         async with asyncio.timeout(seconds):
             _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
     except (OSError, TimeoutError) as error:
-        reason = f"no answer in {seconds:g} s" if isinstance(error, TimeoutError) else error
+        late = f"no answer in {seconds:g} s"
+        reason = late if isinstance(error, TimeoutError) else reason_of(error)
         logger.warning(
             "clients may not reach this broker: announced=%s reason=%s; set brokerIP1 (or "
             "ROCKETPOST_ADVERTISE) to an address that they can connect to",

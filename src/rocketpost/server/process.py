@@ -142,7 +142,7 @@ async def _run(
     if reason is not None:
         logger.error("server stopped: reason=%s", reason)
         return _EXIT_FAILED
-    logger.info("stopped: clean=true")
+    logger.info("stopped: clean=%s", "true")
     return 0
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import socket
+import ssl
 from collections.abc import Callable
 from typing import Final
 
@@ -140,7 +143,7 @@ class Connector:
                 f"cannot connect to {address} in {self._connect_seconds:g} s"
             ) from None
         except OSError as error:
-            raise NotConnected(f"cannot connect to {address}: {error}") from error
+            raise NotConnected(f"cannot connect to {address}: {reason_of(error)}") from error
         self.connections[address] = connection
         self._transports[connection] = transport
         if self._on_made is not None:
@@ -194,6 +197,14 @@ def _settle(future: asyncio.Future[None], error: OSError | None) -> None:
         future.set_result(None)
     else:
         future.set_exception(error)
+
+
+def reason_of(error: OSError) -> str:
+    """Return the reason of a failed connection in words, such as "connection refused"."""
+    number = error.errno
+    if number is None or number < 0 or isinstance(error, socket.gaierror | ssl.SSLError):
+        return str(error)
+    return os.strerror(number).lower()
 
 
 def split_address(address: str) -> tuple[str, int]:

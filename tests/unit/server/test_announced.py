@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 
 import pytest
 
@@ -20,7 +21,7 @@ class Dialling:
         if host == "silent":
             await asyncio.Event().wait()
         if host == "refusing":
-            raise ConnectionRefusedError("connection refused")
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "no")
         return object(), self
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """Log lines as JSON objects, for programs that collect logs.
 
 The code logs an event and its values, as in ``broker gone: name=%s reason=%s``. The text of the
-event becomes ``event``, each value a field of its own:
+event becomes ``event``, each value a field of its own, and advice at the end a ``hint``:
 
     {"ts":"2026-11-18T06:00:00.000Z","level":"WARNING","logger":"rocketpost.server","pid":1,
      "event":"broker gone","name":"broker-a","reason":"connection lost"}
@@ -20,25 +20,55 @@ import msgspec
 
 VALUE_LENGTH_MAX: Final = 4096
 TRACEBACK_LENGTH_MAX: Final = 16_384
-_TEMPLATE: Final = re.compile(r"(?P<event>[^%]*?):? (?P<pairs>\w+=%[sr](?: \w+=%[sr])*)")
-_PAIR: Final = re.compile(r"(\w+)=%[sr]")
+_FIRST_PAIR: Final = re.compile(r":? (?=[a-zA-Z_]\w*=)")
+_PAIR: Final = re.compile(r"(?:^|,? )([a-zA-Z_]\w*)=")
+_CONVERSION: Final = re.compile(r"%(?:[-+ #0-9.]*[a-z]|%)")
+_SINGLE: Final = frozenset({"%s", "%r", "%d"})
+_REST: Final = re.compile(r"[;:] (?P<hint>.+)$| (?P<detail>%s)$")
 _OWN: Final = frozenset({"ts", "level", "logger", "pid", "server", "event", "exc"})
 
 
-class Template(NamedTuple):
-    """An event, and the names of the values that follow it."""
+class Part(NamedTuple):
+    """A piece of a log message: the name of its field, its text, and how many values it takes."""
 
-    event: str
-    names: tuple[str, ...]
+    name: str
+    text: str
+    value_count: int
+
+    def value(self, args: tuple[Any, ...]) -> Any:
+        """Return the value of the field; a number stays one."""
+        if self.text in _SINGLE and isinstance(args[0], bool | int | float):
+            return args[0]
+        return _cut(self.text % args)
 
 
 @functools.lru_cache(maxsize=4096)
-def split_template(text: str) -> Template | None:
-    """Return the parts of a log message's template; None if it has another form."""
-    found = _TEMPLATE.fullmatch(text)
-    if found is None:
-        return None
-    return Template(found["event"], tuple(_PAIR.findall(found["pairs"])))
+def split_template(text: str) -> tuple[Part, ...]:
+    """Return the parts of a log message's template; the first is the event.
+
+    After the values may come a text for people (``hint``) or a last value without a name
+    (``detail``).
+    """
+    event, *rest = _FIRST_PAIR.split(text, maxsplit=1)
+    parts = [_part("event", event)]
+    if not rest:
+        return tuple(parts)
+    _, *found = _PAIR.split(rest[0])
+    pairs = list(zip(found[::2], found[1::2], strict=True))
+    for name, value in pairs[:-1]:
+        parts.append(_part(name, value))
+    name, value = pairs[-1]
+    end = _REST.search(value)
+    parts.append(_part(name, value if end is None else value[: end.start()]))
+    if end is not None:
+        kind = "hint" if end["hint"] else "detail"
+        parts.append(_part(kind, end[kind]))
+    return tuple(parts)
+
+
+def _part(name: str, text: str) -> Part:
+    count = sum(each != "%%" for each in _CONVERSION.findall(text))
+    return Part(f"{name}_" if name in _OWN and name != "event" else name, text, count)
 
 
 class JsonFormatter(logging.Formatter):
@@ -72,14 +102,17 @@ class JsonFormatter(logging.Formatter):
 
 def _event(record: logging.LogRecord) -> dict[str, Any]:
     """Return the event of a record and its values."""
-    template = split_template(record.msg) if isinstance(record.msg, str) else None
     args = record.args
-    if template is None or not isinstance(args, tuple) or len(args) != len(template.names):
+    if not isinstance(record.msg, str) or not isinstance(args, tuple) or not args:
         return {"event": _cut(record.getMessage())}
-    fields: dict[str, Any] = {"event": template.event}
-    for name, value in zip(template.names, args, strict=True):
-        key = f"{name}_" if name in _OWN else name
-        fields[key] = value if isinstance(value, bool | int | float) else _cut(str(value))
+    parts = split_template(record.msg)
+    if sum(part.value_count for part in parts) != len(args):
+        return {"event": _cut(record.getMessage())}
+    fields: dict[str, Any] = {}
+    at = 0
+    for part in parts:
+        fields[part.name] = part.value(args[at : at + part.value_count])
+        at += part.value_count
     return fields
 
 

@@ -41,11 +41,60 @@ def test_event_and_values_are_fields() -> None:
     }
 
 
+def fields(message: str, *args: object) -> dict[str, object]:
+    found = line(message, *args)
+    return {name: found[name] for name in found if name not in ("ts", "level", "logger", "pid")}
+
+
+def test_values_in_other_forms_are_fields_too() -> None:
+    assert fields("lines left out: count=%s seconds=%.0f", 3, 2.5) == {
+        "event": "lines left out",
+        "count": 3,
+        "seconds": "2",
+    }
+    assert fields("port open: address=%s:%s tls=%s", "h", 1, False) == {
+        "event": "port open",
+        "address": "h:1",
+        "tls": False,
+    }
+    assert fields("%s refused: peer=%s reason=it is late", "send", "h") == {
+        "event": "send refused",
+        "peer": "h",
+        "reason": "it is late",
+    }
+    assert fields("%s is %d%% full: path=%s", "disk", 99, "/") == {
+        "event": "disk is 99% full",
+        "path": "/",
+    }
+
+
+def test_advice_and_a_last_value_without_a_name_are_fields() -> None:
+    assert fields("few files: left=%s limit=%s; raise the limit (ulimit -n)", 3, 9) == {
+        "event": "few files",
+        "left": 3,
+        "limit": 9,
+        "hint": "raise the limit (ulimit -n)",
+    }
+    assert fields("topic created: topic=%s by=%s %s", "T", "h", "perm=6 order=false") == {
+        "event": "topic created",
+        "topic": "T",
+        "by": "h",
+        "detail": "perm=6 order=false",
+    }
+
+
 def test_another_form_is_one_event() -> None:
-    assert line("lines left out: count=%s seconds=%.0f", 3, 2.5)["event"].startswith("lines left")
-    assert line("%d things", 3)["event"] == "3 things"
-    assert line("nothing to fill in: a=b")["event"] == "nothing to fill in: a=b"
-    assert split_template("peer=%s") is None
+    assert fields("%d things", 3) == {"event": "3 things"}
+    assert fields("nothing to fill in: a=b") == {"event": "nothing to fill in: a=b"}
+    assert fields("100 % is no conversion: a=b") == {"event": "100 % is no conversion: a=b"}
+    assert [part.name for part in split_template("peer=%s")] == ["event"]
+
+
+def test_values_never_name_fields() -> None:
+    assert fields("peer says: text=%s", "a=b level=DEBUG; c=d") == {
+        "event": "peer says",
+        "text": "a=b level=DEBUG; c=d",
+    }
 
 
 def test_a_value_cannot_replace_a_field_of_the_line() -> None:
