@@ -23,7 +23,7 @@ from rocketpost.console.app import make_app
 from rocketpost.console.catalogue import load_catalogue
 from rocketpost.console.clusters import Cluster
 from rocketpost.console.config import ConsoleConfig
-from rocketpost.console.jobs import resending
+from rocketpost.console.jobs import copying, resending
 from rocketpost.console.jobs.runner import Jobs, Work
 from rocketpost.console.visit import Services
 from rocketpost.errors import ConfigError, RocketpostError
@@ -33,7 +33,10 @@ logger = logging.getLogger(__name__)
 _LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 _CALL_SECONDS = 5.0
 _STOP_SECONDS = 3
-JOB_WORKS: dict[str, Work] = {resending.KIND: resending.run_resending}
+JOB_WORKS: dict[str, Work] = {
+    resending.KIND: resending.run_resending,
+    copying.KIND: copying.run_copying,
+}
 """What each kind of job does."""
 
 

@@ -14,6 +14,7 @@ from rocketpost.codec.record import parse_message_id, unpack_host
 from rocketpost.console.actions.action import Action, Field, find_topic, require
 from rocketpost.console.actions.plan import Plan, Step
 from rocketpost.console.bodies import mask_paths
+from rocketpost.console.jobs.copying import ORIGIN
 from rocketpost.console.visit import BadInputError, ForbiddenError, NotFoundError, Visit
 from rocketpost.diagnosis.explanation import find_indexed
 from rocketpost.errors import MessageRefused, RemoteProtocolError
@@ -22,8 +23,6 @@ from rocketpost.model.hosts import host_text
 
 _BODY_LENGTH_MAX: Final = 512 * 1024
 _DELAY_SECONDS_MAX: Final = 3 * 86_400
-ORIGIN: Final = "CONSOLE_ORIGIN"
-"""The property of a message that was made from another one: the id of that one."""
 
 
 async def plan_sending(visit: Visit) -> Plan:

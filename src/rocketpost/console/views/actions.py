@@ -12,7 +12,15 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from rocketpost.console.actions import brokers, dead_letters, groups, messages, offsets, topics
+from rocketpost.console.actions import (
+    brokers,
+    dead_letters,
+    groups,
+    messages,
+    offsets,
+    replay,
+    topics,
+)
 from rocketpost.console.actions.action import Action
 from rocketpost.console.actions.plan import Plan, Result, Ticket, apply_steps
 from rocketpost.console.pages import Page, json_response, redirect
@@ -20,7 +28,7 @@ from rocketpost.console.visit import BadInputError, ForbiddenError, NotFoundErro
 
 _ALL: Final[tuple[Action, ...]] = (
     *topics.ACTIONS, *groups.ACTIONS, *offsets.ACTIONS,
-    *messages.ACTIONS, *dead_letters.ACTIONS, *brokers.ACTIONS,
+    *messages.ACTIONS, *dead_letters.ACTIONS, *replay.ACTIONS, *brokers.ACTIONS,
 )  # fmt: skip
 ACTIONS: Final = {each.name: each for each in _ALL}
 _FIELD_LENGTH_MAX: Final = 600_000
