@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from rocketpost.codec.bodies.client import read_subscription
+from rocketpost.codec.bodies.client import CONSUME_TYPES, read_subscription
 from rocketpost.codec.bodies.leniency import fill
 from rocketpost.codec.bodies.topic import decode_object, parse_queue_table
 from rocketpost.model.group import Subscription
@@ -23,6 +23,11 @@ class RunningInfo(msgspec.Struct, kw_only=True):
     queues: dict[MessageQueue, dict[str, Any]] = {}
     rates: dict[str, dict[str, Any]] = {}
     stacks: str = ""
+
+    @property
+    def pops(self) -> bool:
+        """Whether it receives by POP from every queue, as gRPC clients do, and has none alone."""
+        return self.properties.get("PROP_CONSUME_TYPE") == CONSUME_TYPES[2]
 
 
 def decode_running_info(data: bytes) -> RunningInfo:
@@ -61,7 +66,9 @@ def find_rebalance_problems(
         infos: Every consumer of a group, by client id.
         queues: The queues of every topic that they read.
     """
-    problems = []
+    problems: list[str] = []
+    if any(info.pops for info in infos.values()):
+        return problems
     for topic in sorted(queues):
         for queue in queues[topic]:
             owners = sorted(client for client, info in infos.items() if queue in info.queues)

@@ -69,12 +69,13 @@ def describe_standstill(
         for client in owners
         if (text := _describe_owner(infos[client], queue, now_ms=now_ms))
     ]
-    if infos and not owners:
+    pops = any(info.pops for info in infos.values())
+    if infos and not owners and not pops:
         reasons.append(f"none of {len(infos)} members has the queue")
     elif len(owners) > 1:
         reasons.append(f"{len(owners)} members have the queue")
     if not reasons:
-        reasons.append(seen or ("" if owners else "no member is online"))
+        reasons.append(seen or ("" if owners or pops else "no member is online"))
     return "; ".join(reasons) or "it moves"
 
 

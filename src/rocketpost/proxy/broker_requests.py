@@ -22,6 +22,7 @@ import msgspec
 
 from rocketpost.client.message import ReceivedMessage
 from rocketpost.client.session import Answer, answer_request
+from rocketpost.codec.bodies.client import CONSUME_TYPES
 from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.command import Command
 from rocketpost.codec.headers.client import RunningInfoRequest
@@ -235,6 +236,7 @@ def _properties(client: GrpcClient) -> dict[str, str]:
     return {
         "PROP_CLIENT_VERSION": f"{identity.language} {identity.version} (gRPC)",
         "PROP_CONSUMEORDERLY": "false",
-        "PROP_CONSUME_TYPE": "CONSUME_ACTIVELY" if client.kind.value == 3 else "CONSUME_PASSIVELY",
+        # Members do not divide the queues among themselves: each receives from all of them.
+        "PROP_CONSUME_TYPE": CONSUME_TYPES[2],
         "PROP_CONSUMER_START_TIMESTAMP": str(client.started_ms),
     }

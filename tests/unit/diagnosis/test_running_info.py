@@ -41,5 +41,10 @@ def test_a_queue_must_have_one_consumer() -> None:
     ]
 
 
+def test_members_that_pop_have_every_queue() -> None:
+    popping = decode_running_info(b'{"properties":{"PROP_CONSUME_TYPE":"CONSUME_POP"}}')
+    assert find_rebalance_problems({"x": popping, "y": popping}, {"Demo": [QUEUE]}) == []
+
+
 def test_retry_topics_are_not_among_those_read() -> None:
     assert list_topics([decode_running_info(RUNNING_INFO)]) == ["Demo"]

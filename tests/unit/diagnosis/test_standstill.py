@@ -43,6 +43,8 @@ def test_the_owner_knows_best_then_the_broker() -> None:
     assert why({}) == "no member is online"
     assert why({"me": RunningInfo(), "you": RunningInfo()}) == "none of 2 members has the queue"
     assert why({"me": member(), "you": member()}) == "2 members have the queue"
+    popping = RunningInfo(properties={"PROP_CONSUME_TYPE": "CONSUME_POP"})
+    assert why({"me": popping, "you": popping}) == "it moves"
 
 
 @pytest.mark.parametrize(
