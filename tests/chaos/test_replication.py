@@ -8,6 +8,7 @@ import pytest
 
 from rocketpost.testing.ledger import PromiseBroken
 from rocketpost.testing.replicas.campaign import ReplicaCampaign
+from rocketpost.testing.secure.certificates import CertificateFolder
 
 pytestmark = pytest.mark.timeout(3 * 3600)
 
@@ -30,6 +31,28 @@ async def test_kills_freezes_and_lost_disks(tmp_path: Path, seed: int, rounds: i
             print(campaign.report)
         assert report.promotions == 3 * rounds // 10
         assert report.counts.acknowledged > 3 * rounds
+
+
+async def test_kills_freezes_and_lost_disks_with_tls(
+    tmp_path: Path, seed: int, rounds: int
+) -> None:
+    """The same, with an encrypted stream between master and slave."""
+    folder = CertificateFolder(tmp_path / "certificates")
+    keys = folder.issue()
+    tls = {
+        "tls.server.mode": "permissive",  # the load of this test is sent in plain
+        "tls.enable": "true",
+        "tls.server.certPath": keys.certificate,
+        "tls.server.keyPath": keys.key,
+        "tls.client.trustCertPath": folder.root,
+    }
+    with ReplicaCampaign(tmp_path, seed=seed, settings=tls, name_server=tls) as campaign:
+        try:
+            report = await campaign.run(rounds // 3)
+        finally:
+            print(campaign.report)
+        assert report.promotions == rounds // 30
+        assert report.counts.acknowledged > rounds // 3
 
 
 @pytest.mark.parametrize(("bug", "symptom"), BUGS)

@@ -80,6 +80,7 @@ class ReplicaCampaign:
         settings: More properties for both brokers.
         promote_every: The master's disk is lost in each round whose number is a multiple of this.
         program: The arguments of ``python`` that run servers.
+        name_server: More properties of the name server.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class ReplicaCampaign:
         settings: Mapping[str, str] | None = None,
         promote_every: int = 10,
         program: Sequence[str] = PROGRAM,
+        name_server: Mapping[str, str] | None = None,
     ) -> None:
         self._rng = random.Random(seed)
         self._promote_every = promote_every
@@ -99,6 +101,7 @@ class ReplicaCampaign:
             settings=values,
             master={"brokerRole": "SYNC_MASTER"},
             program=lambda home: program,
+            name_server=name_server,
         )
         self.ledger = Ledger()
         self.report = ReplicaReport(seed)
