@@ -110,7 +110,7 @@ commands.namesrv
     deleteKvConfig           Delete a key-value setting on every name server.
     getNamesrvConfig         Show the settings of every name server.
     updateNamesrvConfig      Change a setting of every name server while it runs.
-access_commands
+commands.access.users
     createUser               Create a user.
     updateUser               Change the password, the type or the status of a user.
     deleteUser               Delete a user and its rules.
@@ -124,7 +124,7 @@ access_commands
     listAcl                  List rules.
     copyAcl                  Copy rules to another server, on which the users exist.
     access                   Say whether a user may do something, and which rule decides.
-commands.audit
+commands.access.audit
     auditLog                 Show the newest lines of the audit log, to super users.
 """
 

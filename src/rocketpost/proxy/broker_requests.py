@@ -38,8 +38,8 @@ from rocketpost.proxy.delivery import delivered_message
 from rocketpost.proxy.handles import TransactionId
 from rocketpost.proxy.refusals import Refusal
 from rocketpost.proxy.registration import heartbeat_of
-from rocketpost.proxy.settings import ProxyConfig
 from rocketpost.proxy.rights import Guard, pub
+from rocketpost.proxy.settings import ProxyConfig
 from rocketpost.proxy.wire.enums import Code
 from rocketpost.proxy.wire.messages import Resource, TelemetryCommand
 from rocketpost.transport.connection import Connection

@@ -1,0 +1,1 @@
+"""Commands about users, their rules and the audit log."""
