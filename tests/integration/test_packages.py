@@ -16,6 +16,9 @@ from typing import Any
 
 import pytest
 
+from rocketpost.server.settings.broker import broker_settings
+from rocketpost.server.settings.metrics import MetricsExporter
+from rocketpost.settings import parse_properties
 from rocketpost.testing.process import free_port
 
 yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
@@ -240,6 +243,18 @@ def test_the_containers_are_read_only_and_dial_the_address_that_clients_are_told
     assert "ROCKETPOST_ADVERTISE" in broker["environment"]
 
 
+def _check_settings(text: str) -> None:
+    """Check that a broker takes the settings, and serves its metrics where others reach them."""
+    broker, store = broker_settings(parse_properties(text))
+    assert broker.metrics_exporter is MetricsExporter.PROM
+    assert broker.metrics_host == "0.0.0.0"
+    assert store.root == "/data/store"
+
+
+def test_a_broker_takes_the_settings_of_the_containers() -> None:
+    _check_settings((DEPLOY / "docker" / "broker.conf").read_text())
+
+
 def test_the_schema_of_the_chart_knows_every_value() -> None:
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     schema = json.loads((CHART / "values.schema.json").read_text())
@@ -284,6 +299,8 @@ def test_the_chart_is_rendered(settings: str) -> None:
         for each in found
         if each["kind"] == "StatefulSet" and "broker" in each["metadata"]["name"]
     )
+    config = next(each for each in found if "broker.conf" in each.get("data", {}))
+    _check_settings(config["data"]["broker.conf"])
     pod = broker["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     assert pod["securityContext"]["runAsNonRoot"] is True
