@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -33,18 +34,23 @@ EVERYTHING = (
 )
 
 
-def run(*words: object, seconds: float = 300, **options: Any) -> str:
-    """Run a program, and return what it printed."""
-    done = subprocess.run(
+def run(*words: object, seconds: float = 900, **options: Any) -> str:
+    """Run a program, and return what it printed; end it with all its children if it is late."""
+    with subprocess.Popen(
         [str(each) for each in words],
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        check=False,
-        timeout=seconds,
+        start_new_session=True,
         **options,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    ) as process:
+        try:
+            out, errors = process.communicate(timeout=seconds)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    assert process.returncode == 0, out + errors
+    return out
 
 
 @pytest.fixture(scope="module")
