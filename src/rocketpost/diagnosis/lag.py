@@ -83,9 +83,15 @@ def count_accepted(entries: QueueEntries) -> int | None:
         return None  # nobody is online, so the filter is unknown
     if subscription is None:
         return 0
-    if not subscription.is_tag and not entries.judged:
+    if entries.judged:
+        return sum(entry.eval for entry in entries.queue_data)
+    if not subscription.is_tag:
         return None  # Apache's brokers do not evaluate expressions for this request
-    return sum(entry.eval for entry in entries.queue_data)
+    if subscription.takes_all:
+        return len(entries.queue_data)
+    # Nor can their answer be trusted for tags: 5.3.3 says of every entry that it is not accepted.
+    codes = subscription.code_set or ()
+    return sum(entry.tags_code in codes for entry in entries.queue_data)
 
 
 async def _find_readers(admin: AdminClient, topics: set[str]) -> dict[str, str]:

@@ -32,7 +32,14 @@ def entries(wanted: Subscription | None, *passed: bool) -> QueueEntries:
 
 
 def test_messages_that_match_the_filter_are_counted() -> None:
-    assert count_accepted(entries(Subscription(topic="T"), True, False, True)) == 2
+    tagged = Subscription(topic="T", sub_string="A", tags_set=["A"], code_set=frozenset({1}))
+    others = msgspec.structs.replace(tagged, code_set=frozenset({2}))
+    # Apache's brokers say of every entry that it is not accepted; the codes of tags decide.
+    assert count_accepted(entries(tagged, False, False, False)) == 3
+    assert count_accepted(entries(others, False, False)) == 0
+    assert count_accepted(entries(Subscription(topic="T"), False, False)) == 2
+    judged = msgspec.structs.replace(entries(tagged, True, False, True), judged=True)
+    assert count_accepted(judged) == 2
     assert count_accepted(entries(None, True, True)) is None
     assert count_accepted(entries(None)) == 0
 

@@ -80,7 +80,7 @@ class Collector:
         self.lags = History()
         self.rates = History()
         self.calls = 0
-        """Requests to brokers in the last round, for tests."""
+        """Requests in the present or last round."""
 
     async def run(self) -> None:
         """Collect until cancelled."""
@@ -236,6 +236,7 @@ class Collector:
         self.snapshot = Snapshot(
             at_ms=now_ms,
             took_ms=int(took * 1000),
+            calls=self.calls,
             clusters={name: sorted(each) for name, each in sorted(clusters.items())},
             brokers=views,
             topics=topics,

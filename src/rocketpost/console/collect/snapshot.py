@@ -96,6 +96,8 @@ class Snapshot(msgspec.Struct, kw_only=True, rename="camel"):
     at_ms: int
     """When the round ended; 0 before the first."""
     took_ms: int = 0
+    calls: int = 0
+    """Requests to brokers and name servers that the round took."""
     every_seconds: float = 0.0
     problem: str | None = None
     """The reason why no name server answered; the rest is empty then."""

@@ -125,7 +125,7 @@
       if (link) { event.preventDefault(); link.click(); }
       return;
     }
-    const help = document.getElementById("keys");
+    const help = document.getElementById("key-help");
     const acts = {
       "/": () => document.getElementById("search").focus(),
       "g": () => { prefix = true; },

@@ -25,10 +25,11 @@ from rocketpost.console.views.scan import (
 )
 from rocketpost.console.visit import BadInputError, Visit
 from rocketpost.diagnosis.explanation import find_indexed
-from rocketpost.errors import FilterError, RemoteProtocolError, RocketpostError
+from rocketpost.errors import FilterError, RemoteProtocolError, RocketpostError, RouteNotFound
 from rocketpost.filter import compile_filter
 from rocketpost.model.group import Subscription
 from rocketpost.model.hosts import host_text
+from rocketpost.model.names import topic_problem
 from rocketpost.model.route import MessageQueue
 
 WAYS: Final = ("time", "key", "id", "offset", "tail")
@@ -75,7 +76,7 @@ async def show_messages(visit: Visit) -> Page:
     if topic or (way == "id" and visit.query("id")):
         try:
             scan = await _find(visit, way, topic)
-        except (FilterError, BadInputError) as error:
+        except (FilterError, BadInputError, RouteNotFound) as error:
             problem = str(error)
     found = scan.messages if scan is not None else []
     data = MessagesPage(
@@ -122,6 +123,8 @@ async def show_messages(visit: Visit) -> Page:
 
 async def _find(visit: Visit, way: str, topic: str) -> Scan:
     admin, now_ms = visit.admin, time.time_ns() // 1_000_000
+    if topic and (problem := topic_problem(topic)):
+        raise BadInputError(problem)
     if way == "id":
         name = visit.query("id", length_max=200)
         if topic:

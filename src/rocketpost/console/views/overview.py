@@ -25,6 +25,15 @@ class Alarm(msgspec.Struct, kw_only=True, rename="camel"):
     detail: str = ""
 
 
+class Round(msgspec.Struct, kw_only=True, rename="camel"):
+    """What it cost to ask the brokers."""
+
+    at_ms: int
+    took_ms: int
+    calls: int
+    every_seconds: float
+
+
 class Overview(msgspec.Struct, kw_only=True, rename="camel"):
     """The data of the page."""
 
@@ -40,6 +49,7 @@ class Overview(msgspec.Struct, kw_only=True, rename="camel"):
     alarms: list[Alarm]
     by_lag: list[GroupView]
     growing: list[GroupView]
+    round: Round
 
 
 async def show_overview(visit: Visit) -> Page:
@@ -83,6 +93,12 @@ def summarize(snapshot: Snapshot) -> Overview:
         alarms=find_alarms(snapshot),
         by_lag=behind[:_TOP],
         growing=growing[:_TOP],
+        round=Round(
+            at_ms=snapshot.at_ms,
+            took_ms=snapshot.took_ms,
+            calls=snapshot.calls,
+            every_seconds=snapshot.every_seconds,
+        ),
     )
 
 

@@ -17,6 +17,8 @@ from rocketpost.console.query.worker import COLUMNS
 from rocketpost.console.shapes import parse_moment, safe_cell
 from rocketpost.console.views.scan import Limits, scan_topic
 from rocketpost.console.visit import BadInputError, Visit
+from rocketpost.errors import RouteNotFound
+from rocketpost.model.names import topic_problem
 
 LIMITS: Final = Limits(matches=10**9, messages=50_000, payload_bytes=32 * 1024 * 1024, seconds=10.0)
 EXAMPLES: Final = (
@@ -52,7 +54,7 @@ async def show_query(visit: Visit) -> Page | Response:
     if topic and sql:
         try:
             await _answer(visit, data)
-        except BadInputError as error:
+        except (BadInputError, RouteNotFound) as error:
             problem = str(error)
     if data.result is not None:
         problem = data.result.problem
@@ -86,7 +88,10 @@ async def _answer(visit: Visit, data: QueryPage) -> None:
 
     Raises:
         BadInputError: A time is none.
+        RouteNotFound: There is no such topic.
     """
+    if problem := topic_problem(data.topic):
+        raise BadInputError(problem)
     rows: list[list[Any]] = []
     masks, with_body = visit.services.config.masks, visit.reads_bodies
 
