@@ -13,7 +13,7 @@ from rocketpost.console.visit import BadInputError, NotFoundError, Visit
 
 
 class Field(NamedTuple):
-    """A field of an action's form. Its label is ``action.field_`` and its name."""
+    """A field of an action's form. Its label is ``action.field_`` and its name, or ``label``."""
 
     name: str
     default: str = ""
@@ -22,6 +22,7 @@ class Field(NamedTuple):
     is_required: bool = True
     is_text: bool = False
     """Whether it has several lines; then the form is sent by POST."""
+    label: str = ""
 
 
 class Action(NamedTuple):

@@ -71,7 +71,7 @@ async def plan_resending(visit: Visit) -> Plan:
             for topic, count in sorted(counts.items())
         ],
         total=counts.total(),
-        risks=[visit.text("action.risk_readers", names=", ".join(readers[:20]))],
+        risks=[visit.text("action.risk_readers", names=", ".join(readers[:20]) or "–")],
         is_reversible=False,
         typed=group if counts.total() > _TYPED_LETTERS else "",
         command=visit.command(

@@ -208,7 +208,7 @@ ACTIONS: Final = (
             _TOPIC,
             Field("body", is_text=True),
             Field("tags", is_required=False),
-            Field("keys", is_required=False),
+            Field("keys", is_required=False, label="words"),
             Field("properties", is_text=True, is_required=False),
             Field("sharding", is_required=False),
             Field("delay", is_number=True, is_required=False),

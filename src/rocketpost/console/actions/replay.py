@@ -142,7 +142,7 @@ ACTIONS: Final = (
             Field("topic"),
             Field("begin", "-1h"),
             Field("end", "now"),
-            Field("tags", is_required=False),
+            Field("tags", is_required=False, label="tags_filter"),
             Field("sql", is_required=False),
             Field("target"),
             Field("target_cluster", is_required=False),

@@ -9,7 +9,7 @@ import msgspec
 from rocketpost.console.collect.snapshot import BrokerView, GroupView, Snapshot
 from rocketpost.console.pages import Page
 from rocketpost.console.shapes import draw_chart
-from rocketpost.console.visit import Visit
+from rocketpost.console.visit import Visit, quote_name
 
 _TOP: Final = 10
 _DISK_HIGH: Final = 0.75
@@ -108,7 +108,7 @@ def find_alarms(snapshot: Snapshot) -> list[Alarm]:
         Alarm(
             kind="silent",
             subject=each.name,
-            path="/brokers/" + each.name,
+            path="/brokers/" + quote_name(each.name),
             detail=each.problem or "",
         )
         for each in snapshot.silent
@@ -117,7 +117,18 @@ def find_alarms(snapshot: Snapshot) -> list[Alarm]:
         if each.disk_ratio is not None and each.disk_ratio >= _DISK_HIGH:
             detail = f"{each.disk_ratio:.0%}"
             alarms.append(
-                Alarm(kind="disk", subject=each.name, path="/brokers/" + each.name, detail=detail)
+                Alarm(
+                    kind="disk",
+                    subject=each.name,
+                    path="/brokers/" + quote_name(each.name),
+                    detail=detail,
+                )
+            )
+    for each in snapshot.brokers:
+        behind = each.runtime.get("timerReadBehind", "")
+        if each.is_master and behind.isdecimal() and int(behind) * 1000 > _DELAY_MS:
+            alarms.append(
+                Alarm(kind="timer", subject=each.name, path="/timers", detail=f"{behind} s")
             )
     still = [each for each in snapshot.groups.values() if each.state == "still"]
     for group in sorted(still, key=lambda each: -(each.lag or 0))[:_TOP]:
@@ -125,7 +136,7 @@ def find_alarms(snapshot: Snapshot) -> list[Alarm]:
             Alarm(
                 kind="still",
                 subject=group.name,
-                path=f"/groups/{group.name}",
+                path="/groups/" + quote_name(group.name),
                 detail=group.still_reason,
             )
         )
@@ -135,7 +146,9 @@ def find_alarms(snapshot: Snapshot) -> list[Alarm]:
         if each.state == "behind" and (each.delay_ms or 0) > _DELAY_MS
     ]
     for group in sorted(late, key=lambda each: -(each.delay_ms or 0))[:_TOP]:
-        alarms.append(Alarm(kind="late", subject=group.name, path=f"/groups/{group.name}"))
+        alarms.append(
+            Alarm(kind="late", subject=group.name, path="/groups/" + quote_name(group.name))
+        )
     return alarms
 
 

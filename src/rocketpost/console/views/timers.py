@@ -119,7 +119,7 @@ async def show_timers(visit: Visit) -> Page:
     )
     return Page(
         template="timers.html",
-        title=visit.text("nav.timers"),
+        title=visit.text("timers.title"),
         data=data,
         command=visit.command("transactions"),
         is_live=True,
