@@ -106,10 +106,14 @@ class Console(NamedTuple):
 
 
 @contextmanager
-def run_console(name_servers: str, state: Path, *options: str) -> Iterator[Console]:
+def run_console(
+    name_servers: str, state: Path, *options: str, environment: dict[str, str] | None = None
+) -> Iterator[Console]:
     """Run a console until the context ends."""
     command = ["console", "-n", name_servers, "--port", "0", "--state", str(state)]
-    process = ServerProcess([*command, *options], ready=READY, program=PROGRAM)
+    process = ServerProcess(
+        [*command, *options], ready=READY, program=PROGRAM, environment=environment
+    )
     process.launch()
     try:
         url = process.wait_ready()["url"]

@@ -179,6 +179,9 @@ async def test_dead_letters_are_sent_again_once(cluster: Cluster, browser: Brows
             letters = await read_letters(admin, group)
     # The preview names the groups that read the topic, so the group's offsets must be known.
     await until(lambda: f'"groups":["{group}"]' in browser.get(f"/topics/{topic}.json").text)
+    [row, *_] = browser.json(f"/messages?topic={topic}&begin=-1h")["rows"]
+    sentence = browser.json(f"/messages/{row['offsetId']}")["sentence"]
+    assert "The last error was: ValueError: bad price." in sentence
     none = preview(browser, "resend-dead-letters", group=group, cause="no such cause")
     assert none.status == 400
     shown = preview(browser, "resend-dead-letters", group=group)

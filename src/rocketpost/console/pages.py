@@ -28,6 +28,7 @@ NAVIGATION: Final = (
     ("brokers", "/brokers", "b"),
     ("name_servers", "/name-servers", "n"),
     ("jobs", "/jobs", "j"),
+    ("access", "/access", "u"),
     ("audit", "/audit", "a"),
     ("settings", "/settings", "s"),
 )

@@ -12,11 +12,11 @@ from rocketpost.codec.record import parse_message_id
 from rocketpost.console.bodies import FORMS, ShownBody, make_visible, mask_paths, show_body
 from rocketpost.console.pages import Page
 from rocketpost.console.views.messages import find_by_offset_id
-from rocketpost.console.visit import ForbiddenError, NotFoundError, Visit
+from rocketpost.console.visit import BadInputError, ForbiddenError, NotFoundError, Visit
 from rocketpost.diagnosis.explanation import Explanation, explain_message, find_indexed
 from rocketpost.diagnosis.fate import Fate, State
 from rocketpost.diagnosis.message_facts import destination_topic
-from rocketpost.errors import RemoteProtocolError
+from rocketpost.errors import RemoteProtocolError, RocketpostError
 from rocketpost.model import properties as names
 from rocketpost.model.hosts import host_text
 from rocketpost.model.names import TIMER_TOPIC
@@ -99,6 +99,9 @@ async def show_message(visit: Visit) -> Page:
                 outcome="shown",
             )
     data = describe_message(visit, explanation, body, copies=len(messages))
+    cause = await find_cause(visit, explanation)
+    if cause:
+        data.sentence = f"{data.sentence} {visit.text('message.cause', cause=make_visible(cause))}"
     return Page(
         template="message.html",
         title=visit.text("message.title"),
@@ -202,11 +205,25 @@ def make_sentence(visit: Visit, explanation: Explanation) -> str:
     same = [fate.group for fate in fates if fate.state is worst.state]
     if worst.state is State.CONSUMED:
         return visit.text("message.all_consumed", count=len(fates))
-    text = visit.text(
+    return visit.text(
         f"message.{worst.state.value.lower()}", groups=", ".join(same[:5]), reason=worst.reason
     )
-    cause = explanation.message.last_failure
-    return f"{text} {visit.text('message.cause', cause=cause)}" if cause else text
+
+
+async def find_cause(visit: Visit, explanation: Explanation) -> str:
+    """Return the last error of a handler; a failed message carries none, its copies do."""
+    if explanation.message.last_failure is not None:
+        return str(explanation.message.last_failure)
+    fates = sorted(explanation.fates, key=lambda fate: _WORST_FIRST.index(fate.state))
+    for fate in fates:
+        if fate.copy is None or fate.state not in (State.DEAD, State.RETRYING):
+            continue
+        try:
+            copy = await find_by_offset_id(visit, fate.copy.offset_id)
+        except (RocketpostError, BadInputError):
+            return ""  # the rest of the page is as true without it
+        return str(copy.last_failure or "")
+    return ""
 
 
 def make_timeline(explanation: Explanation) -> list[Event]:

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from rocketpost.console.access.users import Role
 from rocketpost.console.pages import Page
 from rocketpost.console.views import (
+    access,
     actions,
     audit,
     brokers,
@@ -73,6 +74,7 @@ ROUTES: Final = (
     PageRoute("/jobs/{id}/stop", jobs.stop_job, Role.OPERATOR, _POST),
     PageRoute("/jobs/{id}/resume", jobs.resume_job, Role.OPERATOR, _POST),
     PageRoute("/search", search.search),
+    PageRoute("/access", access.show_access, Role.ADMIN),
     PageRoute("/audit", audit.show_audit),
     PageRoute("/do/{action}", actions.show_action, Role.OPERATOR),
     PageRoute("/do/{action}", actions.apply_action, Role.OPERATOR, _POST),
