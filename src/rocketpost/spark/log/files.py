@@ -14,7 +14,7 @@ import errno
 import itertools
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -84,6 +84,36 @@ def split_segment(
     count = math.ceil(size / split_bytes)
     bounds = [first + size * number // count for number in range(count)]
     return [Split(segment, *pair) for pair in itertools.pairwise([*bounds, end])]
+
+
+def share_segments(
+    segments: Sequence[Segment], share_bytes: int, *, low: int = 0, high: int | None = None
+) -> list[tuple[Split, ...]]:
+    """Share segments, or their bytes between two positions, out in equal parts.
+
+    A part may reach from one segment into the next: if each segment was split for itself, a log of
+    one segment and a bit would be one part more than the cores can read in the same time.
+    """
+    whole = [
+        part
+        for segment in segments
+        for part in split_segment(segment, max(1, segment.limit), low=low, high=high)
+    ]
+    size = sum(part.end - part.begin for part in whole)
+    count = math.ceil(size / share_bytes)
+    shares: list[list[Split]] = []
+    shared = end_of_share = 0  # bytes
+    for part in whole:
+        at = part.begin
+        while at < part.end:
+            if shared == end_of_share:
+                shares.append([])
+                end_of_share = size * len(shares) // count
+            end = min(part.end, at + end_of_share - shared)
+            shares[-1].append(Split(part.segment, at, end))
+            shared += end - at
+            at = end
+    return [tuple(share) for share in shares]
 
 
 def read_chunks(split: Split, on_corrupt: OnCorrupt) -> Iterator[Chunk]:

@@ -11,6 +11,7 @@ import dataclasses
 import logging
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -28,6 +29,7 @@ from rocketpost.spark.log.files import (
     handle_damage,
     next_position,
     read_store_ms,
+    share_segments,
     split_segment,
 )
 from rocketpost.spark.log.key_lookup import look_up
@@ -198,13 +200,13 @@ class _Planner:
 
     def _scan(self, inside: list[Segment], low: int, high: int) -> list[LogTask]:
         step = self._choose_scan_step(low, high)
-        parts = [part for each in inside for part in split_segment(each, step, low=low, high=high)]
-        return self._plan_scan(parts)
+        return self._plan_scan(share_segments(inside, step, low=low, high=high))
 
-    def _plan_scan(self, parts: list[Split]) -> list[LogTask]:
+    def _plan_scan(self, shares: Sequence[tuple[Split, ...]]) -> list[LogTask]:
         if self._is_one_task:
-            return [LogTask(self._layout.root, self._state, tuple(parts))] if parts else []
-        return [LogTask(self._layout.root, self._state, (part,)) for part in parts]
+            every = tuple(part for share in shares for part in share)
+            return [LogTask(self._layout.root, self._state, every)] if every else []
+        return [LogTask(self._layout.root, self._state, share) for share in shares]
 
     # Reads through queues.
 
@@ -312,7 +314,7 @@ class _Planner:
         if small and not self._is_one_task:
             found.append(LogTask(self._layout.root, self._state, small))
             parts = large
-        return found + self._plan_scan(parts)
+        return found + self._plan_scan([(part,) for part in parts])
 
 
 def _overlaps(segment: Segment, spans: list[tuple[int, int]]) -> bool:

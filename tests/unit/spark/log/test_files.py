@@ -19,6 +19,7 @@ from rocketpost.spark.log.files import (
     find_cut_record_size,
     read_chunks,
     read_store_ms,
+    share_segments,
     split_segment,
 )
 
@@ -71,6 +72,30 @@ def test_a_segment_is_cut_into_equal_parts(tmp_path: Path) -> None:
     sizes = [part.end - part.begin for part in split_segment(segment, segment.limit - 1)]
     assert sum(sizes) == segment.limit
     assert sorted(sizes) == [segment.limit // 2, (segment.limit + 1) // 2]
+
+
+@pytest.mark.parametrize("share_bytes", [97, 1000, SEGMENT - 1, SEGMENT, SEGMENT + 1, 10**6])
+def test_segments_are_shared_out_in_equal_parts(tmp_path: Path, share_bytes: int) -> None:
+    write_log(tmp_path, numbered(40), segment_bytes=SEGMENT)
+    segments = list_segments(find_layout(str(tmp_path)))
+    assert len(segments) > 1
+    shares = share_segments(segments, share_bytes)
+    size = sum(segment.limit for segment in segments)
+    assert len(shares) == -(-size // share_bytes)
+    sizes = [sum(part.end - part.begin for part in share) for share in shares]
+    assert sum(sizes) == size
+    assert max(sizes) - min(sizes) <= 1
+    assert offsets([part for share in shares for part in share]) == list(range(40))
+
+
+def test_bytes_between_two_positions_are_shared_out(tmp_path: Path) -> None:
+    write_log(tmp_path, numbered(40), segment_bytes=SEGMENT)
+    segments = list_segments(find_layout(str(tmp_path)))
+    first, second = segments[:2]
+    shares = share_segments(segments, 10**6, low=first.start + 91, high=second.start + 92)
+    assert shares == [(Split(first, 91, first.limit), Split(second, 0, 92))]
+    assert share_segments(segments, 100, low=91, high=91) == []
+    assert share_segments([], 100) == []
 
 
 def test_unwritten_parts_of_a_segment_make_no_split(tmp_path: Path) -> None:

@@ -35,5 +35,5 @@ def test_no_task_has_more_than_its_bounds(size: int, cores: int) -> None:
 
 
 @given(size=st.integers(2**36, 2**50), cores=st.integers(1, 256))
-def test_parts_of_one_segment_are_a_multiple_of_the_cores(size: int, cores: int) -> None:
+def test_parts_of_a_log_are_a_multiple_of_the_cores(size: int, cores: int) -> None:
     assert math.ceil(size / choose_split_bytes(size, cores)) % cores == 0
