@@ -156,16 +156,16 @@ class BrokerStats:
         topic, count, size = "", 0, 0
         for arrival in arrivals:
             if arrival.topic != topic:
-                self._count_run(topic, count, size)
+                if count:
+                    self._count_run(topic, count, size)
                 topic, count, size = arrival.topic, 0, 0
             count += arrival.message_count
             size += arrival.record_bytes
-        self._count_run(topic, count, size)
+        if count:
+            self._count_run(topic, count, size)
 
     def _count_run(self, topic: str, count: int, size: int) -> None:
         """Count a run of messages of one topic."""
-        if not count:
-            return
         meter = self._topics.get(topic)
         if meter is None:
             meter = self._topics[topic] = TopicMeter(self._clock.now_ms())

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from rocketpost.model.ids import Position
 from rocketpost.server.access.gate import Gate
@@ -18,6 +19,7 @@ from rocketpost.server.routes.route import Route
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.server.writer.log_writer import ArrivalListener
 from rocketpost.store.config import StoreConfig
+from rocketpost.store.dispatch.arrival import Arrival
 from rocketpost.transport.connection import Connection
 
 
@@ -49,6 +51,13 @@ class Feature:
     def arrival_listeners(self) -> Sequence[ArrivalListener]:
         """Return the functions to call with messages that become visible, once it is open."""
         return ()
+
+    def topic_listeners(self) -> Mapping[str, ArrivalListener]:
+        """Return the functions to call with the messages of single topics that become visible.
+
+        Nearly all messages are of other topics, so these functions cost a send nothing.
+        """
+        return {}
 
     def connection_lost(self, connection: Connection) -> None:
         """Handle the loss of a client's connection."""
@@ -145,7 +154,14 @@ class FeatureSet:
 
     def arrival_listeners(self) -> list[ArrivalListener]:
         """Return the functions of all features to call with messages that become visible."""
-        return [each for feature in self._features for each in feature.arrival_listeners()]
+        listeners = [each for feature in self._features for each in feature.arrival_listeners()]
+        by_topic: dict[str, list[ArrivalListener]] = {}
+        for feature in self._features:
+            for topic, listener in feature.topic_listeners().items():
+                by_topic.setdefault(topic, []).append(listener)
+        if by_topic:
+            listeners.append(partial(_notify_by_topic, by_topic))
+        return listeners
 
     def connection_lost(self, connection: Connection) -> None:
         """Tell every feature of a client's lost connection."""
@@ -219,3 +235,13 @@ class FeatureSet:
         async with contextlib.AsyncExitStack() as stack:
             for feature in self._features:
                 stack.push_async_callback(feature.save)
+
+
+def _notify_by_topic(
+    listeners: Mapping[str, Sequence[ArrivalListener]], arrivals: list[Arrival]
+) -> None:
+    """Call the listeners of the topics of messages."""
+    for arrival in arrivals:
+        if arrival.topic in listeners:
+            for listener in listeners[arrival.topic]:
+                listener([arrival])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -11,6 +11,7 @@ from rocketpost.errors import StoreError
 from rocketpost.model.ids import Position
 from rocketpost.server.feature import Feature, FeatureSet
 from rocketpost.server.writer.log_writer import ArrivalListener
+from rocketpost.store.dispatch.arrival import Arrival
 
 
 class Recorder(Feature):
@@ -56,6 +57,27 @@ def test_events_reach_features_in_their_order() -> None:
         listener([])
     features.offset_reset("T", 1)
     assert calls == ["a arrived", "b arrived", "a back T 1", "b back T 1"]
+
+
+def test_listeners_of_a_topic_hear_of_its_messages_only() -> None:
+    heard: list[tuple[str, str]] = []
+
+    class OfTopics(Feature):
+        def __init__(self, name: str, *topics: str) -> None:
+            self._name = name
+            self._topics = topics
+
+        def topic_listeners(self) -> Mapping[str, ArrivalListener]:
+            return dict.fromkeys(self._topics, self._hear)
+
+        def _hear(self, arrivals: list[Arrival]) -> None:
+            heard.extend((self._name, arrival.topic) for arrival in arrivals)
+
+    features = a_set(OfTopics("a", "S", "T"), OfTopics("b", "T"), OfTopics("c"))
+    arrivals = [Arrival.of_one(topic, 0, 0, (0, 100, 0)) for topic in ("S", "Other", "T", "S")]
+    for listener in features.arrival_listeners():
+        listener(arrivals)
+    assert heard == [("a", "S"), ("a", "T"), ("b", "T"), ("a", "S")]
 
 
 def test_values_are_joined() -> None:

@@ -80,6 +80,7 @@ class DedupService:
         self.producers = producers
         self.keys = keys
         self._records = records
+        self._has_taken = False  # since the last commit
 
     def admit(self, header: SendHeader, drafts: Sequence[Draft]) -> list[Admission]:
         """Decide about each message of a send; mark new stamped ones for the log.
@@ -119,6 +120,7 @@ class DedupService:
             else:
                 appended = next(fresh)
                 places.append(appended)
+                self._has_taken = True
                 if each.stamp is not None:
                     self.producers.take(each.stamp, appended)
                 elif each.key is not None:
@@ -127,8 +129,10 @@ class DedupService:
 
     def commit(self) -> None:
         """Commit the recorded messages: the log is written."""
-        self.producers.commit()
-        self.keys.commit()
+        if self._has_taken:
+            self._has_taken = False
+            self.producers.commit()
+            self.keys.commit()
 
     def undo(self) -> None:
         """Undo the records since the last commit: the messages could not be written."""

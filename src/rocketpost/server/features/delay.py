@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rocketpost.broker.delay.service import DelayService
 from rocketpost.broker.group.retry import RetryService
@@ -72,9 +72,9 @@ class DelayFeature(Feature):
         """Deliver due messages."""
         await self._deliveries.run()
 
-    def arrival_listeners(self) -> Sequence[ArrivalListener]:
+    def topic_listeners(self) -> Mapping[str, ArrivalListener]:
         """Have arrivals wake the levels of new messages."""
-        return (self._deliveries.note_arrivals,)
+        return {SCHEDULE_TOPIC: self._deliveries.note_arrivals}
 
     def runtime_values(self) -> dict[str, str]:
         """Return the progress of each level."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final
@@ -224,16 +224,13 @@ class TimerFeature(Feature):
             group.create_task(self._loop.run(), name="timer")
             group.create_task(self._save_regularly(), name="timer saves")
 
-    def arrival_listeners(self) -> Sequence[ArrivalListener]:
+    def topic_listeners(self) -> Mapping[str, ArrivalListener]:
         """Wake up for new messages of the timer topic."""
-        return (self._note_arrivals,)
+        return {TIMER_TOPIC: self._note_arrivals}
 
     def _note_arrivals(self, arrivals: list[Arrival]) -> None:
         if not self._loop.is_woken:
-            for arrival in arrivals:
-                if arrival.topic == TIMER_TOPIC:
-                    self._loop.wake()
-                    return
+            self._loop.wake()
 
     def configure(self, broker: BrokerConfig, store: StoreConfig) -> None:
         """Apply settings that may change while the broker runs."""

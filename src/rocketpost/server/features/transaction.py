@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, cast
 
 from rocketpost.broker.delivery import Wait
@@ -23,6 +23,7 @@ from rocketpost.codec.faults import InvalidParameter, ServiceNotAvailable
 from rocketpost.codec.headers.transaction import CheckTransaction, EndTransaction, ResumeCheck
 from rocketpost.codec.record import encode_record, parse_message_id
 from rocketpost.errors import RemoteProtocolError, StoreError
+from rocketpost.model.names import HALF_TOPIC, OP_HALF_TOPIC
 from rocketpost.model.sysflag import TRANSACTION_NONE
 from rocketpost.server.context import LeaderContext
 from rocketpost.server.due_loop import DueLoop, Next
@@ -187,9 +188,9 @@ class TransactionFeature(Feature):
             return Next.WHEN_WOKEN
         return _LOOK_MS if step.ms is None else step.ms
 
-    def arrival_listeners(self) -> Sequence[ArrivalListener]:
+    def topic_listeners(self) -> Mapping[str, ArrivalListener]:
         """Follow new halves and op messages."""
-        return (self._note_arrivals,)
+        return {HALF_TOPIC: self._note_arrivals, OP_HALF_TOPIC: self._note_arrivals}
 
     def _note_arrivals(self, arrivals: list[Arrival]) -> None:
         if self._service.note_arrivals(arrivals):

@@ -308,7 +308,7 @@ class LogWriter:
         if met is None or position <= met.position or self._is_closed:
             return
         met.position = position
-        confirmed = self._least()
+        confirmed = position if len(self._rules) == 1 else self._least()
         if confirmed <= self.confirmed:
             return
         assert confirmed <= self._written.position

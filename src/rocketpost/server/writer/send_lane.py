@@ -276,6 +276,25 @@ class SendLane:
 
     def acknowledge(self, sends: list[LaneSends]) -> None:
         """Write the replies, those of one connection together."""
+        if len(sends) == 1:
+            (send,) = sends
+            if send.answers:
+                send.connection.answer_at_once(send.replies, send.answers)
+        else:
+            self._answer_together(sends)
+        times = self._stats.times
+        if times is not None:
+            now = times.now()
+            for send in sends:
+                times.count_lane(
+                    RequestLane.SEND,
+                    send.code,
+                    now - send.since,
+                    count=send.requests,
+                    oneway_count=send.requests - send.answers,
+                )
+
+    def _answer_together(self, sends: list[LaneSends]) -> None:
         firsts: dict[Connection, LaneSends] = {}
         others: dict[Connection, list[LaneSends]] = {}
         for send in sends:
@@ -288,17 +307,6 @@ class SendLane:
                 replies = b"".join([replies, *[send.replies for send in more]])
                 count += sum([send.answers for send in more])
             connection.answer_at_once(replies, count)
-        times = self._stats.times
-        if times is not None:
-            now = times.now()
-            for send in sends:
-                times.count_lane(
-                    RequestLane.SEND,
-                    send.code,
-                    now - send.since,
-                    count=send.requests,
-                    oneway_count=send.requests - send.answers,
-                )
 
     def answer_late(self, sends: list[LaneSends], status: ResponseCode) -> None:
         """Answer written sends with a status that names the rule they do not meet."""

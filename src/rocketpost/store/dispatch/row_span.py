@@ -79,7 +79,8 @@ class RowSpan:
     @property
     def end(self) -> int:
         """The position after the last message."""
-        return self._end_of(self.row_end - 1)
+        last = self.row_end * ROW - ROW
+        return self.rows[last] + self.rows[last + SIZE]
 
     def split_at(self, position: int) -> RowSpan | None:
         """Keep the messages that begin before ``position``, which the first does; return the rest.
@@ -180,7 +181,8 @@ class RowEntries:
     def put(self, span: RowSpan, arrivals: list[Arrival]) -> None:
         """Add the entries of a span to the tails of its queues, and notices to ``arrivals``."""
         count = span.row_end - span.first_row
-        self._make_room(count)
+        if len(self._groups) < count * _GROUP or len(self._marks) < len(self._slots.queues):
+            self._make_room(count)
         groups, entries = self._groups, self._entries
         queue_count = group_rows(span.rows, span.first_row, count, self._marks, groups, entries)
         assert queue_count > 0, "rows of a wave are out of order"

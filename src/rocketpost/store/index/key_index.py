@@ -81,7 +81,7 @@ class KeyIndex:
     @property
     def end_position(self) -> Position:
         """Position of the newest indexed message; 0 if none. Dispatching it again is harmless."""
-        return Position(max(self._end, 0))
+        return Position(self._end if self._end > 0 else 0)
 
     @property
     def end_ms(self) -> int:

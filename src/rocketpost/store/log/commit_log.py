@@ -190,7 +190,8 @@ class CommitLog:
         if self._packed_index == len(buffers) - 1 != _NOWHERE:
             self._packed_end = end
             return
-        self._cut_packed()
+        if self._packed_index != _NOWHERE:
+            self._cut_packed()
         self._packed_index, self._packed_begin, self._packed_end = len(buffers), begin, end
         buffers.append(records)  # it is cut to the range when no more can follow
 
@@ -245,12 +246,15 @@ class CommitLog:
         self._cut_packed()
         try:
             at = self.written
-            for segment, end, buffers in self._sealed:
-                self._write_buffers(segment, at, end, buffers)
-                at = segment.end
-            if self._buffers:
-                assert self._segment is not None
-                self._write_buffers(self._segment, at, self.end, self._buffers)
+            for sealed, end, parts in self._sealed:
+                self._write_buffers(sealed, at, end, parts)
+                at = sealed.end
+            segment, buffers = self._segment, self._buffers
+            if len(buffers) == 1 and segment is not None:  # usually one wave of records
+                segment.write(buffers[0], at - segment.start)
+            elif buffers:
+                assert segment is not None
+                self._write_buffers(segment, at, self.end, buffers)
         except OSError as error:
             self._forget_unwritten(error)
         self._buffers = []

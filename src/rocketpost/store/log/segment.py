@@ -145,7 +145,10 @@ class Segment:
 
     def write(self, data: Buffer, offset: int) -> None:
         """Write at ``offset`` of this file."""
-        write_all(self._files, self.fd, data, offset)
+        fd = self._fd if self._fd >= 0 else self.fd
+        taken = self._files.pwrite(fd, data, offset)
+        if taken < len(data):  # the system wrote a part
+            write_all(self._files, fd, memoryview(data)[taken:], offset + taken)
 
     def send(self, socket_fd: int, offset: int, size: int) -> int:
         """Send bytes to a socket without a copy in between; returns how many it took.

@@ -18,6 +18,7 @@ from rocketpost.codec.properties import decode_properties, encode_properties
 from rocketpost.codec.record import decode_record, message_id, pack_host
 from rocketpost.errors import StoreFull
 from rocketpost.model.topic import TopicConfig
+from rocketpost.server.feature import FeatureSet
 from rocketpost.server.features.transaction import TransactionFeature
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.store.config import StoreConfig
@@ -94,7 +95,9 @@ class World:
 
     def commit(self) -> None:
         arrivals = self.store.confirm(self.store.commit())
-        for listener in self.feature.arrival_listeners():
+        features = FeatureSet()
+        features.add(self.feature)
+        for listener in features.arrival_listeners():
             listener(arrivals)
 
     def send(self, name: str) -> dict[str, str]:
