@@ -150,6 +150,12 @@ class RocketMQLogSource(DataSource):
 
 
 def register(spark: SparkSession) -> None:
-    """Add the formats to a session, if Spark does not find them by itself."""
+    """Add the formats to a session, if Spark does not find them by itself.
+
+    Scans of them are then also planned without a second copy of each row.
+    """
+    from rocketpost.spark.scan_plans import save_copies
+
     spark.dataSource.register(RocketMQSource)
     spark.dataSource.register(RocketMQLogSource)
+    save_copies(spark)
