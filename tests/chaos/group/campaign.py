@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +31,8 @@ from rocketpost.testing.ledger import Counts, Ledger
 COMPARE_EVERY: Final = 10
 WRITABLE_SECONDS_MAX: Final = 60.0
 """Time in which a group must take messages again after a fault."""
+_SLOW_SECONDS: Final = 5.0
+"""Time until messages are taken again that is worth a look into the members' logs."""
 _BETWEEN_SECONDS: Final = (0.1, 0.6)
 _CALM_SHARE: Final = 0.15
 """Share of rounds before which offsets have the time to become safe."""
@@ -122,6 +125,9 @@ async def _round(scene: Scene, ledger: Ledger, fault: FaultKind) -> None:
     load.commits.end_fault()
     after = await load.until_acknowledged(scene.members.all, seconds=WRITABLE_SECONDS_MAX)
     scene.report.writable_after.append(after)
+    if after > _SLOW_SECONDS:
+        when = datetime.now().isoformat(" ", "seconds")
+        print(f"{when}: writable {after:.1f} s after {fault.__name__}")
     await scene.checks.check_leader()
     scene.report.rounds[fault.__name__] += 1
     ledger.verify()
