@@ -22,6 +22,7 @@ from rocketpost.proxy.settings import REMOTING_PORT, ProxyConfig
 from rocketpost.server.proxy.guard import LocalGuard
 from rocketpost.server.proxy.keys import choose_keys_blocking
 from rocketpost.server.proxy.remote_access import RemoteAccess
+from rocketpost.server.routes.dispatch import admit
 from rocketpost.server.secure.certificates import PortSecurity, secure_ports
 from rocketpost.server.secure.exposure import find_exposure
 from rocketpost.server.settings.access import Login
@@ -63,6 +64,7 @@ class ProxyServer:
         self._proxy: GrpcProxy | None = None
         self._remoting: RemotingPort | None = None
         self._security: PortSecurity | None = None
+        self._access: RemoteAccess | None = None
         self._following: asyncio.Task[None] | None = None
 
     @property
@@ -93,11 +95,12 @@ class ProxyServer:
         masters = Masters(self._session)
         backend = ClusterBackend(self._session, masters, self._config)
         try:
+            guard = await self._make_guard()
             await self._start_remoting(masters)
             proxy = GrpcProxy(
                 backend,
                 self._config,
-                guard=await self._make_guard(),
+                guard=guard,
                 endpoints_of=self._endpoints_of,
                 keys=keys,
             )
@@ -134,7 +137,13 @@ class ProxyServer:
         port = REMOTING_PORT if config.remoting_port is None else config.remoting_port
         if port == 0:
             return
-        remoting = RemotingPort(self._session, masters, host=config.remoting_host or self._host)
+        access = self._access
+        remoting = RemotingPort(
+            self._session,
+            masters,
+            host=config.remoting_host or self._host,
+            admit=None if access is None else lambda *request: admit(access.gate, *request),
+        )
         self._security = await secure_ports(_tls_values(config), remoting.listener)
         try:
             await remoting.start(config.bind_address, port)
@@ -164,7 +173,7 @@ class ProxyServer:
                     "innerClientAuthenticationCredentials"
                 )
             return NoGuard()
-        access = RemoteAccess(self._session, config)
+        access = self._access = RemoteAccess(self._session, config)
         await access.refresh()
         self._following = asyncio.create_task(access.run(), name="users and rules")
         return LocalGuard(lambda: access.gate)

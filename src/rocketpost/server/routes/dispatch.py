@@ -116,13 +116,8 @@ class Dispatcher:
         gate = self.gate
         if gate is not None and connection.is_trusted:
             gate = None
-        if gate is not None:
-            try:
-                gate.admit(connection, command)
-            except LoginFailed as failure:
-                _turn_away(gate, connection, command, failure)
-                return
-            connection.is_known |= command.caller is not None
+        if gate is not None and not admit(gate, connection, command):
+            return
         entry = self._entries.get(command.code)
         if entry is None:
             remark = f" request type {command.code} not supported"
@@ -197,6 +192,17 @@ class Dispatcher:
         if pool.is_dear:
             # Its first steps run outside the budget of the connection, so they must not pile up.
             connection.end_turn()
+
+
+def admit(gate: Gate, connection: Connection, command: Command) -> bool:
+    """Authenticate a request; return whether to go on. A request of a stranger is answered here."""
+    try:
+        gate.admit(connection, command)
+    except LoginFailed as failure:
+        _turn_away(gate, connection, command, failure)
+        return False
+    connection.is_known |= command.caller is not None
+    return True
 
 
 def _turn_away(gate: Gate, connection: Connection, command: Command, failure: LoginFailed) -> None:
