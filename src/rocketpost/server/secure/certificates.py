@@ -81,8 +81,9 @@ class ServerCertificates:
             self._context = await asyncio.to_thread(self._tls.make_context_blocking)
         except ConfigError as error:
             if self.problem != str(error):
-                self.problem = str(error)
-                logger.error("certificate not reloaded, the old one serves: reason=%s", error)
+                self.problem = text = str(error)
+                # Not the error itself: who keeps the record would keep the context that failed.
+                logger.error("certificate not reloaded, the old one serves: reason=%s", text)
             return False
         self.problem = ""
         self.reload_count += 1
