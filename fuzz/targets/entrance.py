@@ -210,7 +210,7 @@ class Target:
         address = parse_peer(supply.pick(_VALUES) if supply.chance(2) else supply.text())
         if not address[1] >= 0:
             raise Find(f"a port {address[1]}")
-        if self._guard.is_signed(headers):
+        if self._guard.is_signed(metadata):
             raise Find("headers without the secret prove a user")
         try:
             identity = identity_of(headers, address)

@@ -231,8 +231,7 @@ class _Entrance(grpc.GenericRpcHandler):  # type: ignore[misc]
 
     def service(self, handler_call_details: Any) -> grpc.RpcMethodHandler | None:
         """Return what serves a call; None if there is no such method."""
-        headers = read_headers(handler_call_details.invocation_metadata or ())
-        if not self._guard.is_signed(headers):
+        if not self._guard.is_signed(handler_call_details.invocation_metadata or ()):
             refusal = self._refusals.service(handler_call_details)
             if refusal is not None:
                 return refusal

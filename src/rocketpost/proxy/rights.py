@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 from rocketpost.access.words import Action, Kind
@@ -20,8 +20,8 @@ class Right(NamedTuple):
 class Guard(Protocol):
     """Access control, as the proxy uses it."""
 
-    def is_signed(self, headers: Mapping[str, str]) -> bool:
-        """Tell whether headers prove a user, or need not; nothing is noted of it."""
+    def is_signed(self, metadata: Iterable[tuple[str, str | bytes]]) -> bool:
+        """Tell whether the headers of a call prove a user, or need not; nothing is noted of it."""
         ...
 
     def admit(self, identity: Identity, headers: Mapping[str, str], method: str) -> str:
@@ -44,7 +44,7 @@ class Guard(Protocol):
 class NoGuard:
     """Access control that is off."""
 
-    def is_signed(self, headers: Mapping[str, str]) -> bool:
+    def is_signed(self, metadata: Iterable[tuple[str, str | bytes]]) -> bool:
         """Accept any headers."""
         return True
 

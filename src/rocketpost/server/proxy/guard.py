@@ -11,14 +11,14 @@ replay; use TLS.
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from rocketpost.access.failures import DELAY_SECONDS
 from rocketpost.access.words import Kind
 from rocketpost.codec.faults import NoPermission
 from rocketpost.proxy.backend import Identity
-from rocketpost.proxy.calls import AUTHORIZATION, DATE_TIME
+from rocketpost.proxy.calls import AUTHORIZATION, DATE_TIME, read_headers
 from rocketpost.proxy.refusals import Refusal
 from rocketpost.proxy.rights import Right
 from rocketpost.proxy.wire.enums import Code
@@ -68,12 +68,12 @@ class LocalGuard:
     def __init__(self, gate: Callable[[], Gate | None]) -> None:
         self._gate = gate
 
-    def is_signed(self, headers: Mapping[str, str]) -> bool:
-        """Tell whether headers prove a user, or need not; nothing is noted of it."""
+    def is_signed(self, metadata: Iterable[tuple[str, str | bytes]]) -> bool:
+        """Tell whether the headers of a call prove a user, or need not; nothing is noted of it."""
         gate = self._gate()
         if gate is None:
             return True
-        signature = read_signature(headers)
+        signature = read_signature(read_headers(metadata))
         return signature is not None and gate.is_login(signature.user, signature.is_made_with)
 
     def admit(self, identity: Identity, headers: Mapping[str, str], method: str) -> str:
