@@ -54,16 +54,6 @@ def test_tables_with_tls_and_a_certificate_as_login(secured: Secured, spark: Spa
 
 
 @pytest.mark.slow
-def test_the_environment_of_the_driver_is_enough(
-    secured: Secured, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("ROCKETMQ_TLS_ENABLE", "true")
-    monkeypatch.setenv("ROCKETMQ_TLS_CONFIG_FILE", str(secured.made / "tls.properties"))
-    read = spark.read.format("rocketmq").option("nameServer", secured.address)
-    assert read.option("topic", "TBW102").load().count() == 0
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("given", [{}, {"tls": "true"}], ids=["plain", "unknown authority"])
 def test_nothing_is_read_without_tls_or_trust(
     secured: Secured, spark: SparkSession, given: dict[str, str]
