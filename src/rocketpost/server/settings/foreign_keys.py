@@ -38,7 +38,8 @@ def _is_on(value: str) -> bool:
 
 
 def _is_other_than(*usual: str) -> Callable[[str], bool]:
-    return lambda value: value.lower() not in usual
+    expected = {value.lower() for value in usual}
+    return lambda value: value.lower() not in expected
 
 
 def _family(reason: str, keys: str) -> dict[str, str]:

@@ -86,6 +86,22 @@ def test_the_same_keys_may_say_that_nothing_is_asked_for() -> None:
     broker_settings(harmless)
 
 
+@pytest.mark.parametrize("kind", ["authentication", "authorization"])
+def test_the_classes_of_rocketmqs_own_access_control_may_be_named(kind: str) -> None:
+    """RocketMQ's documents have these lines in every file that switches access control on."""
+    folder, noun = f"org.apache.rocketmq.auth.{kind}", kind.capitalize()
+    values = {
+        f"{kind}Provider": f"{folder}.provider.Default{noun}Provider",
+        f"{kind}MetadataProvider": f"{folder}.provider.Local{noun}MetadataProvider",
+        f"{kind}Strategy": f"{folder}.strategy.Stateless{noun}Strategy",
+    }
+    refuse(values, REFUSED_WHEN)
+    refuse(values, NAMESRV_REFUSED_WHEN)
+    for key in values:
+        with pytest.raises(ConfigError, match=f"{key}=com.example.Own cannot be honoured"):
+            refuse({key: "com.example.Own"}, REFUSED_WHEN)
+
+
 def test_a_name_server_refuses_to_be_a_controller() -> None:
     with pytest.raises(ConfigError, match="enableControllerInNamesrv"):
         refuse({"enableControllerInNamesrv": "true"}, NAMESRV_REFUSED_WHEN)
