@@ -26,7 +26,7 @@ class Alarm(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 class Round(msgspec.Struct, kw_only=True, rename="camel"):
-    """What it cost to ask the brokers."""
+    """Number and time of the requests to the brokers."""
 
     at_ms: int
     took_ms: int
