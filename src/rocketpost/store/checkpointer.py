@@ -19,13 +19,10 @@ from rocketpost.store.checkpoint import Progress, Times, save_checkpoint_blockin
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.descriptors import is_shortage
 from rocketpost.store.dispatch.dispatcher import Dispatcher
-from rocketpost.store.files import FileSystem
-from rocketpost.store.index.key_index import KeyIndex
-from rocketpost.store.integrity.damage import DamageRegister
-from rocketpost.store.layout import Layout
+from rocketpost.store.log.contents import StoreContents
 from rocketpost.store.log.flusher import Flusher
 from rocketpost.store.queue.files import QueueFiles
-from rocketpost.store.queue.table import QueueTable
+from rocketpost.store.readiness import Readiness
 from rocketpost.store.recovery.extent import ExtentKeeper
 
 logger = logging.getLogger(__name__)
@@ -45,34 +42,29 @@ class Checkpointer:
     def __init__(
         self,
         config: StoreConfig,
-        layout: Layout,
-        files: FileSystem,
+        contents: StoreContents,
         *,
-        queues: QueueTable,
         queue_files: QueueFiles,
-        index: KeyIndex | None,
         flusher: Flusher,
         dispatcher: Dispatcher,
         save_deletions: Callable[[], None],
-        damage: DamageRegister,
         extent: ExtentKeeper,
-        on_trouble: Callable[[str | None], None],
-        on_broken: Callable[[str], None],
+        readiness: Readiness,
     ) -> None:
         self.config = config
         """Settings with the thread's intervals; may be replaced while it runs."""
-        self._layout = layout
-        self._files = files
-        self._queues = queues
+        self._layout = contents.layout
+        self._files = contents.files
+        self._queues = contents.queues
         self._queue_files = queue_files
-        self._index = index
+        self._index = contents.index
         self._flusher = flusher
         self._dispatcher = dispatcher
         self._save_deletions = save_deletions
-        self._damage = damage
+        self._damage = contents.damage
         self._extent = extent
-        self._on_trouble = on_trouble
-        self._on_broken = on_broken
+        self._on_trouble = readiness.set_trouble
+        self._on_broken = readiness.break_from_thread
         self._saving = threading.Lock()
         self.saved_position = -1
         """Every record before this is durable in queues and index too. Any thread may read it."""
@@ -83,7 +75,7 @@ class Checkpointer:
         self._short_since: float | None = None
         self._unsynced: set[str] = set()
         self._unsynced_directories: set[str] = set()
-        self._worker = files.make_worker("store-checkpoint", self._step)
+        self._worker = contents.files.make_worker("store-checkpoint", self._step)
 
     def start(self) -> None:
         """Start the thread."""

@@ -17,15 +17,9 @@ from typing import Final
 
 from rocketpost.model.ids import Position
 from rocketpost.store.config import StoreConfig
-from rocketpost.store.deleted_topics import DeletedTopics
 from rocketpost.store.descriptors import cache_count_max
-from rocketpost.store.files import FileSystem
-from rocketpost.store.index.key_index import KeyIndex
-from rocketpost.store.integrity.damage import DamageRegister
-from rocketpost.store.layout import Layout
-from rocketpost.store.log.segmented_log import SegmentedLog
+from rocketpost.store.log.contents import StoreContents
 from rocketpost.store.queue.consume_queue import ConsumeQueue
-from rocketpost.store.queue.table import QueueTable
 from rocketpost.store.retention import CleanPlan, gather_facts_blocking, plan_cleaning
 
 logger = logging.getLogger(__name__)
@@ -40,26 +34,20 @@ class Cleaning:
     def __init__(
         self,
         config: StoreConfig,
-        layout: Layout,
-        files: FileSystem,
+        contents: StoreContents,
         *,
-        segments: SegmentedLog,
-        queues: QueueTable,
-        index: KeyIndex | None,
-        deleted_topics: DeletedTopics,
-        damage: DamageRegister,
         save_extent: Callable[[], None],
         safe_position: Callable[[], int],
         set_disk_full: Callable[[str | None], None],
     ) -> None:
         self.config = config
-        self._layout = layout
-        self._files = files
-        self._segments = segments
-        self._queues = queues
-        self._index = index
-        self._deleted_topics = deleted_topics
-        self._damage = damage
+        self._layout = contents.layout
+        self._files = contents.files
+        self._segments = contents.segments
+        self._queues = contents.queues
+        self._index = contents.index
+        self._deleted_topics = contents.deleted_topics
+        self._damage = contents.damage
         self._save_extent = save_extent
         self._safe_position = safe_position
         self._set_disk_full = set_disk_full

@@ -23,6 +23,7 @@ from rocketpost.store.integrity.integrity import Integrity
 from rocketpost.store.layout import Layout
 from rocketpost.store.log.allocator import Allocator
 from rocketpost.store.log.commit_log import CommitLog
+from rocketpost.store.log.contents import StoreContents
 from rocketpost.store.log.flusher import Flusher
 from rocketpost.store.log.segmented_log import SegmentedLog
 from rocketpost.store.log.store_clock import StoreClock
@@ -85,6 +86,15 @@ class StoreParts:
             store_time=self.commit_log.store_time,
         )
         self.index = KeyIndex(self.layout.index, config, files) if config.index_enabled else None
+        self._contents = StoreContents(
+            files=files,
+            layout=self.layout,
+            segments=self.segments,
+            queues=self.queues,
+            index=self.index,
+            deleted_topics=self.deleted_topics,
+            damage=self.damage,
+        )
         self.dispatcher = Dispatcher(self.queues, self.index)
         self.store_clock = StoreClock(clock)
         self.wave = Wave(
@@ -112,13 +122,8 @@ class StoreParts:
         self.extent = ExtentKeeper(self.extent_file, self.segments, self.queues, boot=self._boot)
         self.integrity = Integrity(
             config,
-            files,
-            self.layout,
+            self._contents,
             commit_log=self.commit_log,
-            segments=self.segments,
-            queues=self.queues,
-            deleted_topics=self.deleted_topics,
-            damage=self.damage,
             dispatcher=self.dispatcher,
             durable=lambda: self.flusher.durable,
             clock=clock,
@@ -135,28 +140,17 @@ class StoreParts:
         self.topic_deleter = TopicDeleter(files, self.layout.deleted_queues, self.deleted_topics)
         self.checkpointer = Checkpointer(
             config,
-            self.layout,
-            files,
-            queues=self.queues,
+            self._contents,
             queue_files=self.queue_files,
-            index=self.index,
             flusher=self.flusher,
             dispatcher=self.dispatcher,
             save_deletions=self.topic_deleter.save_blocking,
-            damage=self.damage,
             extent=self.extent,
-            on_trouble=self.readiness.set_trouble,
-            on_broken=self.readiness.break_from_thread,
+            readiness=self.readiness,
         )
         self.cleaning = Cleaning(
             config,
-            self.layout,
-            files,
-            segments=self.segments,
-            queues=self.queues,
-            index=self.index,
-            deleted_topics=self.deleted_topics,
-            damage=self.damage,
+            self._contents,
             save_extent=lambda: self.extent.save_blocking(self.flusher.durable),
             safe_position=lambda: min(self.flusher.durable, self.checkpointer.saved_position),
             set_disk_full=self.readiness.set_nearly_full,
@@ -269,16 +263,7 @@ class StoreParts:
             has_late_queues=has_late_queues,
         )
         return Recovery(
-            self._config,
-            self._files,
-            segments=self.segments,
-            queues=self.queues,
-            index=self.index,
-            deleted_topics=self.deleted_topics,
-            damage=self.damage,
-            found=found,
-            cut_tails=self.layout.cut_tails,
-            now_ms=self._clock.now_ms(),
+            self._config, self._contents, found=found, now_ms=self._clock.now_ms()
         ).run_blocking()
 
     def _start(self, recovered: RecoveryResult) -> None:

@@ -7,18 +7,13 @@ from collections.abc import Callable
 from rocketpost.model.clock import Clock
 from rocketpost.model.delay_levels import parse_delay_levels
 from rocketpost.store.config import StoreConfig
-from rocketpost.store.deleted_topics import DeletedTopics
 from rocketpost.store.dispatch.dispatcher import Dispatcher
-from rocketpost.store.files import FileSystem
-from rocketpost.store.integrity.damage import DamageRegister
 from rocketpost.store.integrity.read_check import ReadCheck
 from rocketpost.store.integrity.record_reader import RecordReader
 from rocketpost.store.integrity.scrub import Scrub
 from rocketpost.store.integrity.scrub_entries import EntryCheck
-from rocketpost.store.layout import Layout
 from rocketpost.store.log.commit_log import CommitLog
-from rocketpost.store.log.segmented_log import SegmentedLog
-from rocketpost.store.queue.table import QueueTable
+from rocketpost.store.log.contents import StoreContents
 
 
 class Integrity:
@@ -27,19 +22,15 @@ class Integrity:
     def __init__(
         self,
         config: StoreConfig,
-        files: FileSystem,
-        layout: Layout,
+        contents: StoreContents,
         *,
         commit_log: CommitLog,
-        segments: SegmentedLog,
-        queues: QueueTable,
-        deleted_topics: DeletedTopics,
-        damage: DamageRegister,
         dispatcher: Dispatcher,
         durable: Callable[[], int],
         clock: Clock,
     ) -> None:
         delays_ms = parse_delay_levels(config.delay_levels)
+        segments, queues, damage = contents.segments, contents.queues, contents.damage
         self.check = ReadCheck(
             commit_log=commit_log,
             segments=segments,
@@ -55,14 +46,14 @@ class Integrity:
         )
         self.scrub = Scrub(
             config,
-            files,
-            layout.scrub,
+            contents.files,
+            contents.layout.scrub,
             segments=segments,
             entries=EntryCheck(
-                files,
+                contents.files,
                 segments=segments,
                 queues=queues,
-                deleted_topics=deleted_topics,
+                deleted_topics=contents.deleted_topics,
                 delays_ms=delays_ms,
                 visible_end=lambda: dispatcher.position,
             ),

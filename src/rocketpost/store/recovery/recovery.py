@@ -26,15 +26,10 @@ from rocketpost.kernel.record_scan import BLANK, INVALID, Entry, parse_record, s
 from rocketpost.model.delay_levels import parse_delay_levels
 from rocketpost.store.apply import NOT_IN_QUEUE, ApplyRules, is_possible
 from rocketpost.store.config import RECORD_SLACK_BYTES, StoreConfig
-from rocketpost.store.deleted_topics import DeletedTopics
-from rocketpost.store.files import FileSystem
-from rocketpost.store.index.key_index import KeyIndex
-from rocketpost.store.integrity.damage import DamageRegister
+from rocketpost.store.log.contents import StoreContents
 from rocketpost.store.log.cut_tail import keep_cut_tail
 from rocketpost.store.log.segment import Segment
-from rocketpost.store.log.segmented_log import SegmentedLog
 from rocketpost.store.queue.replay import PlacedEntry, QueueReplay
-from rocketpost.store.queue.table import QueueTable
 from rocketpost.store.recovery.losses import Losses
 from rocketpost.store.recovery.missing import MissingLog
 from rocketpost.store.recovery.resync import BadRange, Resync
@@ -54,23 +49,17 @@ class Recovery:
     def __init__(
         self,
         config: StoreConfig,
-        files: FileSystem,
+        contents: StoreContents,
         *,
-        segments: SegmentedLog,
-        queues: QueueTable,
-        index: KeyIndex | None,
-        deleted_topics: DeletedTopics,
-        damage: DamageRegister,
         found: RecoveryInput,
-        cut_tails: str,
         now_ms: int,
     ) -> None:
-        self._files = files
-        self._cut_tails = cut_tails
-        self._segments = segments
-        self._queues = queues
-        self._index = index
-        self._deleted_topics = deleted_topics
+        self._files = contents.files
+        self._cut_tails = contents.layout.cut_tails
+        self._segments = contents.segments
+        self._queues = contents.queues
+        self._index = contents.index
+        self._deleted_topics = contents.deleted_topics
         self._times = found.checkpoint.times
         self._clean = found.clean
         self._has_late_queues = found.has_late_queues
@@ -78,15 +67,18 @@ class Recovery:
         self._verify_crc = config.verify_crc
         self._record_bytes_max = config.message_bytes_max + RECORD_SLACK_BYTES
         self._rules = ApplyRules(
-            delays_ms=parse_delay_levels(config.delay_levels), deleted_topics=deleted_topics
+            delays_ms=parse_delay_levels(config.delay_levels),
+            deleted_topics=contents.deleted_topics,
         )
         self._is_foreign = found.checkpoint.progress is None
         self._extent = found.trusted_extent()
         self._lost_power = self._extent is not None and self._extent.is_from_earlier_boot(
             found.boot
         )
-        self._missing = MissingLog(segments, damage, accept=found.accept_missing, now_ms=now_ms)
-        self._losses = Losses(damage, now_ms=now_ms)
+        self._missing = MissingLog(
+            contents.segments, contents.damage, accept=found.accept_missing, now_ms=now_ms
+        )
+        self._losses = Losses(contents.damage, now_ms=now_ms)
         progress = found.checkpoint.progress
         self._claimed_end = max(
             progress.position if progress is not None else 0,
