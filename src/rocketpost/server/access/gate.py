@@ -54,7 +54,9 @@ CLIENT_HOST: Final = "passedOn"
 """The field of a request that a follower passes on, with the address of its client."""
 CLIENT_USER: Final = "passedOnUser"
 """The field with the user of such a request, as the follower has found it."""
-_OF_MEMBERS: Final = frozenset({CLIENT_HOST, CLIENT_USER})
+LEADER_TERM: Final = "passedOnTerm"
+"""The field with the term of the leader to which a follower passes such a request on."""
+_OF_MEMBERS: Final = frozenset({CLIENT_HOST, CLIENT_USER, LEADER_TERM})
 _KINDS: Final = {
     ResourceKind.CLUSTER: Kind.CLUSTER,
     ResourceKind.TOPIC: Kind.TOPIC,

@@ -74,8 +74,11 @@ class GroupBroker:
         self._is_serving = False
         self._dispatcher = dispatcher
         self._led: LeaderTerm | None = None
-        self.forwarding = Forwarding(self._leader_address, context.peers)
+        self.forwarding = Forwarding(
+            self._leader_address, term=lambda: self.member.node.term, peers=context.peers
+        )
         """Passes requests on to the leader."""
+        dispatcher.fence = self.forwarding.check_term
         self._pulls = WaitingPulls()
 
     @classmethod

@@ -59,6 +59,8 @@ class Dispatcher:
 
     def __init__(self, routes: Iterable[Route] = ()) -> None:
         self.gate: Gate | None = None
+        self.fence: Callable[[Command], None] | None = None
+        """Raises a fault for requests that come too late; None if none can."""
         self.times: RequestTimes | None = None
         self.pools = {kind: Pool(kind, bounds) for kind, bounds in BOUNDS.items()}
         self.use(routes)
@@ -128,6 +130,8 @@ class Dispatcher:
             return  # a oneway request gets no answer
         header_type, start, access = entry
         try:
+            if self.fence is not None:
+                self.fence(command)
             header = None if header_type is None else command.read(header_type)
             if gate is not None:
                 gate.check(connection, command, header, access)

@@ -9,6 +9,9 @@ A request is passed on once: a follower that gets one from another follower refu
 control on, the follower admits it first. It then tells the leader the client's address, and its
 user if only a certificate shows it, over a connection on which it has logged in (ADR 0174).
 
+A request may be under way for long, as while a network is cut. It names the term of its leader, and
+a leader of another term refuses it: by then, later requests of the same client have been served.
+
 Sends of one connection keep their order (``send_line``).
 """
 
@@ -23,7 +26,7 @@ from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.command import Command
 from rocketpost.codec.faults import ServiceNotAvailable
 from rocketpost.errors import ClientError, NotConnected, ReplicationError, ServerError
-from rocketpost.server.access.gate import CLIENT_HOST, CLIENT_USER, Caller
+from rocketpost.server.access.gate import CLIENT_HOST, CLIENT_USER, LEADER_TERM, Caller
 from rocketpost.server.feature import Feature
 from rocketpost.server.group.serving.send_line import Passage, SendLine, Stage
 from rocketpost.server.peer_ports.member_login import LeaderLogins
@@ -41,6 +44,7 @@ ANSWER_SECONDS: Final = 5.0
 _HOLD_SECONDS_MAX: Final = 60.0
 _CONNECT_SECONDS: Final = 1.0
 _AGAIN_SECONDS: Final = 0.1
+_TERM_NAME: Final = LEADER_TERM.encode()
 _ANY: Final = "true"
 """Value of the mark if access control is off."""
 
@@ -64,11 +68,15 @@ class Forwarding(Feature):
 
     Args:
         leader: Returns the address of the leader for clients; None if none is known.
+        term: Returns the term of this member.
         peers: Makes the connection to the leader.
     """
 
-    def __init__(self, leader: Callable[[], str | None], peers: Peers) -> None:
+    def __init__(
+        self, leader: Callable[[], str | None], *, term: Callable[[], int], peers: Peers
+    ) -> None:
         self._leader = leader
+        self._term = term
         self._change = asyncio.Event()
         self._connector = peers.connector(connect_seconds=_CONNECT_SECONDS, signs=False)
         login, sign = peers.log_ports.login, peers.sign
@@ -97,6 +105,21 @@ class Forwarding(Feature):
     def replace(self, routes: Iterable[Route]) -> list[Route]:
         """Return routes in which requests for the leader are passed on."""
         return [*(route for route in routes if route.code not in PASSED_ON), *self.routes()]
+
+    def check_term(self, command: Command) -> None:
+        """Refuse a request that was passed on to the leader of another term.
+
+        Raises:
+            ServiceNotAvailable: It was; nothing has happened.
+        """
+        if command.text_fields is None and _TERM_NAME not in bytes(command.raw_fields):
+            return  # most are no such requests, and are not decoded for this
+        term = command.fields.get(LEADER_TERM)
+        if term is not None and term != str(self._term()):
+            raise ServiceNotAvailable(
+                f"this request was passed on in term {term}, and it is {self._term()} now; try "
+                "again"
+            )
 
     async def stop(self) -> None:
         """Close the connection to the leader: the process stops."""
@@ -247,7 +270,7 @@ class Forwarding(Feature):
     async def _request(self, leader: Connection, command: Command) -> Command:
         caller: Caller | None = command.caller
         # What a client writes there itself must not reach the leader: it would believe it.
-        fields = {**command.fields, CLIENT_HOST: _ANY}
+        fields = {**command.fields, CLIENT_HOST: _ANY, LEADER_TERM: str(self._term())}
         fields.pop(CLIENT_USER, None)
         if self._logins is not None and caller is not None:
             fields |= {CLIENT_HOST: caller.host, CLIENT_USER: caller.name}

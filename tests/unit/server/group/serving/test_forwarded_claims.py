@@ -9,7 +9,7 @@ import pytest
 
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.command import Command
-from rocketpost.server.access.gate import CLIENT_HOST, CLIENT_USER, Caller
+from rocketpost.server.access.gate import CLIENT_HOST, CLIENT_USER, LEADER_TERM, Caller
 from rocketpost.server.group.serving.forwarding import Forwarding
 
 
@@ -26,18 +26,19 @@ class Leader:
 def forwarding(*, logs_in: bool) -> Forwarding:
     made = object.__new__(Forwarding)
     made._logins = object() if logs_in else None  # type: ignore[assignment]
+    made._term = lambda: 3
     return made
 
 
 @pytest.mark.parametrize("logs_in", [True, False])
 @pytest.mark.parametrize("caller", [None, Caller("norm", "10.0.0.7")])
 async def test_a_client_cannot_claim_another_user(caller: Caller | None, logs_in: bool) -> None:
-    claim = {"topic": "T", CLIENT_USER: "root"}
+    claim = {"topic": "T", CLIENT_USER: "root", LEADER_TERM: "7"}
     command = Command(RequestCode.SEND_MESSAGE, text_fields=claim)
     command.caller = caller
     leader = Leader()
     await forwarding(logs_in=logs_in)._request(leader, command)  # type: ignore[arg-type]
-    expected = {"topic": "T", CLIENT_HOST: "true"}
+    expected = {"topic": "T", CLIENT_HOST: "true", LEADER_TERM: "3"}
     if logs_in and caller is not None:
         expected |= {CLIENT_HOST: "10.0.0.7", CLIENT_USER: "norm"}
     assert leader.fields == expected
