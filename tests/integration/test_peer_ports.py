@@ -254,11 +254,11 @@ class Port:
             strangers_max=strangers_max,
         )
 
-    def call(self) -> socket.socket:
+    def call(self, host: str = "10.0.0.9") -> socket.socket:
         ours, theirs = socket.socketpair()
         for each in (ours, theirs):
             each.setblocking(False)
-        self.door.admit(theirs, ("10.0.0.9", 1))
+        self.door.admit(theirs, (host, 1))
         return ours
 
     def close(self) -> None:
@@ -358,6 +358,16 @@ async def test_strangers_are_bounded_and_do_not_keep_brokers_out() -> None:
         await until(lambda: place.door.count == 0)  # the time of the others is up
         assert await receive(silent[0], 10) == await receive(silent[-1], 10) == b""
         for each in (*silent, honest):
+            each.close()
+
+
+async def test_a_crowd_of_one_address_does_not_keep_another_one_out() -> None:
+    async with port(PeerSecurity(LOGIN), strangers_max=8) as place:
+        slow = place.call("10.0.0.1")
+        crowd = [place.call() for _ in range(100)]
+        await LOGIN.prove(slow, LOG_PURPOSE)
+        await until(lambda: len(place.entered) == 1)
+        for each in (*crowd, slow):
             each.close()
 
 

@@ -1,7 +1,8 @@
 """The door of a port at which brokers call: a stranger gets nothing until it has logged in.
 
-Callers that have not finished TLS and login are strangers. All together have a time limit, and if
-there are too many, the one that has waited longest is closed: an honest broker needs milliseconds.
+Callers that have not finished TLS and login are strangers. Each has a time limit, and if there are
+too many, one of the address with the most of them is closed, the one that has waited longest: an
+honest broker needs milliseconds, and does not share the fate of another address.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
@@ -58,7 +60,7 @@ class PeerDoor:
         self._on_peer = on_peer
         self._serves_foreign = serves_foreign
         self._strangers_max = strangers_max
-        self._strangers: dict[asyncio.Task[None], None] = {}
+        self._strangers: dict[asyncio.Task[None], str] = {}
         self._failures = Failures()
         self.refused_count = 0
         """Callers that were not let in."""
@@ -79,7 +81,8 @@ class PeerDoor:
             self._on_peer(sock, address)
             return
         if len(self._strangers) >= self._strangers_max:
-            oldest = next(iter(self._strangers))
+            [(crowd, _)] = Counter(self._strangers.values()).most_common(1)
+            oldest = next(task for task, host in self._strangers.items() if host == crowd)
             del self._strangers[oldest]
             oldest.cancel()
         waiting: list[StreamSocket] = [sock]
@@ -92,7 +95,7 @@ class PeerDoor:
         task = asyncio.create_task(
             self._examine(sock, address, waiting), name="caller at a peer port"
         )
-        self._strangers[task] = None
+        self._strangers[task] = address[0]
         task.add_done_callback(forget)
 
     def close(self) -> None:
