@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from types import TracebackType
@@ -156,10 +157,12 @@ class ClientSpans:
         """Return a handler that runs in a span."""
         handler: Callable[[Any], Any] = listener.handler
 
+        @functools.wraps(handler)
         async def handle_async(argument: Any) -> Any:
             with self._processing(argument):
                 return await handler(argument)
 
+        @functools.wraps(handler)
         def handle(argument: Any) -> Any:
             with self._processing(argument):
                 return handler(argument)
