@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 BESIDE      := -n 4 --dist loadfile --no-loadscope-reorder
 BESIDE_JAVA := -n 4 --dist worksteal
 
-.PHONY: setup kernel checked-kernel run test uncompiled coverage check fmt lint types layers unit sim integration chaos interop fuzz bench audit pins docs clean
+.PHONY: setup kernel checked-kernel run test uncompiled coverage check fmt lint types layers unit sim integration chaos browser interop fuzz bench audit pins docs clean
 
 setup: $(STAMP) kernel
 
@@ -85,6 +85,10 @@ integration: setup
 chaos: setup
 	@$(BIN)/pytest tests/unit tests/simulation tests/integration tests/tidy -m long
 	@$(BIN)/pytest tests/chaos -m ""
+
+# The console in a real Chromium: apt-get install chromium-headless-shell. Skipped where there is none.
+browser: setup
+	@$(BIN)/pytest tests/integration -m browser
 
 INTEROP_OPTIONS ?= -m ""
 

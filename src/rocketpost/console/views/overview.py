@@ -26,7 +26,7 @@ class Alarm(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 class Round(msgspec.Struct, kw_only=True, rename="camel"):
-    """Number and time of the requests to the brokers."""
+    """The cost of asking the brokers once."""
 
     at_ms: int
     took_ms: int
