@@ -169,6 +169,7 @@ PAGES = (
     "/", "/topics", "/topics/Orders", "/groups", "/groups/billing", "/messages?topic=Orders",
     "/messages?topic=Orders&by=tail", "/dead-letters", "/dead-letters/billing", "/timers",
     "/query?topic=Orders&sql=SELECT+tags,count(*)+FROM+messages+GROUP+BY+1", "/clients", "/brokers",
+    "/filters", "/access",
     "/brokers/broker-0", "/name-servers", "/jobs", "/audit", "/settings", "/search?q=o",
     "/do/create-topic", "/do/send-message?topic=Orders", "/do/replay?topic=Orders",
     "/do/reset-offsets?group=billing&topic=Orders&when=-1h&preview=1", "/no-such-page",

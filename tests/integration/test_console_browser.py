@@ -43,7 +43,8 @@ PAGES = (
     "/messages?topic=Orders&by=tail", "/dead-letters", "/dead-letters/shipping",
     "/query?topic=Orders&sql=SELECT+tags,+count(*)+AS+messages,+sum(size)+AS+bytes+FROM+messages+"
     "GROUP+BY+tags+ORDER+BY+messages+DESC", "/timers", "/clients", "/brokers", "/brokers/broker-0",
-    "/name-servers", "/jobs", "/audit", "/settings", "/search?q=o", "/do/create-topic",
+    "/name-servers", "/jobs", "/filters", "/access", "/audit", "/settings", "/search?q=o",
+    "/do/create-topic",
     "/do/send-message?topic=Orders", "/do/replay?topic=Orders",
     "/do/reset-offsets?group=billing&topic=Orders&when=-1h&preview=1",
     "/do/resend-dead-letters?group=shipping&preview=1", "/do/delete-topic?topic=Orders&preview=1",
@@ -162,8 +163,15 @@ def test_keys_lead_through_the_pages(console: Console, chromium: Any, state: Any
     context.close()
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("language", ["en-US", "zh-CN"])
+@pytest.mark.parametrize(
+    ("language", "theme"),
+    [
+        ("en-US", "light"),
+        ("zh-CN", "dark"),
+        pytest.param("en-US", "dark", marks=pytest.mark.long),
+        pytest.param("zh-CN", "light", marks=pytest.mark.long),
+    ],
+)
 def test_every_page_is_shown_without_an_error(
     console: Console, chromium: Any, state: Any, language: str, theme: str
 ) -> None:

@@ -7,6 +7,7 @@ import html
 import re
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
@@ -34,6 +35,7 @@ SETTINGS = {
     "transactionTimeOut": "200",
     "transactionCheckMax": "2",
     "recallMessageEnable": "true",
+    "namedFilterEnable": "true",
 }
 
 
@@ -231,6 +233,26 @@ async def test_a_message_is_sent_copied_and_handled_now(cluster: Cluster, browse
     foreign = "0A000001" + "00002A9F" + "0000000000000000"  # 10.0.0.1:10911
     wish = {"group": "handling", "client": "x", "id": foreign}
     assert preview(browser, "consume-directly", **wish).status == 400
+
+
+async def test_filters_are_listed_and_tested(cluster: Cluster, browser: Browser) -> None:
+    async with (
+        AdminClient(name_servers=cluster.addresses) as admin,
+        Producer("shop", name_servers=cluster.addresses) as producer,
+    ):
+        await admin.filters.put(cluster.broker_addresses[0], "cheap", "price < 10")
+        sent = await producer.send(Message("Filtered", b"x", properties={"price": "5"}))
+    [row] = browser.json("/filters")["filters"]
+    assert (row["name"], row["expression"]) == ("cheap", "price < 10")
+
+    def judge(expression: str) -> Any:
+        query = urlencode({"expression": expression, "id": sent.offset_id})
+        return browser.json(f"/filters?{query}")["verdict"]["accepts"]
+
+    assert judge("price < 10") is True
+    assert judge("price > 10") is False
+    assert judge("size > 10") is None
+    assert browser.get(f"/filters?expression=price+%3C&id={sent.offset_id}").status == 400
 
 
 async def test_timed_messages_are_listed_and_recalled(cluster: Cluster, browser: Browser) -> None:

@@ -23,6 +23,7 @@ NAVIGATION: Final = (
     ("messages", "/messages", "m"),
     ("dead_letters", "/dead-letters", "d"),
     ("query", "/query", "q"),
+    ("filters", "/filters", "f"),
     ("timers", "/timers", "w"),
     ("clients", "/clients", "c"),
     ("brokers", "/brokers", "b"),
@@ -58,6 +59,7 @@ def make_environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("rocketpost.console"),
         autoescape=True,
+        auto_reload=False,  # they change only with the package
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
