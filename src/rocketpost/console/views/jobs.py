@@ -66,13 +66,13 @@ async def resume_job(visit: Visit) -> Response:
     record = _find(visit)
     if not record.can_resume:
         raise BadInputError(visit.text("jobs.no_resume"))
-    record.runs += 1
     target = record.fields.get("target_cluster") or record.cluster
     other = next((each for each in visit.services.clusters if each.name == target), visit.cluster)
     try:
         await visit.services.jobs.start(record, visit.admin, other.client_of(visit.session))
     except BusyError as error:
         raise BadInputError(visit.text("jobs.busy", id=error)) from None
+    record.runs += 1
     await _record(visit, "resume job", record, "began")
     return _answer(visit, record)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import time
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from starlette.responses import Response
@@ -92,7 +92,7 @@ async def _answer(visit: Visit, data: QueryPage) -> None:
     """
     if problem := topic_problem(data.topic):
         raise BadInputError(problem)
-    rows: list[list[Any]] = []
+    rows: list[bytes] = []
     masks, with_body = visit.services.config.masks, visit.reads_bodies
 
     def keep(message: ReceivedMessage) -> bool:

@@ -83,7 +83,22 @@ class TimersPage(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 async def show_timers(visit: Visit) -> Page:
-    """Show timers and transactions."""
+    """Show timers and transactions, asked at most every ten seconds for each user of brokers."""
+    signer = visit.session.credentials if visit.session else None
+    key = ("timers", visit.language, signer.access_key if signer else "")
+    data = await visit.cluster.answers.ask(key, lambda: read_timers(visit))
+    return Page(
+        template="timers.html",
+        title=visit.text("timers.title"),
+        data=data,
+        command=visit.command("transactions"),
+        is_live=True,
+        values={"rows_max": ROWS_MAX},
+    )
+
+
+async def read_timers(visit: Visit) -> TimersPage:
+    """Ask the brokers what waits."""
     snapshot = await visit.cluster.collector.fresh_snapshot()
     problems: dict[str, str] = {}
     cut: list[str] = []
@@ -106,7 +121,7 @@ async def show_timers(visit: Visit) -> Page:
         return rows
 
     timed, read, total = await _read_timed(visit, problems)
-    data = TimersPage(
+    return TimersPage(
         timers=[describe_timer(each) for each in snapshot.brokers if each.is_master],
         timed=timed[:ROWS_MAX],
         timed_read=read,
@@ -116,14 +131,6 @@ async def show_timers(visit: Visit) -> Page:
         discarded=await take("discarded", visit.admin.transactions.discarded()),
         cut=cut,
         problems=problems,
-    )
-    return Page(
-        template="timers.html",
-        title=visit.text("timers.title"),
-        data=data,
-        command=visit.command("transactions"),
-        is_live=True,
-        values={"rows_max": ROWS_MAX},
     )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 from rocketpost.console.query.table import ask_worker
 from rocketpost.console.query.worker import COLUMNS
 
 
 async def test_the_child_answers() -> None:
-    row = ["" for _ in COLUMNS]
+    row = json.dumps(["" for _ in COLUMNS]).encode()
     answer = await ask_worker("SELECT count(*) AS messages FROM messages", [row, row])
     assert (answer.columns, answer.rows, answer.problem) == (["messages"], [[2]], "")
 
