@@ -133,6 +133,7 @@ def test_every_page_is_also_json(console: Console, browser: Browser) -> None:
     assert broker["name"] == "broker-0"
     assert broker["problem"] is None
     pages = ("/brokers", "/brokers/broker-0", "/name-servers", "/topics", "/groups", "/clients")
+    pages += ("/dead-letters", "/timers", "/filters", "/access", "/query", "/jobs")
     for path in (*pages, "/messages", "/audit", "/settings", "/search?q=broker-0"):
         html, data = browser.get(path), browser.get(path, Accept="application/json")
         assert (html.status, data.status) in ((200, 200), (303, 200)), path
@@ -142,7 +143,8 @@ def test_every_page_is_also_json(console: Console, browser: Browser) -> None:
 
 
 def test_pages_name_a_command_that_exists(console: Console, browser: Browser) -> None:
-    for path in ("/", "/brokers/broker-0", "/name-servers", "/topics", "/groups", "/clients"):
+    pages = ("/", "/brokers/broker-0", "/name-servers", "/topics", "/groups", "/clients")
+    for path in (*pages, "/dead-letters", "/timers", "/filters", "/access"):
         found = re.search(r'id="command">mqadmin (\w+)', browser.get(path).text)
         assert found is not None, path
         with mqadmin.make_context(
@@ -185,6 +187,8 @@ async def test_a_group_and_its_messages_are_shown(
     found = browser.json(f"/messages?by=time&topic={topic}&tags=A&begin=-1h")
     assert len(found["rows"]) == 9
     assert found["scanned"] == 28
+    assert sum(count for _, count, _ in found["bars"]["minute"]) == 9
+    assert found["bars"]["tag"] == [["A", 9, 1.0]]
     assert not found["stopped"]
     [hit] = browser.json(f"/messages?by=key&topic={topic}&key=key-4")["rows"]
     message = browser.get(f"/messages/{hit['offsetId']}")

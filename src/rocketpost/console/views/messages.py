@@ -14,7 +14,7 @@ from rocketpost.client.message import ReceivedMessage
 from rocketpost.codec.record import parse_message_id, unpack_host
 from rocketpost.console.bodies import make_visible, mask_paths, preview_body, show_body
 from rocketpost.console.pages import Page
-from rocketpost.console.shapes import count_bars, parse_moment
+from rocketpost.console.shapes import count_bars, moment_text, parse_moment
 from rocketpost.console.views.scan import (
     LIMITS,
     MATCHES_MAX,
@@ -244,7 +244,11 @@ def make_bars(messages: list[ReceivedMessage]) -> dict[str, list[tuple[str, int,
     """Return how the messages found are distributed. Pure."""
     if len(messages) < 2:
         return {}
+    minutes = count_bars(
+        moment_text(each.store_ms // 60_000 * 60_000, "utc")[:16] for each in messages
+    )
     return {
+        "minute": sorted(minutes),
         "tag": count_bars(make_visible(each.tags or "–") for each in messages),
         "queue": count_bars(
             f"{each.queue.broker_name}/{each.record.queue_id}" for each in messages
