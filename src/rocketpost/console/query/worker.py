@@ -46,6 +46,7 @@ _ALLOWED = frozenset(
 def run_query(wish: dict[str, Any]) -> dict[str, Any]:
     """Return the columns and rows of a query, or the problem with it."""
     connection = sqlite3.connect(":memory:")
+    connection.execute("PRAGMA temp_store = MEMORY")  # it may write no file, nor large sorts
     names = ", ".join(f'"{name}" {kind}' for name, kind in COLUMNS.items())
     connection.execute(f"CREATE TABLE messages ({names})")
     places = ", ".join("?" * len(COLUMNS))

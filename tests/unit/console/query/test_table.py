@@ -14,6 +14,14 @@ async def test_the_child_answers() -> None:
     assert (answer.columns, answer.rows, answer.problem) == (["messages"], [[2]], "")
 
 
+async def test_the_child_sorts_much_without_files() -> None:
+    rows = [json.dumps([f"{number:0300}" for _ in COLUMNS]).encode() for number in range(5000)]
+    answer = await ask_worker("SELECT time, id FROM messages ORDER BY body DESC, keys", rows)
+    assert answer.problem == ""
+    assert answer.rows[0][0] == f"{4999:0300}"
+    assert answer.is_cut
+
+
 async def test_the_child_tells_problems() -> None:
     assert "no such column" in (await ask_worker("SELECT amount FROM messages", [])).problem
 
