@@ -17,6 +17,7 @@ CLIENT_VERSION: Final = "x-mq-client-version"
 DATE_TIME: Final = "x-mq-date-time"
 AUTHORIZATION: Final = "authorization"
 _CLIENT_ID_LENGTH_MAX: Final = 1024
+_WAIT_SECONDS_MAX: Final = 86_400
 _READ: Final = frozenset({CLIENT_ID, LANGUAGE, CLIENT_VERSION, DATE_TIME, AUTHORIZATION})
 """The headers that are read. Those that only a server sets are not, so nobody can forge them."""
 
@@ -25,10 +26,16 @@ class Call(NamedTuple):
     """One call of a method."""
 
     client: GrpcClient
-    deadline: float | None = None
-    """Time of the loop at which the caller stops waiting; None if it does not say."""
+    context: Any
+    """The library's object for the call."""
     user: str = ""
     """The user who has proved to be the caller; empty without access control."""
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds for which the caller waits; None if it does not say."""
+        left: float | None = self.context.time_remaining()
+        return None if left is None or left > _WAIT_SECONDS_MAX else left
 
 
 def read_headers(metadata: Iterable[tuple[str, str | bytes]]) -> dict[str, str]:

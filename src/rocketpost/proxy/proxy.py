@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
+from rocketpost.proxy.ack_batches import AckBatches
 from rocketpost.proxy.backend import Backend
 from rocketpost.proxy.broker_requests import BrokerRequests
 from rocketpost.proxy.clients import ClientTable, GrpcClient
+from rocketpost.proxy.gathering import Gathering
 from rocketpost.proxy.methods import MethodTable
 from rocketpost.proxy.port.credentials import CredentialSource
 from rocketpost.proxy.port.server import GrpcServer
@@ -33,6 +35,7 @@ class GrpcProxy:
         guard: Access control.
         endpoints_of: Returns where clients find the queues of a broker.
         keys: The certificate of the port; without one it is plain.
+        gathering: Has acknowledgements wait for each other; None to send each alone.
     """
 
     def __init__(
@@ -43,6 +46,7 @@ class GrpcProxy:
         guard: Guard,
         endpoints_of: EndpointsOf,
         keys: CredentialSource | None = None,
+        gathering: Gathering | None = None,
     ) -> None:
         self.clients = ClientTable(backend, config)
         self.broker_requests = BrokerRequests(self.clients, guard, config)
@@ -53,7 +57,7 @@ class GrpcProxy:
         sends = SendMethods(backend, self.clients, config)
         receives = ReceiveMethods(backend, self._renewals, config)
         pulls = OffsetMethods(backend, config)
-        receipts = ReceiptMethods(self._renewals, config)
+        receipts = ReceiptMethods(self._renewals, AckBatches(gathering), config)
         telemetry = TelemetryMethods(backend, self.clients, config, self.broker_requests)
         self._methods = MethodTable(
             clients=self.clients,

@@ -24,6 +24,11 @@ class Guard(Protocol):
         """Tell whether the headers of a call prove a user, or need not; nothing is noted of it."""
         ...
 
+    @property
+    def is_on(self) -> bool:
+        """Whether calls are checked at all."""
+        ...
+
     def admit(self, identity: Identity, headers: Mapping[str, str], method: str) -> str:
         """Return the user who makes a call; empty if access control is off.
 
@@ -43,6 +48,8 @@ class Guard(Protocol):
 
 class NoGuard:
     """Access control that is off."""
+
+    is_on = False
 
     def is_signed(self, metadata: Iterable[tuple[str, str | bytes]]) -> bool:
         """Accept any headers."""

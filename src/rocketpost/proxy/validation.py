@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable
 from typing import Any, Final
@@ -30,12 +31,18 @@ def topic_name(resource: Any) -> str:
         Refusal: The name is illegal, or reserved for the system.
     """
     name: str = resource.name
-    problem = topic_problem(name)
-    if problem is None and is_system_topic(name):
-        problem = f"the topic {name} is reserved for the system"
+    problem = _problem_of_topic(name)
     if problem is not None:
         raise Refusal(Code.ILLEGAL_TOPIC, problem)
     return name
+
+
+@functools.lru_cache(maxsize=4096)
+def _problem_of_topic(name: str) -> str | None:
+    problem = topic_problem(name)
+    if problem is None and is_system_topic(name):
+        problem = f"the topic {name} is reserved for the system"
+    return problem
 
 
 def group_name(resource: Any) -> str:
@@ -45,12 +52,18 @@ def group_name(resource: Any) -> str:
         Refusal: The name is illegal, or reserved for the system.
     """
     name: str = resource.name
-    problem = group_problem(name)
-    if problem is None and name.startswith(SYSTEM_GROUP_PREFIX):
-        problem = f"the group {name} is reserved for the system"
+    problem = _problem_of_group(name)
     if problem is not None:
         raise Refusal(Code.ILLEGAL_CONSUMER_GROUP, problem)
     return name
+
+
+@functools.lru_cache(maxsize=4096)
+def _problem_of_group(name: str) -> str | None:
+    problem = group_problem(name)
+    if problem is None and name.startswith(SYSTEM_GROUP_PREFIX):
+        problem = f"the group {name} is reserved for the system"
+    return problem
 
 
 def check_message(message: Any, config: ProxyConfig) -> None:

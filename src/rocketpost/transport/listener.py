@@ -171,6 +171,7 @@ class Listener:
             on_server_request=on_request,
             client=client,
             server=("127.0.0.1", self.port),
+            express=self._express,
         )
 
     def _admit(self) -> Stranger:

@@ -12,8 +12,10 @@ from typing import Any, Final
 
 from rocketpost.codec.command import Command
 from rocketpost.transport.connection import Connection
+from rocketpost.transport.express import Express, offer
 from rocketpost.transport.requesting import Buffer
 from rocketpost.transport.room import Room
+from rocketpost.transport.turns import BUDGET_SECONDS
 
 HIGH_BYTES: Final = 64 * 1024
 """Undelivered bytes above which an end is told to write no more."""
@@ -132,6 +134,40 @@ class MemoryTransport(asyncio.Transport):
             end._protocol.connection_lost(None)
 
 
+class LinkedConnection(Connection):
+    """The server's end of a link, whose requests may be taken before they are decoded.
+
+    Belongs to the event loop.
+
+    Args:
+        express: Takes requests before they are decoded; None if all of them are.
+        on_request: Called with every other request of the client.
+        on_lost: Called when the connection is gone and none of its requests is left to serve.
+        room: The limits shared with other connections.
+    """
+
+    def __init__(
+        self,
+        *,
+        express: Express[Connection] | None,
+        on_request: Callable[[Connection, Command], None],
+        on_lost: Callable[[Connection], None],
+        room: Room,
+    ) -> None:
+        super().__init__(on_request=on_request, on_lost=on_lost, room=room)
+        self._express = express
+
+    def data_received(self, data: bytes) -> None:
+        """Have the requests in the bytes taken or served."""
+        if self._express is None or self._decoder.held:
+            super().data_received(data)
+            return
+        self.last_active = self.heard_at = self._loop.time()
+        offer(self, self._express, data, 0, len(data), BUDGET_SECONDS)
+        if self._unanswered > self._pending_max:
+            self._regulate()
+
+
 def link(
     *,
     on_request: Callable[[Connection, Command], None],
@@ -140,6 +176,7 @@ def link(
     on_server_request: Callable[[Connection, Command], None],
     client: Address,
     server: Address,
+    express: Express[Connection] | None = None,
 ) -> Connection:
     """Connect to a server in this process; return the client's end.
 
@@ -150,8 +187,9 @@ def link(
         on_server_request: Called with requests that the server sends to the client.
         client: The client's address, as the server sees it.
         server: The server's address, as the client sees it.
+        express: Takes requests of the client before they are decoded.
     """
-    serving = Connection(on_request=on_request, on_lost=on_lost, room=room)
+    serving = LinkedConnection(express=express, on_request=on_request, on_lost=on_lost, room=room)
     serving.is_trusted = True
     calling = Connection(on_request=on_server_request)
     server_end = MemoryTransport(serving, local=server, peer=client)

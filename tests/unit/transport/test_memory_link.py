@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from rocketpost.codec.command import Command, encode_response
+from rocketpost.codec.command import Command, decode_commands, encode_response
+from rocketpost.codec.frames import FrameDecoder
 from rocketpost.errors import ConnectionLost, NotConnected
 from rocketpost.testing.waiting import settle, until
 from rocketpost.transport.connection import WRITE_BYTES_HIGH, Connection
@@ -62,6 +63,30 @@ async def test_requests_of_one_turn_are_served_in_order(server: Server) -> None:
     answers = await asyncio.gather(*(link.request(1, body=body, timeout=1) for body in bodies))
     assert [answer.body for answer in answers] == bodies
     assert [command.body for _, command in server.served] == bodies
+    await server.listener.stop()
+
+
+async def test_requests_can_be_taken_before_they_are_decoded() -> None:
+    taken: list[bytes] = []
+
+    def take(connection: Connection, data: bytes | bytearray, at: int, end: int) -> int:
+        if b"plain" not in data[at:end]:
+            return at
+        taken.append(bytes(data[at:end]))
+        connection.expect_answers(1)
+        (command,) = decode_commands(FrameDecoder().feed(data[at:end]))
+        connection.answer_at_once(encode_response(command), 1)
+        return end
+
+    server = Server()
+    server.listener = Listener(on_request=server.serve, on_lost=server.lost.append, express=take)
+    await server.listener.bind("127.0.0.1", 0)
+    link = connect(server)
+    await link.request(10, body=b"plain", timeout=1)
+    answer = await link.request(10, body=b"other", timeout=1)
+    assert answer.body == b"other"
+    assert len(taken) == 1
+    assert [command.body for _, command in server.served] == [b"other"]
     await server.listener.stop()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -142,8 +141,8 @@ class OffsetMethods:
 
     def _wait_ms(self, call: Call, request: Any) -> int:
         wait_ms = duration_ms(request, "long_polling_timeout") or 0
-        if call.deadline is not None:
-            left = call.deadline - asyncio.get_running_loop().time()
+        left = call.seconds_left
+        if left is not None:
             wait_ms = min(wait_ms, round(left * 1000) - self._config.answer_ms)
         return min(max(wait_ms, 0), self._config.poll_ms_max)
 

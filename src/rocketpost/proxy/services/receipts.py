@@ -6,9 +6,10 @@ from typing import Any
 
 from rocketpost.codec.codes import ResponseCode
 from rocketpost.errors import Fault, RouteNotFound
+from rocketpost.proxy.ack_batches import AckBatches
 from rocketpost.proxy.calls import Call
 from rocketpost.proxy.handles import parse_handle
-from rocketpost.proxy.popped import Taken, acknowledge, change_invisible, check_position, give_up
+from rocketpost.proxy.popped import Taken, change_invisible, check_position, give_up
 from rocketpost.proxy.refusals import OK, Refusal, common_status, refusal_of, status
 from rocketpost.proxy.renewal import Renewals, is_expired
 from rocketpost.proxy.settings import ProxyConfig
@@ -28,8 +29,9 @@ ENTRIES_MAX = 4096
 class ReceiptMethods:
     """Serves calls about received messages. Belongs to the event loop."""
 
-    def __init__(self, renewals: Renewals, config: ProxyConfig) -> None:
+    def __init__(self, renewals: Renewals, batches: AckBatches, config: ProxyConfig) -> None:
         self._renewals = renewals
+        self._batches = batches
         self._config = config
 
     async def acknowledge(self, call: Call, request: Any) -> Any:
@@ -42,7 +44,7 @@ class ReceiptMethods:
             code, text = Code.OK, ""
             try:
                 taken = self._taken(group, topic, entry.receipt_handle)
-                await acknowledge(call.client.link, taken)
+                await self._batches.acknowledge(call.client.link, taken)
                 self._renewals.release(taken)
             except Exception as error:
                 refused = _refusal(error, "AckMessage")
@@ -50,7 +52,7 @@ class ReceiptMethods:
             response.entries.add(
                 message_id=entry.message_id,
                 receipt_handle=entry.receipt_handle,
-                status=status(code, text),
+                status=OK if code == Code.OK else status(code, text),
             )
         codes = {entry.status.code for entry in response.entries}
         is_one = len(response.entries) == 1

@@ -160,9 +160,8 @@ class ReceiveMethods:
 
     def _poll_ms(self, call: Call, request: Any) -> int:
         config = self._config
-        left_ms = None
-        if call.deadline is not None:
-            left_ms = round((call.deadline - asyncio.get_running_loop().time()) * 1000)
+        left = call.seconds_left
+        left_ms = None if left is None else round(left * 1000)
         poll_ms = duration_ms(request, "long_polling_timeout")
         if poll_ms is None:
             poll_ms = config.poll_ms_max if left_ms is None else left_ms - 1_500

@@ -27,7 +27,7 @@ from rocketpost.proxy.clients import ClientTable, GrpcClient
 from rocketpost.proxy.handles import TransactionId
 from rocketpost.proxy.message_types import accepted_types, check_type, type_of
 from rocketpost.proxy.outgoing import stored_body, stored_properties
-from rocketpost.proxy.refusals import Refusal, common_status, refusal_of, status
+from rocketpost.proxy.refusals import OK, Refusal, common_status, refusal_of, status
 from rocketpost.proxy.settings import ProxyConfig
 from rocketpost.proxy.validation import check_message, topic_name
 from rocketpost.proxy.wire.enums import Code, MessageType
@@ -88,7 +88,7 @@ class SendMethods:
             return await self._send_batch(call, queues, messages, properties)
         if len(messages) == 1:
             entry = await self._send_one(call.client, queues, messages[0], properties[0])
-            return SendMessageResponse(status=entry.status, entries=[entry])
+            return SendMessageResponse(status=entry.status, entries=(entry,))
         response = SendMessageResponse()
         for message, stored in zip(messages, properties, strict=True):
             try:
@@ -250,7 +250,7 @@ def _entry(answer: Command, queue: MessageQueue, message: Any) -> Any:
     stored = answer.read(SendResponse)
     system = message.system_properties
     entry = SendResultEntry(
-        status=status(_STORED[answer.code], answer.remark or ""),
+        status=OK if answer.code == 0 else status(_STORED[answer.code], answer.remark or ""),
         message_id=system.message_id,
         transaction_id=stored.transaction_id or system.message_id,
         offset=stored.queue_offset,

@@ -11,11 +11,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rocketpost.errors import ConfigError
+from rocketpost.proxy.gathering import Gathering
 from rocketpost.server.broker import BrokerServer
 from rocketpost.server.secure.exposure import find_exposure
 from rocketpost.transport.entrance import TlsMode
 
 if TYPE_CHECKING:
+    from rocketpost.client.session import Session
+    from rocketpost.proxy.cluster import ClusterBackend
     from rocketpost.proxy.proxy import GrpcProxy
     from rocketpost.proxy.settings import ProxyConfig
 
@@ -88,6 +91,7 @@ class ProxiedBroker(BrokerServer):
         super().__init__(values, **options)
         self._proxy_config = proxy
         self._proxy: GrpcProxy | None = None
+        self._session: Session | None = None
 
     @property
     def grpc_port(self) -> int:
@@ -115,6 +119,9 @@ class ProxiedBroker(BrokerServer):
         proxy, self._proxy = self._proxy, None
         if proxy is not None:
             await proxy.stop()
+        session, self._session = self._session, None
+        if session is not None:
+            await session.stop()
         await super().stop()
 
     async def _make_proxy(self) -> GrpcProxy:
@@ -146,9 +153,44 @@ class ProxiedBroker(BrokerServer):
         def endpoints_of(broker: object, asked: Any) -> Any:
             return endpoints_for(asked, config, host=self._ip, port=self.grpc_port)
 
-        backend = LocalBackend(self._listener, lambda: self._context, lambda: self.is_leader)
         guard = LocalGuard(lambda: self._context.access.gate)
-        return GrpcProxy(backend, config, guard=guard, endpoints_of=endpoints_of, keys=keys)
+        if self._group_config is None:
+            gathering = Gathering()
+            backend = LocalBackend(
+                self._listener, lambda: self._context, lambda: self.is_leader, gathering
+            )
+            return GrpcProxy(
+                backend,
+                config,
+                guard=guard,
+                endpoints_of=endpoints_of,
+                keys=keys,
+                gathering=gathering,
+            )
+        cluster = await self._open_cluster(config)
+        proxy = GrpcProxy(cluster, config, guard=guard, endpoints_of=endpoints_of, keys=keys)
+        cluster.serve(proxy.broker_requests.serve_for(None))
+        return proxy
+
+    async def _open_cluster(self, config: ProxyConfig) -> ClusterBackend:
+        """Return the way to the leader of this broker's group, and to the other brokers.
+
+        Another member leads most of the time, so the port of a member is that of a whole cluster.
+
+        Raises:
+            ConfigError: No name server is known.
+        """
+        from rocketpost.proxy.cluster import ClusterBackend
+        from rocketpost.proxy.masters import Masters
+        from rocketpost.server.proxy.process import make_session
+
+        if not self.name_servers:
+            raise ConfigError("--enable-proxy in a group of brokers needs namesrvAddr")
+        config = replace(config, name_servers=self.name_servers)
+        login = self._broker.inner_login
+        self._session = make_session(config, login=login, tls=self._security.settings.client)
+        await self._session.start()
+        return ClusterBackend(self._session, Masters(self._session), config)
 
     def _warn_of_exposure(self, config: ProxyConfig) -> None:
         """Log that everybody can use the gRPC port, unless the broker has logged that of itself."""

@@ -68,6 +68,11 @@ class LocalGuard:
     def __init__(self, gate: Callable[[], Gate | None]) -> None:
         self._gate = gate
 
+    @property
+    def is_on(self) -> bool:
+        """Whether calls are checked at all."""
+        return self._gate() is not None
+
     def is_signed(self, metadata: Iterable[tuple[str, str | bytes]]) -> bool:
         """Tell whether the headers of a call prove a user, or need not; nothing is noted of it."""
         gate = self._gate()

@@ -20,20 +20,26 @@ from rocketpost.model.group import GroupConfig
 from rocketpost.model.route import MASTER_ID, BrokerData, QueueData, TopicRoute
 from rocketpost.model.topic import TopicConfig
 from rocketpost.proxy.backend import CALL_SECONDS, BrokerRequest, Identity
+from rocketpost.proxy.gathering import Gathering
 from rocketpost.proxy.registration import VERSION
 from rocketpost.server.context import BrokerContext
 from rocketpost.transport.connection import Connection
 from rocketpost.transport.listener import Listener
 
 _ROUTES_MAX: Final = 10_000
+_GATHERED: Final = frozenset(
+    {RequestCode.SEND_MESSAGE_V2, RequestCode.CHANGE_MESSAGE_INVISIBLETIME}
+)
+"""Requests that wait for each other; acknowledgements have done so in ``proxy.ack_batches``."""
 
 
 class LocalLink:
     """One client's connection to the broker. Belongs to the event loop."""
 
-    def __init__(self, connection: Connection, broker_name: str) -> None:
+    def __init__(self, connection: Connection, broker_name: str, gathering: Gathering) -> None:
         self._connection = connection
         self._broker_name = broker_name
+        self._gathering = gathering
 
     async def call(
         self,
@@ -56,6 +62,8 @@ class LocalLink:
             raise RouteNotFound(
                 f"the broker {broker[:200]!r} is not served here, only {self._broker_name}"
             )
+        if code in _GATHERED:
+            await self._gathering.wait()
         response = await self._connection.request(
             code,
             fields=None if header is None else to_fields(header),
@@ -85,6 +93,7 @@ class LocalBackend:
         listener: The broker's listener, which serves the clients' connections.
         context: Returns the broker's state.
         is_leader: Tells whether the broker is a master.
+        gathering: Has requests wait for those of other calls.
     """
 
     def __init__(
@@ -92,10 +101,12 @@ class LocalBackend:
         listener: Listener,
         context: Callable[[], BrokerContext],
         is_leader: Callable[[], bool],
+        gathering: Gathering,
     ) -> None:
         self._listener = listener
         self._context = context
         self._is_leader = is_leader
+        self._gathering = gathering
         self._routes: dict[str, tuple[TopicConfig, int, TopicRoute]] = {}
 
     async def route(self, topic: str) -> TopicRoute:
@@ -138,7 +149,7 @@ class LocalBackend:
             command.version = VERSION
 
         connection = self._listener.link(client=identity.address, on_request=on_request, sees=mark)
-        return LocalLink(connection, self._context().identity.name)
+        return LocalLink(connection, self._context().identity.name, self._gathering)
 
 
 def _route(context: BrokerContext, config: TopicConfig, permission: int) -> TopicRoute:

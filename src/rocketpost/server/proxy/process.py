@@ -33,6 +33,30 @@ from rocketpost.transport.tls_contexts import ClientTls
 logger = logging.getLogger(__name__)
 
 
+def make_session(config: ProxyConfig, *, login: Login | None, tls: ClientTls | None) -> Session:
+    """Return the connections of a proxy to name servers and brokers, to be started.
+
+    Args:
+        config: The settings, which name the name servers.
+        login: The user as whom it sends requests; None if they are not signed.
+        tls: TLS of the connections; None if they are plain.
+    """
+    client = ClientConfig(
+        name_servers=config.name_servers or None,
+        route_seconds=config.route_seconds,
+        heartbeat_seconds=config.heartbeat_seconds,
+        credentials=None if login is None else Credentials(login.name, login.secret),
+        tls=tls,
+    )
+    if config.address_server:
+        client = replace(
+            client,
+            address_server=config.address_server,
+            address_group=config.address_group or client.address_group,
+        )
+    return Session(client)
+
+
 class ProxyServer:
     """One proxy. Belongs to the event loop. It keeps nothing that a restart would lose.
 
@@ -46,21 +70,7 @@ class ProxyServer:
         self, config: ProxyConfig, *, login: Login | None = None, tls: ClientTls | None = None
     ) -> None:
         self._config = config
-        credentials = None if login is None else Credentials(login.name, login.secret)
-        client = ClientConfig(
-            name_servers=config.name_servers or None,
-            route_seconds=config.route_seconds,
-            heartbeat_seconds=config.heartbeat_seconds,
-            credentials=credentials,
-            tls=tls,
-        )
-        if config.address_server:
-            client = replace(
-                client,
-                address_server=config.address_server,
-                address_group=config.address_group or client.address_group,
-            )
-        self._session = Session(client)
+        self._session = make_session(config, login=login, tls=tls)
         self._proxy: GrpcProxy | None = None
         self._remoting: RemotingPort | None = None
         self._security: PortSecurity | None = None
