@@ -26,7 +26,7 @@ from rocketpost.errors import (
     RouteNotFound,
 )
 from rocketpost.model.route import MASTER_ID, BrokerData, TopicRoute
-from rocketpost.proxy.masters import Masters
+from rocketpost.proxy.cluster.masters import Masters
 from rocketpost.proxy.remoting.targets import FOR_ALL, FOR_ANY, broker_of, topic_of
 from rocketpost.transport.connection import Connection
 from rocketpost.transport.connector import Connector

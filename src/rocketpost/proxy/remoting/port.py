@@ -8,7 +8,7 @@ from rocketpost.access.signature import ACCESS_KEY
 from rocketpost.client.session import Session
 from rocketpost.codec.codes import ResponseCode
 from rocketpost.codec.command import Command
-from rocketpost.proxy.masters import Masters
+from rocketpost.proxy.cluster.masters import Masters
 from rocketpost.proxy.remoting.guest import Guest, Refused, refuse
 from rocketpost.transport.connection import Connection
 from rocketpost.transport.listener import Listener, room_of_process

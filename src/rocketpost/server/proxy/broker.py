@@ -18,7 +18,7 @@ from rocketpost.transport.entrance import TlsMode
 
 if TYPE_CHECKING:
     from rocketpost.client.session import Session
-    from rocketpost.proxy.cluster import ClusterBackend
+    from rocketpost.proxy.cluster.backend import ClusterBackend
     from rocketpost.proxy.proxy import GrpcProxy
     from rocketpost.proxy.settings import ProxyConfig
 
@@ -180,8 +180,8 @@ class ProxiedBroker(BrokerServer):
         Raises:
             ConfigError: No name server is known.
         """
-        from rocketpost.proxy.cluster import ClusterBackend
-        from rocketpost.proxy.masters import Masters
+        from rocketpost.proxy.cluster.backend import ClusterBackend
+        from rocketpost.proxy.cluster.masters import Masters
         from rocketpost.server.proxy.process import make_session
 
         if not self.name_servers:

@@ -12,8 +12,8 @@ from rocketpost.client.config import ClientConfig
 from rocketpost.client.credentials import Credentials
 from rocketpost.client.session import Session
 from rocketpost.errors import ConfigError
-from rocketpost.proxy.cluster import ClusterBackend
-from rocketpost.proxy.masters import Masters
+from rocketpost.proxy.cluster.backend import ClusterBackend
+from rocketpost.proxy.cluster.masters import Masters
 from rocketpost.proxy.proxy import GrpcProxy
 from rocketpost.proxy.remoting.port import RemotingPort
 from rocketpost.proxy.rights import Guard, NoGuard

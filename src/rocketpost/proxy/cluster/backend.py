@@ -3,7 +3,7 @@
 Routes come from name servers, configurations of topics and groups from brokers; both are kept for a
 while. Requests of all clients share one connection to each broker. Brokers know the proxy as a
 producer of the topics with transactions, so that they can ask about them. A client's own
-connections tell them of its groups (``proxy.announcements``).
+connections tell them of its groups (``proxy.cluster.announcements``).
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from rocketpost.errors import (
 from rocketpost.model.group import GroupConfig
 from rocketpost.model.route import TopicRoute
 from rocketpost.model.topic import TopicConfig
-from rocketpost.proxy.announcements import Announcements
 from rocketpost.proxy.backend import CALL_SECONDS, BrokerRequest, Identity
-from rocketpost.proxy.masters import Masters
+from rocketpost.proxy.cluster.announcements import Announcements
+from rocketpost.proxy.cluster.masters import Masters
 from rocketpost.proxy.message_types import accepted_types
 from rocketpost.proxy.settings import ProxyConfig
 from rocketpost.proxy.wire.enums import MessageType
