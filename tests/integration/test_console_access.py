@@ -58,6 +58,8 @@ async def test_users_of_brokers_log_in_and_brokers_decide(tmp_path: Path) -> Non
             olga = console.browser()
             assert olga.log_in("olga", "olga-secret").status == 303
             assert olga.get("/access").status == 403  # she is no administrator
+            assert 'href="/access"' not in olga.get("/").text
+            assert 'href="/access"' in root.get("/").text
             assert olga.get("/do/delete-topic").status == 403
             check_rights(olga)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from rocketpost.access.info import AclInfo, UserInfo
+from rocketpost.console.access.users import Role
 from rocketpost.console.collect.snapshot import BrokerView
 from rocketpost.console.pages import Page
-from rocketpost.console.visit import Visit
+from rocketpost.console.visit import ForbiddenError, Visit
 from rocketpost.diagnosis.concurrency import map_concurrently
 from rocketpost.errors import RocketpostError
 
@@ -43,7 +44,13 @@ class AccessPage(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 async def show_access(visit: Visit) -> Page:
-    """Show users and rules of all masters."""
+    """Show users and rules of all masters.
+
+    Raises:
+        ForbiddenError: The visitor is no administrator.
+    """
+    if visit.role < Role.ADMIN:  # also in a console that only reads
+        raise ForbiddenError("error.role")
     snapshot = await visit.cluster.collector.fresh_snapshot()
     masters = [each for each in snapshot.brokers if each.is_master]
     problems: dict[str, str] = {}

@@ -76,7 +76,7 @@ ROUTES: Final = (
     PageRoute("/jobs/{id}/stop", jobs.stop_job, Role.OPERATOR, _POST),
     PageRoute("/jobs/{id}/resume", jobs.resume_job, Role.OPERATOR, _POST),
     PageRoute("/search", search.search),
-    PageRoute("/access", access.show_access, Role.ADMIN),
+    PageRoute("/access", access.show_access),
     PageRoute("/audit", audit.show_audit),
     PageRoute("/do/{action}", actions.show_action, Role.OPERATOR),
     PageRoute("/do/{action}", actions.apply_action, Role.OPERATOR, _POST),
