@@ -91,9 +91,7 @@ async def test_ten_thousand_dead_letters_are_sent_again_once(tmp_path: Path, bro
             assert "interrupted" in await page.inner_text("#state")
             await page.click("#resume")
             await page.wait_for_selector("text=running")
-            await page.wait_for_function(
-                "document.getElementById('state').innerText.includes('done')", timeout=300_000
-            )
+            await page.locator("#state", has_text="done").wait_for(timeout=300_000)
             outcomes = await page.inner_text("#outcomes")
             print(" ".join(outcomes.split()))
             assert "refused" not in outcomes
