@@ -25,6 +25,7 @@ SETTINGS = "lines of a settings file; tests/unit/server/secure/ tries each key"
 NOT_COMMANDS = {
     ("README.md", "┌─────────────┐   who serves topic T?"): "a drawing",
     ("access-control.md", "authenticationEnabled=true"): "lines of a settings file",
+    ("console.md", "SELECT tags, count(*)"): "SQL; tests/unit/console/query/test_worker.py runs it",
     ("damage.md", "commit log is damaged position="): IN_DAMAGE_PAGE,
     ("damage.md", "messages are missing in a queue "): IN_DAMAGE_PAGE,
     ("damage.md", "queue entry was damaged and is mended "): IN_DAMAGE_PAGE,

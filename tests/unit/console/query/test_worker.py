@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,6 +35,12 @@ def test_messages_are_grouped_and_bodies_are_taken_apart() -> None:
         "SELECT sum(json_extract(body, '$.amount')) FROM paid"
     )
     assert amounts["rows"] == [[12]]
+
+
+def test_the_query_of_the_guide_is_answered() -> None:
+    guide = Path(__file__).parents[4] / "docs" / "guide" / "console.md"
+    (sql,) = re.findall(r"```\n(SELECT .*?)```", guide.read_text(), re.DOTALL)
+    assert ask(sql)["rows"] == [["paid", 2, 12]]
 
 
 def test_rows_are_cut() -> None:
