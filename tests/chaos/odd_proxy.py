@@ -6,7 +6,8 @@ import itertools
 import sys
 from typing import Any
 
-from rocketpost.proxy.services import receipts, sending
+from rocketpost.proxy.ack_batches import AckBatches
+from rocketpost.proxy.services import sending
 from rocketpost.proxy.services.sending import SendMethods
 from rocketpost.proxy.wire.enums import Code
 from rocketpost.proxy.wire.messages import SendResultEntry
@@ -30,13 +31,13 @@ def answers_before_sending() -> None:
 
 def forgets_receipts() -> None:
     """Answer every fiftieth acknowledgement without telling the broker."""
-    numbers, real = itertools.count(1), receipts.acknowledge
+    numbers, real = itertools.count(1), AckBatches.acknowledge
 
-    async def acknowledge(link: Any, taken: Any) -> None:
+    async def acknowledge(self: Any, link: Any, taken: Any) -> None:
         if next(numbers) % EVERY:
-            await real(link, taken)
+            await real(self, link, taken)
 
-    receipts.acknowledge = acknowledge
+    AckBatches.acknowledge = acknowledge  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":
