@@ -63,8 +63,12 @@ class Servers:
         self.all = start + self.mortal
 
     def __enter__(self) -> Servers:
-        for server in self.all:
-            server.start()
+        try:
+            for server in self.all:
+                server.start()
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *error: object) -> None:
