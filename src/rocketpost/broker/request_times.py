@@ -71,6 +71,7 @@ class RequestTimes:
     def __init__(self, *, now: Callable[[], float]) -> None:
         self.now = now
         self._latencies: dict[TimesKey, Histogram] = {}
+        self._answered_by_lanes: dict[int, Histogram] = {}
         self._creations: dict[int, dict[bool, Histogram]] = {
             code: {is_done: Histogram(CREATION_BOUNDS_MS) for is_done in (True, False)}
             for code in (
@@ -109,13 +110,17 @@ class RequestTimes:
             oneway_count: Number of those that want no answer.
         """
         self.lane_counts[lane] += count
-        for result, number in (
-            (Result.SUCCESS, count - oneway_count),
-            (Result.ONEWAY, oneway_count),
-        ):
-            if number:
-                key = TimesKey(request, ResponseCode.SUCCESS, False, result)
-                self.count(key, seconds, number)
+        if answered := count - oneway_count:
+            # The hash of an enumeration is computed by Python code, so keys are not made again.
+            found = self._answered_by_lanes.get(request)
+            if found is None:
+                key = TimesKey(request, ResponseCode.SUCCESS, False, Result.SUCCESS)
+                found = self._latencies.setdefault(key, Histogram(LATENCY_BOUNDS_MS))
+                self._answered_by_lanes[request] = found
+            found.add(seconds * 1000, answered)
+        if oneway_count:
+            key = TimesKey(request, ResponseCode.SUCCESS, False, Result.ONEWAY)
+            self.count(key, seconds, oneway_count)
 
     def latencies(self) -> list[tuple[TimesKey, Histogram]]:
         """Return the times of all requests."""
