@@ -25,10 +25,14 @@ from interop.replicas import (
 )
 from interop.servers import Cluster, Maker
 from rocketpost.client import (
+    ClientConfig,
+    Credentials,
     Message,
     MessageQueue,
     Producer,
+    ProducerConfig,
     PullConsumer,
+    PullConsumerConfig,
     PushConsumer,
     ReceivedMessage,
     SendStatus,
@@ -46,6 +50,20 @@ TOPIC, GROUP, SDK_GROUP = "Copied", "reader", "sdk_reader"
 GROUP_KEY = f"{TOPIC}@{GROUP}"
 # A kill takes the ends of transactions that are still gathered; their next owner would ask.
 UNASKED = {"transactionTimeOut": "3600000"}
+# Apache's broker keeps passwords in clear text, so this one is none that leak checks look for.
+KEYS = Credentials("admin", "apache-stores-it")
+_PROVIDERS = "org.apache.rocketmq.auth.{kind}.provider.{name}"
+GUARDED = {
+    "authenticationEnabled": "true",
+    "authorizationEnabled": "true",
+    "initAuthenticationUser": '{"username":"admin","password":"apache-stores-it"}',
+    "innerClientAuthenticationCredentials": '{"accessKey":"admin","secretKey":"apache-stores-it"}',
+    "haTrustedNetworks": "127.0.0.0/8",  # RocketMQ's brokers cannot log in
+} | {
+    f"{kind}{what}": _PROVIDERS.format(kind=kind, name=f"{prefix}{kind.capitalize()}{what}")
+    for kind in ("authentication", "authorization")
+    for what, prefix in (("Provider", "Default"), ("MetadataProvider", "Local"))
+}
 PAIRS: list[tuple[Maker, Maker]] = [("rocketpost", "apache"), ("apache", "rocketpost")]
 IDS = [f"master-{master}" for master, _ in PAIRS]
 
@@ -239,6 +257,30 @@ async def test_a_synchronous_master_answers_when_the_slave_has_the_message(
             await asyncio.to_thread(pair.slave.start_broker)
             await send_until_copied()
             assert b"alone" in log_of(pair.slave)
+
+
+@pytest.mark.long
+async def test_brokers_with_access_control_follow_each_other(
+    makers: tuple[Maker, Maker], tmp_path: Path
+) -> None:
+    """The slave signs its requests for tables; the HA port lets its address in."""
+    async with running_pair(tmp_path, *makers, settings=UNASKED | GUARDED) as pair:
+        names = pair.master.namesrv
+        settings: dict[str, Any] = {"name_servers": names, "credentials": KEYS}
+        async with AdminClient(config=ClientConfig(**settings)) as admin:
+            config = TopicConfig(topic_name=TOPIC, read_queue_nums=4, write_queue_nums=4)
+            await admin.topics.create(pair.master.broker, config)
+            await admin.groups.create(pair.master.broker, GroupConfig(group_name=GROUP))
+        async with Producer("writer", config=ProducerConfig(**settings)) as producer:
+            for number in range(100):
+                await producer.send(Message(TOPIC, b"%d" % number))
+            await producer.send(Message(TOPIC, b"later", delay_level=1))
+        async with PullConsumer(GROUP, config=PullConsumerConfig(**settings)) as consumer:
+            for queue in await consumer.queues(TOPIC):
+                await consumer.commit_offset(queue, await consumer.max_offset(queue))
+        await pair.wait_copied()
+        assert len(log_of(pair.slave)) > 10_000
+        await check_tables(pair)
 
 
 @pytest.mark.long
