@@ -319,6 +319,6 @@ def test_counting_a_dead_connection_by_a_report_read_late(monkeypatch: pytest.Mo
 
 
 def test_counting_connections_that_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ReplicaAcks, "lost", lambda _acks, _connection: None)
+    monkeypatch.setattr(ReplicaAcks, "remove", lambda _acks, _connection: None)
     monkeypatch.setattr(ReplicaAcks, "silent", lambda *_: [])
     assert is_caught(many)

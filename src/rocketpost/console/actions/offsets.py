@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from typing import Final
@@ -13,7 +14,7 @@ from rocketpost.console.actions.action import Action, Field, find_master, requir
 from rocketpost.console.actions.plan import Plan, Step
 from rocketpost.console.shapes import parse_moment
 from rocketpost.console.visit import BadInputError, NotFoundError, Visit
-from rocketpost.errors import RocketpostError, RouteNotFound
+from rocketpost.errors import RocketpostError
 from rocketpost.model.route import MessageQueue
 
 _END: Final = -1
@@ -120,12 +121,12 @@ async def plan_copying(visit: Visit) -> Plan:
     if source == group:
         raise BadInputError(visit.text("action.same_group"))
     state = await _progress(visit, source, topic)
-    try:
-        members = await visit.admin.groups.connections(group)
-    except (ConsumerNotOnline, RouteNotFound):
-        members = None
-    if members is not None:
-        raise BadInputError(visit.text("action.has_members", group=group))
+    # The name server may not know the group's own topic yet, so the topic's brokers are asked.
+    for broker in sorted({queue.broker_name for queue in state.queues}):
+        address = find_master(visit.cluster.collector.snapshot, broker).address
+        with contextlib.suppress(ConsumerNotOnline):
+            await visit.admin.groups.connections(group, address)
+            raise BadInputError(visit.text("action.has_members", group=group))
     calls, steps, known = OffsetCalls(visit.admin.session), [], {}
     for queue, progress in sorted(state.queues.items(), key=lambda item: item[0].sort_key):
         known[queue] = await calls.group_offset(group, queue)
