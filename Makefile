@@ -10,9 +10,9 @@ PIP    := ROCKETPOST_KERNEL=uncompiled $(BIN)/python -m pip install --quiet --di
 # Hundreds of processes that tests start would compile all sources again if nothing were kept.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Tests run in a few processes, more than two cores are: they also wait. Those of one file stay in one process, in their
-# order, and share its servers. Foreign clients and brokers wait more than they work, so they go four at a time.
-BESIDE      := -n 4 --dist loadfile --no-loadscope-reorder
+# Tests run in six processes: on two cores, four kept one and a third of a core busy, since tests also wait. Those of one
+# file stay in one process, in their order, and share its servers. Foreign clients and brokers go four at a time.
+BESIDE      := -n 6 --dist loadfile --no-loadscope-reorder
 BESIDE_JAVA := -n 4 --dist worksteal
 
 .PHONY: setup kernel checked-kernel run test uncompiled coverage check fmt lint types layers unit sim integration chaos browser interop fuzz bench audit pins docs clean
