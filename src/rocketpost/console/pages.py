@@ -49,7 +49,7 @@ class Page:
     is_live: bool = False
     """Whether the page refreshes its marked parts by itself."""
     refresh_ms: int = 0
-    """How often; 0 for the usual five seconds."""
+    """Milliseconds between two refreshes; 0 for the usual five seconds."""
     values: dict[str, Any] = field(default_factory=dict)
     """Values for the template alone."""
 

@@ -37,7 +37,7 @@ JOB_WORKS: dict[str, Work] = {
     resending.KIND: resending.run_resending,
     copying.KIND: copying.run_copying,
 }
-"""What each kind of job does."""
+"""The work of each kind of job."""
 
 
 def run_console(config: ConsoleConfig, *, parent_fd: int | None = None) -> int:

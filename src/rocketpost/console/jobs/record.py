@@ -55,7 +55,7 @@ class JobRecord(msgspec.Struct, kw_only=True, rename="camel"):
     run_id: str = ""
     """The client of the last run, whose locks are not waited for."""
     offsets: dict[str, int] = {}
-    """How far it has come in each queue, where it knows: ``broker:queue`` and the next offset."""
+    """Progress in each queue, where it is known: ``broker:queue`` and the next offset."""
     runs: int = 1
     rate: float | None = None
     """Messages per second in the last moments."""
