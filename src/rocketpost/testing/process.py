@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+import zlib
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,6 +28,9 @@ _PORT_ATTEMPTS_MAX: Final = 100
 _PORT_BLOCK: Final = 4
 """Ports of one broker: the port for old clients, its neighbour, its own, that for slaves."""
 _WORKERS_MAX: Final = 16
+_WORKER_PORTS: Final = len(_PORTS) // _WORKERS_MAX
+_FLEET_PORTS: Final = 100
+"""Ports above a chosen one that further brokers of the same command may use."""
 _ports_given: deque[int] = deque(maxlen=64)
 _LINES_KEPT: Final = 2000
 PROGRAM: Final = ("-m", "rocketpost.server")
@@ -215,19 +219,25 @@ def free_port() -> int:
     """Return a port that was free a moment ago, along with the other ports of a broker.
 
     It is below the range for outgoing connections, so that a restarted server finds its port free.
-    Test processes that pytest-xdist runs side by side choose from different ports, so that none
+    Test processes that pytest-xdist runs side by side choose from different ranges, so that none
     takes the port of another's server while that is down. Within a process, no
     port is given again soon.
     """
-    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    first = _PORTS.start + worker % _WORKERS_MAX * _PORT_BLOCK
-    blocks = range(first, _PORTS.stop, _WORKERS_MAX * _PORT_BLOCK)
+    first = _PORTS.start + _worker() * _WORKER_PORTS
+    blocks = range(first, first + _WORKER_PORTS - _FLEET_PORTS, _PORT_BLOCK)
     for _ in range(_PORT_ATTEMPTS_MAX):
         port = random.SystemRandom().choice(blocks) + 2
         if port not in _ports_given and all(map(_is_free, (port - 2, port, port + 1))):
             _ports_given.append(port)
             return port
     raise ServerFailed("no free port found")
+
+
+def _worker() -> int:
+    """Return the number of this test process, which no other process of the same run has."""
+    number = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
+    return (int(number) + zlib.crc32(run.encode())) % _WORKERS_MAX
 
 
 def _is_free(port: int) -> bool:
