@@ -205,6 +205,26 @@ def test_the_order_of_a_message_group_outlives_a_killed_consumer(
     assert len(rest) in (9, 10)
 
 
+@pytest.mark.long
+@pytest.mark.kind("NORMAL")
+def test_a_push_consumer_outlives_its_server(
+    cluster: GrpcCluster, client: Leash, topic: str, group: str, tmp_path: Path
+) -> None:
+    """It acknowledges by a handle from before the kill, and goes on to receive."""
+    _skip_if(client, WITHOUT_PUSH)
+    client.run("send", at=cluster.grpc, topic=topic, bodies="before")
+    common = {"at": cluster.grpc, "topic": topic, "group": group}
+    with official(client.name, tmp_path) as consumer:
+        consumer.start("push", count=2, seconds=100, pace=3000, **common)
+        first = consumer.next(30.0)
+        cluster.restart_port()
+        client.run("send", at=cluster.grpc, topic=topic, bodies="after")
+        second = consumer.next(60.0)
+        assert consumer.finish() == []
+    got = [(event["body"], event["attempt"]) for event in (first, second)]
+    assert got == [("before", 1), ("after", 1)]
+
+
 @pytest.mark.kind("DELAY")
 def test_delayed_messages_come_in_time_and_can_be_recalled(
     cluster: GrpcCluster, client: Leash, topic: str, group: str

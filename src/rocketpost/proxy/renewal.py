@@ -3,6 +3,9 @@
 A push consumer does not say how long it needs. The proxy keeps its messages invisible until it
 acknowledges them, for at most some hours. The client always shows the first handle of a message, so
 the current one is found by that message's place.
+
+A renewal and a call about the same message do not overlap: a broker takes the acknowledgement of a
+handle that has been renewed for one that is no news, and would deliver the message again.
 """
 
 from __future__ import annotations
@@ -39,7 +42,16 @@ Key = tuple[str, str, tuple[str, int, int, int]]
 class Held:
     """A message that a client handles."""
 
-    __slots__ = ("client", "failures", "is_busy", "message_id", "renewals", "since_ms", "taken")
+    __slots__ = (
+        "claims",
+        "client",
+        "failures",
+        "message_id",
+        "renewals",
+        "renewing",
+        "since_ms",
+        "taken",
+    )
 
     def __init__(self, client: GrpcClient, taken: Taken, message_id: str) -> None:
         self.client = client
@@ -48,7 +60,47 @@ class Held:
         self.since_ms = taken.handle.receipt.pop_ms
         self.renewals = 0
         self.failures = 0
-        self.is_busy = False
+        self.claims = 0
+        """Number of calls about it that are under way; meanwhile it is not renewed."""
+        self.renewing: asyncio.Future[None] | None = None
+        """The end of the renewal that is under way."""
+
+    async def settle(self) -> None:
+        """Return when no renewal is under way."""
+        if self.renewing is not None:
+            await asyncio.shield(self.renewing)
+
+
+class Claim:
+    """A call about a message. Enter it to get the newest handle, which stays so until the end."""
+
+    __slots__ = ("_held", "_renewals", "_shown")
+
+    def __init__(self, renewals: Renewals, shown: Taken, held: Held | None) -> None:
+        self._renewals = renewals
+        self._shown = shown
+        self._held = held
+
+    async def __aenter__(self) -> Taken:
+        held = self._held
+        if held is None:
+            return self._shown
+        held.claims += 1
+        try:
+            await held.settle()
+        except BaseException:
+            held.claims -= 1
+            raise
+        return held.taken
+
+    async def __aexit__(self, *error: object) -> None:
+        if self._held is not None:
+            self._held.claims -= 1
+
+    def release(self) -> None:
+        """Renew the message no more: it is acknowledged or returned."""
+        if self._held is not None:
+            self._renewals.drop(self._held)
 
 
 class Renewals:
@@ -76,14 +128,20 @@ class Renewals:
         self._held[key] = Held(client, taken, message_id)
         self._of_client.setdefault(client, {})[key] = None
 
-    def current(self, taken: Taken) -> Taken:
-        """Return a message with its newest handle."""
-        held = self._held.get(_key(taken))
-        return taken if held is None or not _is_later(held.taken, taken) else held.taken
+    def claim(self, client: GrpcClient, shown: Taken) -> Claim:
+        """Return the claim of a client to a message whose handle it shows.
 
-    def release(self, taken: Taken) -> None:
-        """Stop the renewal of a message that is acknowledged or returned."""
-        self._remove(_key(taken))
+        If the message was delivered to another client since, the handle is what it says.
+        """
+        held = self._held.get(_key(shown))
+        is_mine = held is not None and held.client is client and _is_later(held.taken, shown)
+        return Claim(self, shown, held if is_mine else None)
+
+    def drop(self, held: Held) -> None:
+        """Renew a message no more."""
+        key = _key(held.taken)
+        if self._held.get(key) is held:
+            self._remove(key)
 
     async def run(self) -> None:
         """Renew until cancelled."""
@@ -92,9 +150,9 @@ class Renewals:
             limit_ms = time.time_ns() // 1_000_000 + self._config.renew_ahead_ms
             await _do_all(
                 [
-                    self._renew(key, held)
-                    for key, held in self._held.items()
-                    if not held.is_busy and held.taken.handle.visible_at_ms < limit_ms
+                    self._renew(held)
+                    for held in self._held.values()
+                    if held.taken.handle.visible_at_ms < limit_ms
                 ]
             )
 
@@ -104,12 +162,12 @@ class Renewals:
         held = [self._held.pop(key) for key in keys if key in self._held]
         if held:
             logger.info("messages returned: client=%s count=%s", client, len(held))
-            await self.give_back([each.taken for each in held])
+            await _do_all([self._return(each) for each in held])
 
     async def give_back(self, messages: Sequence[Taken]) -> None:
         """Have messages delivered again soon; where that fails, their time has to run out."""
         for taken in messages:
-            self.release(taken)
+            self._remove(_key(taken))
         await _do_all([self._give_back(taken) for taken in messages])
 
     def close(self) -> None:
@@ -119,6 +177,10 @@ class Renewals:
         if self._own_link is not None:
             self._own_link.close()
 
+    async def _return(self, held: Held) -> None:
+        await held.settle()
+        await self._give_back(held.taken)
+
     async def _give_back(self, taken: Taken) -> None:
         if self._own_link is None:  # the link of a client that left is closed
             self._own_link = self._backend.link(_PROXY, lambda connection, command: None)
@@ -127,38 +189,40 @@ class Renewals:
         except RocketpostError as error:
             logger.info("message not returned: topic=%s reason=%s", taken.topic, error)
 
-    async def _renew(self, key: Key, held: Held) -> None:
-        held.is_busy = True
+    async def _renew(self, held: Held) -> None:
+        if held.claims or held.renewing is not None:
+            return  # a call ends it, or it is looked at again in the next round
+        held.renewing = asyncio.get_running_loop().create_future()
         try:
-            age_ms = time.time_ns() // 1_000_000 - held.since_ms
-            is_last = age_ms >= self._config.renew_ms_max
-            step = _STEPS_MS[min(held.renewals, len(_STEPS_MS) - 1)]
-            wait_ms = await self._retry_ms(held) if is_last else step
-            handle = await change_invisible(held.client.link, held.taken, wait_ms)
-            held.taken = held.taken._replace(handle=handle)
-            held.renewals += 1
-            held.failures = 0
-            if is_last and self._held.get(key) is held:
-                logger.info("renewal ended: client=%s age_ms=%s", held.client, age_ms)
-                self._remove(key)
+            await self._extend(held)
         except NoMessage:
-            self._drop(key, held)  # acknowledged meanwhile, or its time was over
+            self.drop(held)  # acknowledged meanwhile, or its time was over
         except RocketpostError as error:
             held.failures += 1
             if held.failures >= self._config.renew_failures_max:
                 logger.warning("renewal given up: client=%s reason=%s", held.client, error)
-                self._drop(key, held)
+                self.drop(held)
         finally:
-            held.is_busy = False
+            held.renewing.set_result(None)
+            held.renewing = None
+
+    async def _extend(self, held: Held) -> None:
+        age_ms = time.time_ns() // 1_000_000 - held.since_ms
+        is_last = age_ms >= self._config.renew_ms_max
+        step = _STEPS_MS[min(held.renewals, len(_STEPS_MS) - 1)]
+        wait_ms = await self._retry_ms(held) if is_last else step
+        handle = await change_invisible(held.client.link, held.taken, wait_ms)
+        held.taken = held.taken._replace(handle=handle)
+        held.renewals += 1
+        held.failures = 0
+        if is_last:
+            logger.info("renewal ended: client=%s age_ms=%s", held.client, age_ms)
+            self.drop(held)
 
     async def _retry_ms(self, held: Held) -> int:
         group = await self._backend.group(held.taken.group)
         policy = read_retry_policy(group.group_retry_policy) if group is not None else None
         return LEVELS_MS[2] if policy is None else policy.delay_ms(0)
-
-    def _drop(self, key: Key, held: Held) -> None:
-        if self._held.get(key) is held:
-            self._remove(key)
 
     def _remove(self, key: Key) -> None:
         held = self._held.pop(key, None)

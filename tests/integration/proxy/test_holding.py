@@ -68,3 +68,23 @@ async def test_a_server_with_too_many_waiting_consumers_says_so(tmp_path: Path) 
         polls = [client.receive_raw("topic", "group", poll=5) for _ in range(4)]
         codes = sorted([code for code, _ in await asyncio.gather(*polls)])
         assert codes == [Code.MESSAGE_NOT_FOUND] * 2 + [Code.TOO_MANY_REQUESTS] * 2
+
+
+async def test_a_consumer_is_served_before_its_settings_arrive(tmp_path: Path) -> None:
+    """Some clients do not wait for the answer to their settings, or send them late to a new server.
+
+    A message that such a client holds is returned when it leaves, like that of any other.
+    """
+    async with (
+        proxied_broker(tmp_path, proxy=SHORT, topics={"topic": "NORMAL"}) as broker,
+        Client(broker.grpc_port) as client,
+        Client(broker.grpc_port) as other,
+    ):
+        await client.send("topic", b"early")
+        (received,) = await client.receive("topic", "group", auto_renew=True)
+        assert received.body == b"early"
+        request = messages.NotifyClientTerminationRequest()
+        answer = await client.call("NotifyClientTermination", request)
+        assert answer.status.code == Code.UNRECOGNIZED_CLIENT_TYPE
+        (received,) = await other.receive("topic", "group", auto_renew=True, poll=5)
+        assert await other.ack("group", received) == Code.OK

@@ -62,6 +62,15 @@ class GrpcCluster(Cluster):
         words = ["-n", self.namesrv, "-pc", str(self.directory / "rmq-proxy.json")]
         self.proxy_server = self._start("mqproxy", words, PROXY_READY)
 
+    def restart_port(self) -> None:
+        """Kill the process that has the gRPC port, and start it again."""
+        if self.proxy_server is not None:
+            self.proxy_server.kill()
+            self.start_proxy()
+        else:
+            self.kill_broker()
+            self.start_broker()
+
     def close(self) -> None:
         if self.proxy_server is not None and self.proxy_server.running:
             self.proxy_server.kill()

@@ -11,7 +11,7 @@ from rocketpost.proxy.calls import Call
 from rocketpost.proxy.handles import parse_handle
 from rocketpost.proxy.popped import Taken, change_invisible, check_position, give_up
 from rocketpost.proxy.refusals import OK, Refusal, common_status, refusal_of, status
-from rocketpost.proxy.renewal import Renewals, is_expired
+from rocketpost.proxy.renewal import Claim, Renewals, is_expired
 from rocketpost.proxy.settings import ProxyConfig
 from rocketpost.proxy.validation import group_name, topic_name
 from rocketpost.proxy.wire.enums import Code
@@ -43,9 +43,11 @@ class ReceiptMethods:
         for entry in request.entries:
             code, text = Code.OK, ""
             try:
-                taken = self._taken(group, topic, entry.receipt_handle)
-                await self._batches.acknowledge(call.client.link, taken)
-                self._renewals.release(taken)
+                claim = self._claim(call, group, topic, entry.receipt_handle)
+                async with claim as taken:
+                    _check_time(taken)
+                    await self._batches.acknowledge(call.client.link, taken)
+                    claim.release()
             except Exception as error:
                 refused = _refusal(error, "AckMessage")
                 code, text = refused.code, refused.text
@@ -69,42 +71,53 @@ class ReceiptMethods:
                 f"the invisible duration of {invisible_ms} ms is not within 0 to "
                 f"{self._config.invisible_ms_max} ms",
             )
-        taken = self._taken(group, topic, request.receipt_handle)
+        claim = self._claim(call, group, topic, request.receipt_handle)
         try:
-            handle = await change_invisible(call.client.link, taken, invisible_ms)
+            async with claim as taken:
+                _check_time(taken)
+                handle = await change_invisible(call.client.link, taken, invisible_ms)
+                claim.release()
         except Exception as error:
             refused = _refusal(error, "ChangeInvisibleDuration")
             return ChangeInvisibleDurationResponse(
                 status=status(refused.code, refused.text), receipt_handle=request.receipt_handle
             )
-        self._renewals.release(taken)
         return ChangeInvisibleDurationResponse(status=OK, receipt_handle=str(handle))
 
     async def forward(self, call: Call, request: Any) -> Any:
         """Make a message a dead letter of its group."""
         topic, group = topic_name(request.topic), group_name(request.group)
-        taken = self._taken(group, topic, request.receipt_handle)
+        claim = self._claim(call, group, topic, request.receipt_handle)
         try:
-            await check_position(call.client.link, taken)
-            await give_up(call.client.link, taken, request.message_id)
+            async with claim as taken:
+                _check_time(taken)
+                await check_position(call.client.link, taken)
+                await give_up(call.client.link, taken, request.message_id)
+                claim.release()
         except Exception as error:
             raise _refusal(error, "ForwardMessageToDeadLetterQueue") from error
-        self._renewals.release(taken)
         return ForwardMessageToDeadLetterQueueResponse(status=OK)
 
-    def _taken(self, group: str, topic: str, text: str) -> Taken:
-        """Return the message of a handle, with its newest handle.
+    def _claim(self, call: Call, group: str, topic: str, text: str) -> Claim:
+        """Return the claim to the message of a handle.
 
         Raises:
-            Refusal: The handle is malformed, or its time is over.
+            Refusal: The handle is malformed.
         """
-        taken = self._renewals.current(Taken(group, topic, parse_handle(text)))
-        if is_expired(taken.handle):
-            raise Refusal(
-                Code.INVALID_RECEIPT_HANDLE,
-                "the invisible time of the message is over; it is delivered again",
-            )
-        return taken
+        return self._renewals.claim(call.client, Taken(group, topic, parse_handle(text)))
+
+
+def _check_time(taken: Taken) -> None:
+    """Check that a message is not delivered to others yet.
+
+    Raises:
+        Refusal: The time of its handle is over.
+    """
+    if is_expired(taken.handle):
+        raise Refusal(
+            Code.INVALID_RECEIPT_HANDLE,
+            "the invisible time of the message is over; it is delivered again",
+        )
 
 
 def _refusal(error: Exception, what: str) -> Refusal:

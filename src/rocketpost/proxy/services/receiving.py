@@ -108,10 +108,6 @@ class ReceiveMethods:
     async def _wish(self, call: Call, request: Any) -> _Wish:
         queue = request.message_queue
         topic, group = topic_name(queue.topic), group_name(request.group)
-        if call.client.settings is None:
-            raise Refusal(
-                Code.UNRECOGNIZED_CLIENT_TYPE, "the client has not sent its settings by Telemetry"
-            )
         if request.auto_renew and self._renewals.is_full:
             raise Refusal(Code.TOO_MANY_REQUESTS, "too many messages wait to be acknowledged")
         config = await self._backend.group(group)

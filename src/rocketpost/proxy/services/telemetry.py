@@ -131,7 +131,8 @@ class TelemetryMethods:
 
     async def terminate(self, call: Call, request: Any) -> Any:
         """Forget a client that stops."""
-        await self._clients.remove(self._known(call.client))
+        await self._clients.remove(call.client)
+        self._known(call.client)
         return NotifyClientTerminationResponse(status=OK)
 
     async def merged_settings(self, client: GrpcClient) -> Any:
