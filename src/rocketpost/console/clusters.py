@@ -11,6 +11,7 @@ from rocketpost.client.admin import AdminClient
 from rocketpost.client.config import ClientConfig
 from rocketpost.console.access.sessions import Session
 from rocketpost.console.collect.collector import Collector
+from rocketpost.console.collect.survey import Survey
 
 T = TypeVar("T")
 _CLIENTS_MAX: Final = 50
@@ -54,6 +55,7 @@ class Cluster:
         self.name = config.name_servers or ""
         self.own_client = AdminClient(config=config)
         self.collector = Collector(self.own_client)
+        self.survey = Survey(self.own_client, self.collector)
         self.answers = Answers(seconds=10.0)
         self._clients: dict[str, AdminClient] = {}
 

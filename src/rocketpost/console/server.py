@@ -132,6 +132,7 @@ async def collect_clusters(services: Services) -> AsyncIterator[None]:
     try:
         for cluster in services.clusters:
             await cluster.start()
+            tasks.append(asyncio.create_task(cluster.survey.run()))
             tasks.append(asyncio.create_task(cluster.collector.run()))
         yield
     finally:

@@ -29,7 +29,7 @@ from rocketpost.model.names import TRACE_TOPIC
 
 _COUNT_MAX: Final = 64
 _WIDTH: Final = 500  # never wraps lines, because scripts read them
-_OPEN: Final = "not finished"
+OPEN_OUTCOME: Final = "not finished"
 
 
 class Step(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -130,7 +130,7 @@ def _make_step(trace: Trace, host: str, begun: dict[str, SubBefore]) -> Step:
             return _make_send_step(trace, host)
         case SubBefore():
             detail = _retry_text(trace)
-            return _make_consume_step(trace.time_ms, trace.group, host, None, _OPEN, detail)
+            return _make_consume_step(trace.time_ms, trace.group, host, None, OPEN_OUTCOME, detail)
         case SubAfter():
             before = begun.get(trace.request_id)
             time_ms = before.time_ms if before else max(0, trace.time_ms - trace.cost_ms)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -20,12 +20,13 @@ from rocketpost.codec.faults import RequestCodeNotSupported
 from rocketpost.console.collect.figures import (
     GroupTotals,
     StillQueues,
+    add_byte_rates,
     describe_broker,
     merge_topics,
 )
 from rocketpost.console.collect.history import History
 from rocketpost.console.collect.snapshot import EMPTY, BrokerView, Snapshot
-from rocketpost.errors import RocketpostError
+from rocketpost.errors import ConnectionLost, RocketpostError
 from rocketpost.model.group import GroupConfig
 from rocketpost.model.route import BrokerData
 from rocketpost.model.topic import TopicConfig
@@ -72,6 +73,8 @@ class Collector:
         self._ended_at = 0.0
         self._seen: dict[str, tuple[float, BrokerView]] = {}
         """Brokers by address, and when a name server listed them last."""
+        self._members: dict[str, int] = {}
+        self._mixed: frozenset[str] = frozenset()
         self._watched_at = 0.0
         self._watched_every = WATCHED_SECONDS
         self._wish = asyncio.Event()
@@ -112,11 +115,32 @@ class Collector:
                 logger.debug("a page does not wait for the round")
         return self.snapshot
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether somebody looks at a page."""
+        return self._clock() - self._watched_at < _WATCH_SECONDS
+
+    async def wait_round(self) -> Snapshot:
+        """Return the snapshot of the next round."""
+        async with self._done:
+            await self._done.wait()
+        return self.snapshot
+
+    def adopt_members(self, members: Mapping[str, int], mixed: Collection[str]) -> None:
+        """Take over what a survey found about groups, for this snapshot and the next ones."""
+        self._members, self._mixed = dict(members), frozenset(mixed)
+        self._mark_groups(self.snapshot)
+
+    def _mark_groups(self, snapshot: Snapshot) -> None:
+        for name, group in snapshot.groups.items():
+            group.members = self._members.get(name)
+            group.is_mixed = name in self._mixed
+
     async def _pause(self, took: float, cpu: float) -> None:
         """Wait for the next round; shorter when somebody begins to look."""
         self._watched_every = max(WATCHED_SECONDS, 10 * cpu, 2 * took)
         every = max(UNWATCHED_SECONDS, 100 * cpu, 50 * took)
-        if self._clock() - self._watched_at < _WATCH_SECONDS:
+        if self.is_watched:
             every = self._watched_every
             self._wish.clear()
         self.snapshot.every_seconds = every
@@ -155,7 +179,10 @@ class Collector:
                 runtime = await self._ask(self._admin.brokers.runtime(address))
                 views.append(describe_broker(view, runtime))
             except RocketpostError as error:
-                views.append(msgspec.structs.replace(view, problem=_line(error)))
+                is_reached = not isinstance(error, ConnectionLost)
+                views.append(
+                    msgspec.structs.replace(view, problem=_line(error), is_reached=is_reached)
+                )
         return views
 
     async def _look_at_groups(self, data: BrokerData) -> BrokerConsumeState | str:
@@ -221,6 +248,7 @@ class Collector:
             if isinstance(answer, str):
                 totals.fail(name, answer)
         seconds = now - self._ended_at if self._ended_at else 0.0
+        add_byte_rates(views, {each.address: each for each in self.snapshot.brokers}, seconds)
         totals.compare(self.snapshot.groups, self._still, seconds)
         totals.finish(topics)
         for (topic, broker), end in totals.ends.items():
@@ -243,6 +271,7 @@ class Collector:
             groups=totals.groups,
             producers=producers,
         )
+        self._mark_groups(self.snapshot)
         self._remember(now_ms)
 
     def _find_gone(self, views: list[BrokerView], now: float) -> list[BrokerView]:

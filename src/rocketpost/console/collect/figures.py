@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -13,6 +13,8 @@ from rocketpost.diagnosis.lag import queue_lag
 from rocketpost.model.group import GroupConfig
 from rocketpost.model.names import RETRY_PREFIX, dlq_topic, is_system_group, reply_topic
 from rocketpost.model.topic import TopicConfig
+
+_BYTES: Final = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
 
 class StillQueue(NamedTuple):
@@ -41,11 +43,26 @@ def describe_broker(view: BrokerView, runtime: Mapping[str, str]) -> BrokerView:
         out_today=_today(runtime, "msgGetTotalTodayNow", "msgGetTotalTodayMorning"),
         disk_ratio=_first(runtime.get("commitLogDiskRatio")),
         oldest_ms=_whole(runtime.get("earliestMessageTimeStamp")),
+        flush_behind_bytes=_bytes(runtime.get("remainHowManyDataToFlush")),
         dispatch_behind_bytes=_whole(runtime.get("dispatchBehindBytes")),
         started_ms=_whole(runtime.get("bootTimestamp")),
         log_bytes=end - begin if begin is not None and end is not None else None,
         runtime=dict(runtime),
     )
+
+
+def add_byte_rates(
+    views: Iterable[BrokerView], before: Mapping[str, BrokerView], seconds: float
+) -> None:
+    """Set the bytes that brokers stored per second, given their state in the round before."""
+    for view in views:
+        then = before.get(view.address)
+        if then is None or seconds <= 0 or then.started_ms != view.started_ms:
+            continue
+        end = _whole(view.runtime.get("putMessageSizeTotal"))
+        begin = _whole(then.runtime.get("putMessageSizeTotal"))
+        if end is not None and begin is not None:
+            view.in_bytes = max(0, end - begin) / seconds
 
 
 def merge_topics(
@@ -159,6 +176,15 @@ def _first(text: str | None) -> float | None:
 
 def _whole(text: str | None) -> int | None:
     return int(text) if text is not None and text.lstrip("-").isdecimal() else None
+
+
+def _bytes(text: str | None) -> int | None:
+    """Return a size that Java wrote, such as ``512 B`` or ``1.5 KiB``."""
+    words = (text or "").split()
+    if len(words) != 2 or words[1] not in _BYTES:
+        return None
+    number = _first(words[0])
+    return None if number is None else int(number * _BYTES[words[1]])
 
 
 def _today(runtime: Mapping[str, str], now: str, morning: str) -> int | None:

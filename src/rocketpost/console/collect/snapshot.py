@@ -19,6 +19,8 @@ class BrokerView(msgspec.Struct, kw_only=True, rename="camel"):
     broker_id: int
     address: str
     problem: str | None = None
+    is_reached: bool = True
+    """Whether a connection to its announced address could be made from here, and lasted."""
     version: str | None = None
     in_tps: float | None = None
     out_tps: float | None = None
@@ -26,6 +28,9 @@ class BrokerView(msgspec.Struct, kw_only=True, rename="camel"):
     out_today: int | None = None
     disk_ratio: float | None = None
     oldest_ms: int | None = None
+    in_bytes: float | None = None
+    """Bytes stored per second since the round before; None before the second."""
+    flush_behind_bytes: int | None = None
     dispatch_behind_bytes: int | None = None
     started_ms: int | None = None
     log_bytes: int | None = None
@@ -69,6 +74,10 @@ class GroupView(msgspec.Struct, kw_only=True, rename="camel"):
     change: float | None = None
     """Change of the lag in messages per second; None before the second round."""
     has_dead_topic: bool = False
+    members: int | None = None
+    """Connected members; None if nobody has asked lately."""
+    is_mixed: bool = False
+    """Whether its members are known to have different subscriptions."""
     problem: str | None = None
 
     @property
@@ -76,6 +85,10 @@ class GroupView(msgspec.Struct, kw_only=True, rename="camel"):
         """Its condition in one word."""
         if self.lag is None:
             return "unknown"
+        if self.lag and self.members == 0:
+            return "offline"
+        if self.is_mixed:
+            return "mixed"
         if self.lag == 0:
             return "fine"
         if self.still_queues:

@@ -21,9 +21,9 @@ from rocketpost.codec.bodies.topic import TopicState
 from rocketpost.console.actions.dead_letters import selection_of
 from rocketpost.console.bodies import make_visible, preview_body
 from rocketpost.console.collect.snapshot import GroupView, Snapshot
+from rocketpost.console.collect.survey import group_addresses
 from rocketpost.console.pages import Page
 from rocketpost.console.shapes import count_bars, safe_cell
-from rocketpost.console.views.groups import group_addresses
 from rocketpost.console.views.lists import cut_list
 from rocketpost.console.visit import BadInputError, ForbiddenError, Visit
 from rocketpost.diagnosis.concurrency import map_concurrently

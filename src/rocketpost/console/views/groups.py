@@ -14,8 +14,11 @@ from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.faults import ConsumerNotOnline
 from rocketpost.codec.headers.offset import ConsumeStats
 from rocketpost.console.collect.snapshot import GroupView, Snapshot
+from rocketpost.console.collect.survey import group_addresses
+from rocketpost.console.group_history import GroupHistory, read_history
 from rocketpost.console.pages import Page
 from rocketpost.console.shapes import draw_chart
+from rocketpost.console.timelines import COLOURS, place_marks
 from rocketpost.console.views.lists import cut_list
 from rocketpost.console.visit import NotFoundError, Visit
 from rocketpost.diagnosis.concurrency import map_concurrently
@@ -85,12 +88,17 @@ class GroupPage(msgspec.Struct, kw_only=True, rename="camel"):
     problems: dict[str, str]
     dead_topic: str | None
     retry_topic: str
+    configs: dict[str, dict[str, str]]
+    """Settings of the group by broker name."""
+    new_dead: int | None
+    """Dead letters of the last 24 hours; None if nobody has counted them yet."""
+    history: GroupHistory | None = None
 
 
 async def show_groups(visit: Visit) -> Page:
     """Show the groups."""
     snapshot = await visit.cluster.collector.fresh_snapshot()
-    state = visit.choice("state", ("all", "fine", "behind", "still", "unknown"))
+    state = visit.choice("state", ("all", "fine", "behind", "still", "offline", "mixed", "unknown"))
     rows = [each for each in snapshot.groups.values() if state in ("all", each.state)]
     listing = cut_list(
         visit,
@@ -146,6 +154,11 @@ async def show_group(visit: Visit) -> Page:
     if group is None:
         raise NotFoundError(name)
     data, infos = await read_group(visit, snapshot, group, stacks=visit.query("stacks") == "1")
+    if data.members_problem is None:
+        clients = [each.client_id for each in data.members]
+        visit.cluster.survey.note_reports(name, sorted(set(clients)), infos)
+        visit.cluster.survey.publish()
+    data.history = read_history(visit, snapshot, group)
     series = visit.cluster.collector.lags.find(name)
     day = visit.query("span") == "day"
     chart = None
@@ -158,7 +171,13 @@ async def show_group(visit: Visit) -> Page:
         data=data,
         command=visit.command("consumerProgress", "-g", name),
         is_live=True,
-        values={"chart": chart, "day": day, "reports": len(infos)},
+        values={
+            "chart": chart,
+            "marks": place_marks(chart, data.history.events),
+            "day": day,
+            "reports": len(infos),
+            "holder_colours": COLOURS,
+        },
     )
 
 
@@ -211,8 +230,36 @@ async def read_group(
         problems=problems,
         dead_topic=dlq_topic(group.name) if dlq_topic(group.name) in topics else None,
         retry_topic=retry_topic(group.name),
+        configs=await read_configs(visit, group.name, addresses),
+        new_dead=_new_dead(visit, group),
     )
     return page, reports.infos
+
+
+async def read_configs(
+    visit: Visit, group: str, addresses: dict[str, str]
+) -> dict[str, dict[str, str]]:
+    """Return the settings of a group on each broker that answers."""
+
+    async def ask(address: str) -> dict[str, str]:
+        try:
+            config = await visit.admin.groups.config(address, group)
+        except RocketpostError as error:
+            return {visit.text("error.refused"): str(error)}
+        plain = msgspec.to_builtins(config)
+        return {key: str(value) for key, value in sorted(plain.items()) if key != "groupName"}
+
+    found = await visit.cluster.answers.ask(
+        ("group config", group), lambda: map_concurrently(list(addresses.values()), ask)
+    )
+    return dict(zip(addresses, found, strict=False))
+
+
+def _new_dead(visit: Visit, group: GroupView) -> int | None:
+    if not group.has_dead_topic:
+        return 0
+    answer = visit.cluster.survey.dead.get(group.name)
+    return None if answer is None else answer.count
 
 
 async def read_progress(
@@ -267,15 +314,6 @@ async def count_members(visit: Visit, snapshot: Snapshot, group: GroupView) -> i
         return len(list_client_ids(connections)) if connections else 0
 
     return await visit.cluster.answers.ask(("members", group.name), ask)
-
-
-def group_addresses(snapshot: Snapshot, group: GroupView) -> dict[str, str]:
-    """Return the first server of each broker name that knows a group; all if none does."""
-    found: dict[str, str] = {}
-    for each in snapshot.brokers:
-        if each.name in group.brokers or not group.brokers:
-            found.setdefault(each.name, each.address)
-    return found
 
 
 async def _count_matching(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
 from starlette.responses import Response
 
+from rocketpost.admin.commands.trace import OPEN_OUTCOME, Step, build_timeline
 from rocketpost.client.message import ReceivedMessage
+from rocketpost.codec.faults import NoMessage
 from rocketpost.codec.record import parse_message_id
 from rocketpost.console.bodies import FORMS, ShownBody, make_visible, mask_paths, show_body
 from rocketpost.console.pages import Page
@@ -16,10 +19,10 @@ from rocketpost.console.visit import BadInputError, ForbiddenError, NotFoundErro
 from rocketpost.diagnosis.explanation import Explanation, explain_message, find_indexed
 from rocketpost.diagnosis.fate import Fate, State
 from rocketpost.diagnosis.message_facts import destination_topic
-from rocketpost.errors import RemoteProtocolError, RocketpostError
+from rocketpost.errors import RemoteProtocolError, RocketpostError, RouteNotFound
 from rocketpost.model import properties as names
 from rocketpost.model.hosts import host_text
-from rocketpost.model.names import TIMER_TOPIC
+from rocketpost.model.names import TIMER_TOPIC, TRACE_TOPIC
 
 _WORST_FIRST: Final = (
     State.DEAD,
@@ -35,6 +38,16 @@ _WORST_FIRST: Final = (
 )
 
 
+TRACES_MAX: Final = 64
+_STEPS: Final = {
+    "Pub": "trace_sent",
+    "Sub": "trace_handled",
+    "EndTransaction": "trace_ended",
+    "Recall": "trace_recalled",
+}
+_GOOD_OUTCOMES: Final = ("success", "COMMIT_MESSAGE", "ROLLBACK_MESSAGE")
+
+
 class Event(msgspec.Struct, kw_only=True, rename="camel"):
     """An entry of the timeline; without a time it is a gap in what is known."""
 
@@ -43,7 +56,7 @@ class Event(msgspec.Struct, kw_only=True, rename="camel"):
     """The key of its text."""
     detail: str = ""
     source: str
-    """The origin of the fact: log, index, broker, or client."""
+    """The origin of the fact: log, index, broker, client, or trace."""
     tone: str = ""
     link_id: str = ""
 
@@ -74,6 +87,9 @@ class MessagePage(msgspec.Struct, kw_only=True, rename="camel"):
     body: ShownBody | None
     copies: int
     """Messages with the same id, such as repeated sends."""
+    trace: list[Step]
+    """Steps that clients with tracing reported."""
+    trace_problem: str | None
 
 
 async def show_message(visit: Visit) -> Page:
@@ -99,6 +115,8 @@ async def show_message(visit: Visit) -> Page:
                 outcome="shown",
             )
     data = describe_message(visit, explanation, body, copies=len(messages))
+    data.trace, data.trace_problem = await read_trace(visit, message.message_id)
+    data.events = merge_events(data.events, map(describe_step, data.trace))
     cause = await find_cause(visit, explanation)
     if cause:
         data.sentence = f"{data.sentence} {visit.text('message.cause', cause=make_visible(cause))}"
@@ -111,6 +129,7 @@ async def show_message(visit: Visit) -> Page:
         values={
             "is_waiting": message.record.topic == TIMER_TOPIC
             and bool(explanation.delayed_until_ms),
+            "trace_command": visit.command("queryMsgTraceById", "-i", message.message_id),
             "real_topic": destination_topic(message),
             "form": form,
             "forms": FORMS,
@@ -193,6 +212,8 @@ def describe_message(
         },
         body=body,
         copies=copies,
+        trace=[],
+        trace_problem=None,
     )
 
 
@@ -281,9 +302,40 @@ def make_timeline(explanation: Explanation) -> list[Event]:
             )
     for fate in explanation.fates:
         events += _fate_events(fate)
-    known = [event for event in events if event.at_ms is not None]
+    return merge_events(events, ())
+
+
+def merge_events(events: Iterable[Event], more: Iterable[Event]) -> list[Event]:
+    """Return events by time; those without one come last. Pure."""
+    every = [*events, *more]
+    known = [event for event in every if event.at_ms is not None]
     known.sort(key=lambda event: event.at_ms or 0)
-    return known + [event for event in events if event.at_ms is None]
+    return known + [event for event in every if event.at_ms is None]
+
+
+async def read_trace(visit: Visit, message_id: str) -> tuple[list[Step], str | None]:
+    """Return what clients reported of a message, or the reason why that is unknown."""
+    try:
+        found = await visit.admin.messages.by_key(TRACE_TOPIC, message_id, count_max=TRACES_MAX)
+        return build_timeline(found, message_id), None
+    except (RouteNotFound, NoMessage):
+        return [], None  # no client has ever traced
+    except RocketpostError as error:
+        return [], str(error)
+
+
+def describe_step(step: Step) -> Event:
+    """Return a step of a trace as an entry of the timeline. Pure."""
+    took = "" if step.took_ms is None else f" {step.took_ms} ms"
+    words = f"{step.group} {step.client}{took} {step.outcome} {step.detail}"
+    is_good = step.outcome in _GOOD_OUTCOMES
+    return Event(
+        at_ms=step.time_ms or None,
+        what=_STEPS.get(step.what, "trace_other"),
+        detail=make_visible(" ".join(words.split())),
+        source="trace",
+        tone="good" if is_good else "" if step.outcome == OPEN_OUTCOME else "bad",
+    )
 
 
 def _fate_events(fate: Fate) -> list[Event]:

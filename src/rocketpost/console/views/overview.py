@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
 
 from rocketpost.console.collect.snapshot import BrokerView, GroupView, Snapshot
+from rocketpost.console.collect.survey import Survey
 from rocketpost.console.pages import Page
-from rocketpost.console.shapes import draw_chart
+from rocketpost.console.shapes import draw_chart, duration_text, number_text
 from rocketpost.console.visit import Visit, quote_name
 
 _TOP: Final = 10
 _DISK_HIGH: Final = 0.75
 _DELAY_MS: Final = 60_000
+_WORST_FIRST: Final = (
+    "unreachable", "silent", "disk", "offline", "still", "mixed", "flapping", "late", "dead",
+    "halves", "timer",
+)  # fmt: skip
 
 
 class Alarm(msgspec.Struct, kw_only=True, rename="camel"):
@@ -32,6 +39,8 @@ class Round(msgspec.Struct, kw_only=True, rename="camel"):
     took_ms: int
     calls: int
     every_seconds: float
+    survey_calls: int = 0
+    """Calls of the last pass over groups, which is made once a minute."""
 
 
 class Overview(msgspec.Struct, kw_only=True, rename="camel"):
@@ -39,6 +48,7 @@ class Overview(msgspec.Struct, kw_only=True, rename="camel"):
 
     in_tps: float | None
     out_tps: float | None
+    in_bytes: float | None
     in_today: int | None
     out_today: int | None
     lag: int | None
@@ -48,6 +58,7 @@ class Overview(msgspec.Struct, kw_only=True, rename="camel"):
     brokers: list[BrokerView]
     alarms: list[Alarm]
     by_lag: list[GroupView]
+    by_delay: list[GroupView]
     growing: list[GroupView]
     round: Round
 
@@ -55,7 +66,12 @@ class Overview(msgspec.Struct, kw_only=True, rename="camel"):
 async def show_overview(visit: Visit) -> Page:
     """Show the state of the cluster."""
     snapshot = await visit.cluster.collector.fresh_snapshot()
+    survey = visit.cluster.survey
     data = summarize(snapshot)
+    now_ms = time.time_ns() // 1_000_000
+    data.alarms += find_survey_alarms(survey, visit.text, now_ms=now_ms)
+    data.alarms.sort(key=lambda each: _WORST_FIRST.index(each.kind))
+    data.round.survey_calls = survey.calls
     rates = visit.cluster.collector.rates
     charts: dict[str, Any] = {}
     for name in ("in", "out"):
@@ -76,6 +92,9 @@ def summarize(snapshot: Snapshot) -> Overview:
     masters = [each for each in snapshot.brokers if each.is_master]
     groups = list(snapshot.groups.values())
     behind = sorted((each for each in groups if each.lag), key=lambda each: -(each.lag or 0))
+    late = sorted(
+        (each for each in behind if each.delay_ms), key=lambda each: -(each.delay_ms or 0)
+    )
     growing = sorted(
         (each for each in groups if (each.change or 0) > 0), key=lambda each: -(each.change or 0)
     )
@@ -83,6 +102,7 @@ def summarize(snapshot: Snapshot) -> Overview:
     return Overview(
         in_tps=_total([each.in_tps for each in masters]),
         out_tps=_total([each.out_tps for each in masters]),
+        in_bytes=_total([each.in_bytes for each in masters]),
         in_today=_total([each.in_today for each in masters]),
         out_today=_total([each.out_today for each in masters]),
         lag=None if unknown else sum(each.lag or 0 for each in groups),
@@ -92,6 +112,7 @@ def summarize(snapshot: Snapshot) -> Overview:
         brokers=snapshot.brokers,
         alarms=find_alarms(snapshot),
         by_lag=behind[:_TOP],
+        by_delay=late[:_TOP],
         growing=growing[:_TOP],
         round=Round(
             at_ms=snapshot.at_ms,
@@ -103,53 +124,74 @@ def summarize(snapshot: Snapshot) -> Overview:
 
 
 def find_alarms(snapshot: Snapshot) -> list[Alarm]:
-    """Return what needs attention, the worst first. Pure."""
-    alarms = [
-        Alarm(
-            kind="silent",
-            subject=each.name,
-            path="/brokers/" + quote_name(each.name),
-            detail=each.problem or "",
-        )
-        for each in snapshot.silent
-    ]
+    """Return what needs attention by the last round, the worst first. Pure."""
+    alarms = []
     for each in snapshot.brokers:
+        path = "/brokers/" + quote_name(each.name)
+
+        def add(kind: str, detail: str, name: str = each.name, path: str = path) -> None:
+            alarms.append(Alarm(kind=kind, subject=name, path=path, detail=detail))
+
+        if each.problem is not None:
+            if each.is_reached:
+                add("silent", each.problem)
+            else:
+                add("unreachable", f"{each.address}: {each.problem}")
         if each.disk_ratio is not None and each.disk_ratio >= _DISK_HIGH:
-            detail = f"{each.disk_ratio:.0%}"
-            alarms.append(
-                Alarm(
-                    kind="disk",
-                    subject=each.name,
-                    path="/brokers/" + quote_name(each.name),
-                    detail=detail,
-                )
-            )
-    for each in snapshot.brokers:
+            add("disk", f"{each.disk_ratio:.0%}")
         behind = each.runtime.get("timerReadBehind", "")
         if each.is_master and behind.isdecimal() and int(behind) * 1000 > _DELAY_MS:
             alarms.append(
                 Alarm(kind="timer", subject=each.name, path="/timers", detail=f"{behind} s")
             )
-    still = [each for each in snapshot.groups.values() if each.state == "still"]
-    for group in sorted(still, key=lambda each: -(each.lag or 0))[:_TOP]:
+    groups = list(snapshot.groups.values())
+    for kind in ("offline", "still", "mixed"):
+        found = [each for each in groups if each.state == kind]
+        for group in sorted(found, key=lambda each: -(each.lag or 0))[:_TOP]:
+            detail = group.still_reason if kind == "still" else ""
+            alarms.append(_group_alarm(kind, group.name, detail))
+    late = [each for each in groups if each.state == "behind" and (each.delay_ms or 0) > _DELAY_MS]
+    for group in sorted(late, key=lambda each: -(each.delay_ms or 0))[:_TOP]:
+        alarms.append(_group_alarm("late", group.name))
+    return alarms
+
+
+def find_survey_alarms(
+    survey: Survey, text: Callable[..., str], *, now_ms: int
+) -> list[Alarm]:  # fmt: skip
+    """Return what needs attention by the answers of a survey."""
+    alarms = []
+    if survey.halves is not None:
         alarms.append(
             Alarm(
-                kind="still",
-                subject=group.name,
-                path="/groups/" + quote_name(group.name),
-                detail=group.still_reason,
+                kind="halves",
+                subject=text("timers.title"),
+                path="/timers",
+                detail=text(
+                    "alarm.halves_detail",
+                    count=f"{survey.halves.count:,}{'+' if survey.halves.is_cut else ''}",
+                    age=duration_text((now_ms - survey.halves.oldest_ms) / 1000),
+                ),
             )
         )
-    late = [
-        each
-        for each in snapshot.groups.values()
-        if each.state == "behind" and (each.delay_ms or 0) > _DELAY_MS
-    ]
-    for group in sorted(late, key=lambda each: -(each.delay_ms or 0))[:_TOP]:
-        alarms.append(
-            Alarm(kind="late", subject=group.name, path="/groups/" + quote_name(group.name))
-        )
+    dead = sorted(survey.dead.items(), key=lambda item: -item[1].count)
+    for name, answer in dead[:_TOP]:
+        if answer.count:
+            alarms.append(
+                Alarm(
+                    kind="dead",
+                    subject=name,
+                    path="/dead-letters/" + quote_name(name),
+                    detail=number_text(answer.count),
+                )
+            )
+    for name, queues in list(survey.holdings.find_flapping(now_ms).items())[:_TOP]:
+        alarms.append(_group_alarm("flapping", name, ", ".join(queues[:5])))
     return alarms
+
+
+def _group_alarm(kind: str, name: str, detail: str = "") -> Alarm:
+    return Alarm(kind=kind, subject=name, path="/groups/" + quote_name(name), detail=detail)
 
 
 def _total(values: list[Any]) -> Any:
