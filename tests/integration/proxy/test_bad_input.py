@@ -292,7 +292,10 @@ async def test_a_wrong_field_gets_a_code_and_harms_nobody(port: int, name: str) 
         await bystander.tell(
             messages.TelemetryCommand(settings=_settings(ClientType.PRODUCER, "publishing"))
         )
-        assert (await bystander.hear()).status.code == Code.OK
+        heard = await bystander.hear()
+        while heard.HasField("recover_orphaned_transaction_command"):
+            heard = await bystander.hear()  # a good request was half of a transaction
+        assert heard.status.code == Code.OK
 
 
 async def _judge_all(client: Client, name: str, requests: list[Any]) -> set[int]:
