@@ -15,6 +15,7 @@ import pytest
 from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
+from xdist.workermanage import WorkerController
 
 TOGETHER = ("tests/integration/spark/", "tests/tidy/")
 """Directories whose tests share something that is dear to make: a Spark session, all sources."""
@@ -28,6 +29,8 @@ from leaked_secrets import SecretWatch, find_leaks  # noqa: E402 - the path come
 from rocketpost.testing.process import ServerProcess  # noqa: E402 - as the other
 
 WATCH = SecretWatch()
+LEAKS: list[str] = []
+"""Files of this process's tests that have a secret, or of all processes."""
 
 # A busy machine makes any example slow; only ``timeout`` limits the time of a test.
 settings.register_profile("unhurried", deadline=None)
@@ -93,12 +96,22 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
         pytest.fail("a secret was logged: " + "; ".join(found))
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: WorkerController) -> None:
+    """Take what another process has found in the files of its tests."""
+    LEAKS.extend(getattr(node, "workeroutput", {}).get("leaks", ()))
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Search the files that all tests have left."""
-    factory = getattr(session.config, "_tmp_path_factory", None)
-    if factory is None or hasattr(session.config, "workerinput"):
-        return  # the process that started this one searches
-    leaks = list(find_leaks(factory.getbasetemp()))
-    if leaks:
+    """Search the files that the tests of this process have left; fail if any has a secret."""
+    config = session.config
+    factory = getattr(config, "_tmp_path_factory", None)
+    has_workers = getattr(config.option, "dist", "no") != "no"
+    if factory is not None and (not has_workers or hasattr(config, "workerinput")):
+        LEAKS.extend(find_leaks(factory.getbasetemp()))
+    if hasattr(config, "workeroutput"):
+        config.workeroutput["leaks"] = LEAKS  # the process that started this one reports them
+    elif LEAKS:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
-        print("\nsecrets in files:", *leaks, sep="\n  ", file=sys.stderr)
+        print("\nsecrets in files:", *LEAKS, sep="\n  ", file=sys.stderr)

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Final
 
 SECRET: Final = re.compile(rb"\b[a-z0-9]{2,16}-secret\b")
+_MARK: Final = b"-secret"
+"""What all secrets contain; a plain search is much faster than one for the whole pattern."""
 _ALLOWED: Final = re.compile(r"auth\.json.*|.*\.(conf|yml|yaml|properties|py|pyc|json|md|html)")
 """Names of files that a test writes itself, with its own secrets."""
 _OF_APACHE: Final = "/config/users"
@@ -61,7 +63,7 @@ def _search(path: str) -> str | None:
             tail = b""
             for at in range(start, end, _READ_BYTES):
                 data = tail + os.pread(fd, min(_READ_BYTES, end - at), at)
-                found = SECRET.search(data)
+                found = SECRET.search(data) if _MARK in data else None
                 if found:
                     return found[0].decode()
                 tail = data[-_OVERLAP:]
