@@ -18,6 +18,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -208,10 +210,21 @@ def median_ratio(mine: list[float], base: list[float]) -> float:
     return statistics.median(one / other for one, other in zip(mine, base, strict=True))
 
 
+@contextlib.contextmanager
+def stopped(target: Target) -> Iterator[None]:
+    """Keep a server from running."""
+    os.kill(target.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(target.pid, signal.SIGCONT)
+
+
 def catch_up(bench: Bench, build: Build, directory: Path) -> None:
     """Start new slaves of a master with a long log, while others send.
 
-    The cost of a send drifts while the log grows, so times with and without a slave alternate.
+    The cost of a send drifts while the log grows, so times with and without a slave alternate. The
+    master stands still until the slave that is timed has started.
     """
     requests = _sends()
     count = bench.count(CATCH_UP_COUNT)
@@ -224,8 +237,11 @@ def catch_up(bench: Bench, build: Build, directory: Path) -> None:
             with sink(ha_port):
                 during.append(load.cost_of(seconds=seconds))  # not all of the log
             idle.append(load.cost_of(seconds=seconds))
-        with slave(build, directory / "slave", ha_port) as copy:
-            started, copied_from, sent = time.perf_counter(), stored(copy.port), load.sent
+        with contextlib.ExitStack() as stack:
+            with stopped(target):
+                copy = stack.enter_context(slave(build, directory / "slave", ha_port))
+                copied_from = stored(copy.port)
+            started, sent = time.perf_counter(), load.sent
             while (copied := stored(copy.port)) < count:
                 time.sleep(0.02)
             seconds = time.perf_counter() - started
