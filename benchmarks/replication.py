@@ -3,11 +3,12 @@
     .venv/bin/python benchmarks/replication.py [--rounds 7] [--build NAME=WHERE]
 
 Masters with and without a slave run side by side and take turns, as do those that wait for it. CPU
-is that of each process alone. A second master without a slave shows the noise. A process that is
-busy beside a master makes every send of it dearer, so the cost to the master is measured with a
-slave that only reads and acknowledges (``ha_sink``), as if the slave were on another machine; the
-figure with a whole slave on this one is shown too. Rates are by the wall clock, and master, slave
-and loader share the machine's cores.
+is that of each process alone. Two masters have no slave: they show the noise, and the others are
+compared with the mean of both. A process that is busy beside a master makes every send of it
+dearer. So the cost to the master is measured as if the slave were on another machine: the master
+has a core of its own meanwhile, and the slave only reads and acknowledges (``ha_sink``). The figure
+with a whole slave on this machine is shown too. Rates are by the wall clock, and master, slave and
+loader share the machine's cores.
 
 Between the turns of the masters, a process sends as many bytes as they do, at the same rate, and
 nothing else (``ha_floor``): no master that sends its log through a socket of this machine can
@@ -37,6 +38,7 @@ from bench import Bench
 from builds import ROOT, Build, make_build
 from closed_loop import Requests, create_topic, max_offset, run_requests
 from ha_floor import RECORD_BYTES
+from page_cache import filled_page_cache
 from servers import HERE, Target, cpu_seconds, our_broker
 from workloads import ASYNC_FLUSH, NO_WAIT, QUEUES, TOPIC, send_request
 
@@ -44,7 +46,9 @@ from rocketpost.testing.process import free_port
 
 ALONE: Final = "alone"
 CONTROL: Final = "control"
-REMOTE: Final = "slave elsewhere"
+REMOTE: Final = "slave elsewhere, own core"
+ALONE_APART: Final = "alone, own core"
+CONTROL_APART: Final = "control, own core"
 ASYNC: Final = "ASYNC_MASTER"
 SYNC: Final = "SYNC_MASTER"
 FLOOR: Final = "sendfile"
@@ -73,6 +77,8 @@ class Group:
 
     master: Target
     slave: Target | None
+    is_apart: bool = False
+    """Whether the master has a core of its own in its turn."""
 
     def wait_copied(self) -> None:
         """Wait until the slave has every message."""
@@ -110,14 +116,33 @@ def slave(build: Build, directory: Path, ha_port: int) -> Iterator[Target]:
         yield target
 
 
+CORES: Final = sorted(os.sched_getaffinity(0))
+
+
+@contextlib.contextmanager
+def own_core(target: Target) -> Iterator[None]:
+    """Give a server the first core, and let this process use the others."""
+    if len(CORES) < 2:
+        yield
+        return
+    os.sched_setaffinity(target.pid, CORES[:1])
+    os.sched_setaffinity(0, CORES[1:])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(target.pid, CORES)
+        os.sched_setaffinity(0, CORES)
+
+
 @contextlib.contextmanager
 def sink(ha_port: int) -> Iterator[None]:
-    """Run a slave that stores nothing."""
+    """Run a slave that stores nothing; it leaves the first core to others."""
     command = [sys.executable, str(HERE / "ha_sink.py"), str(ha_port)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             process.stdout.readline()
+            os.sched_setaffinity(process.pid, CORES[1:] or CORES)
             yield
         finally:
             process.kill()
@@ -161,7 +186,9 @@ def groups(build: Build, directory: Path) -> Iterator[dict[str, Group]]:
                 stack.enter_context(sink(ha_port))
             elif name in (ASYNC, SYNC):
                 copy = stack.enter_context(slave(build, directory / f"{name} slave", ha_port))
-            found[name] = Group(target, copy)
+            found[name] = Group(target, copy, is_apart=name == REMOTE)
+        found[ALONE_APART] = Group(found[ALONE].master, None, is_apart=True)
+        found[CONTROL_APART] = Group(found[CONTROL].master, None, is_apart=True)
         yield found
 
 
@@ -169,8 +196,9 @@ def take_turn(group: Group, requests: Requests, turns: Turns, *, count: int) -> 
     """Send to a master, and add what it and its slave spend until both have everything."""
     before = cpu_seconds(group.master.pid)
     slave_before = cpu_seconds(group.slave.pid) if group.slave else 0.0
-    run = run_requests(group.master.port, requests, count=count, window=WINDOW)
-    time.sleep(0.2)
+    with own_core(group.master) if group.is_apart else contextlib.nullcontext():
+        run = run_requests(group.master.port, requests, count=count, window=WINDOW)
+        time.sleep(0.2)
     turns.cpu.append((cpu_seconds(group.master.pid) - before) / count * 1e6)
     if group.slave:
         turns.slave_cpu.append((cpu_seconds(group.slave.pid) - slave_before) / count * 1e6)
@@ -186,8 +214,7 @@ def compare_masters(build: Build, directory: Path, *, rounds: int, count: int) -
         for group in running.values():
             wait_connected(group, requests)
         for number in range(rounds + 1):
-            names = list(running) if number % 2 else list(running)[::-1]
-            for name in names:
+            for name in rotated(list(running), number):
                 turns = found.setdefault(name, Turns()) if number else Turns()
                 take_turn(running[name], requests, turns, count=count)
             least = send_only(count, count / turns.rate[-1])
@@ -195,6 +222,15 @@ def compare_masters(build: Build, directory: Path, *, rounds: int, count: int) -
                 found[FLOOR].cpu.append(least)
             print(f"  round {number} of {rounds}", file=sys.stderr, flush=True)
     return found
+
+
+def rotated(names: list[str], number: int) -> list[str]:
+    """Return the order of a round.
+
+    Whoever runs after a pause, or twice without another between, is faster. So each has each place.
+    """
+    at = number % len(names)
+    return (names[at:] + names[:at])[:: -1 if number // len(names) % 2 else 1]
 
 
 def wait_connected(group: Group, requests: Requests) -> None:
@@ -218,6 +254,15 @@ def stopped(target: Target) -> Iterator[None]:
         yield
     finally:
         os.kill(target.pid, signal.SIGCONT)
+
+
+def mean_of(one: Turns, other: Turns) -> Turns:
+    """Return the means of two masters, round by round."""
+
+    def means(mine: list[float], theirs: list[float]) -> list[float]:
+        return [(each + too) / 2 for each, too in zip(mine, theirs, strict=True)]
+
+    return Turns(cpu=means(one.cpu, other.cpu), rate=means(one.rate, other.rate))
 
 
 def catch_up(bench: Bench, build: Build, directory: Path) -> None:
@@ -298,16 +343,20 @@ def measure(bench: Bench, build: Build, directory: Path) -> None:
     found = compare_masters(
         build, directory / "groups", rounds=bench.rounds, count=bench.count(COUNT)
     )
-    alone, control, copied, waited = (found[name] for name in (ALONE, CONTROL, ASYNC, SYNC))
+    first, second, copied, waited = (found[name] for name in (ALONE, CONTROL, ASYNC, SYNC))
+    alone = mean_of(first, second)
+    apart = mean_of(found[ALONE_APART], found[CONTROL_APART])
     remote, least = found[REMOTE], found.pop(FLOOR).cpu
     for name, turns in found.items():
         bench.add(f"send 1 KB, {name}", statistics.median(turns.cpu), "us/message")
         bench.add(f"send rate, {name} (wall clock)", statistics.median(turns.rate), "messages/s")
-    bench.add("noise: two masters without a slave", median_ratio(control.cpu, alone.cpu), "x")
-    cost = median_ratio(remote.cpu, alone.cpu)
+    bench.add("noise: two masters without a slave", median_ratio(second.cpu, first.cpu), "x")
+    noise = median_ratio(found[CONTROL_APART].cpu, found[ALONE_APART].cpu)
+    bench.add("noise: the same, on a core of their own", noise, "x")
+    cost = median_ratio(remote.cpu, apart.cpu)
     bench.add("ASYNC_MASTER with a slave elsewhere, to alone", cost, "x", most=1.1)
     bench.add("sendfile of the same bytes, nothing else", statistics.median(least), "us/message")
-    floor_cost = 1 + median_ratio(least, alone.cpu)
+    floor_cost = 1 + median_ratio(least, apart.cpu)
     bench.add("alone and that sendfile, to alone", floor_cost, "x", note="none can be below")
     bench.add("ASYNC_MASTER with a slave here, to alone", median_ratio(copied.cpu, alone.cpu), "x")
     bench.add("SYNC_MASTER rate, to alone", median_ratio(waited.rate, alone.rate), "x", least=0.5)
@@ -328,7 +377,10 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0)
     options = parser.parse_args()
     bench = Bench(options.scale, options.rounds)
-    with tempfile.TemporaryDirectory(prefix="rocketpost-bench-") as scratch:
+    with (
+        filled_page_cache(),
+        tempfile.TemporaryDirectory(prefix="rocketpost-bench-") as scratch,
+    ):
         measure(bench, make_build(options.build, Path(scratch, "builds")), Path(scratch))
     for figure in bench.figures:
         mark = {None: "", True: "met", False: "missed"}[figure.met]
