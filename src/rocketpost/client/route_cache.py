@@ -8,6 +8,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from rocketpost.client.patience import pause_seconds
 from rocketpost.codec.bodies.route import decode_route
 from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.command import Command
@@ -88,6 +89,14 @@ def subscribe_queues(topic: str, route: TopicRoute) -> list[MessageQueue]:
     return sorted(queues, key=lambda queue: queue.sort_key)
 
 
+def lacks_master(route: TopicRoute) -> bool:
+    """Tell whether a broker of the route takes messages as soon as it has a master."""
+    headless = {broker.broker_name for broker in route.broker_datas if not broker.master}
+    return any(
+        data.perm & PERM_WRITE and data.broker_name in headless for data in route.queue_datas
+    )
+
+
 def _check_count(count: int, topic: str) -> None:
     if count > QUEUES_MAX:
         raise RemoteProtocolError(f"bad route: {topic} has {count} queues; at most {QUEUES_MAX}")
@@ -142,19 +151,31 @@ class RouteCache:
         """Return the cached writable queues of ``topic``, or None."""
         return self._publish.get(topic)
 
-    async def publish(self, topic: str) -> PublishRoute:
+    async def publish(self, topic: str, *, seconds: float = 0.0) -> PublishRoute:
         """Return the writable queues of ``topic``; those of the template if it does not exist yet.
+
+        Args:
+            topic: The topic.
+            seconds: Maximum time to wait for a master, while brokers have the topic and none of
+                them has a master: a group elects its leader within two seconds.
 
         Raises:
             RouteNotFound: No broker accepts messages of this topic.
             NoNameServer: No name server answers.
         """
-        found = self._publish.get(topic)
-        if found is None:
-            await self._fetch_once(topic, auto_create=True)
-            found = self._publish.get(topic)
-        if found is None:
-            raise RouteNotFound(f"no broker takes messages of the topic {topic}")
+        loop = asyncio.get_running_loop()
+        end_at, pauses = loop.time() + seconds, 0
+        while (found := self._publish.get(topic)) is None:
+            route = await self._fetch_once(topic, auto_create=True)
+            if topic in self._publish:
+                continue
+            pause = pause_seconds(pauses)
+            if not lacks_master(route):
+                raise RouteNotFound(f"no broker takes messages of the topic {topic}")
+            if loop.time() + pause > end_at:
+                raise RouteNotFound(f"no broker of the topic {topic} has a master")
+            await asyncio.sleep(pause)
+            pauses += 1
         return found
 
     async def route(self, topic: str) -> TopicRoute:

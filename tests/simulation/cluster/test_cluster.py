@@ -199,6 +199,24 @@ def test_another_member_leads_when_the_leader_is_cut_off() -> None:
         assert cluster.leader() == second
 
 
+@pytest.mark.parametrize("is_idempotent", [False, True])
+def test_a_producer_that_starts_without_a_leader_waits_for_one(is_idempotent: bool) -> None:
+    with SimulatedCluster(nodes=3, seed=3) as cluster:
+
+        async def main() -> None:
+            async with cluster.producer("before") as producer:
+                await producer.send(Message("Orders", b"before"))
+            leader = cluster.leader()
+            assert leader is not None
+            cluster.kill(leader)
+            async with cluster.producer("after", idempotent=is_idempotent) as producer:
+                assert cluster.leader() is None
+                await producer.send(Message("Orders", b"after"))
+            assert cluster.leader() is not None
+
+        cluster.run(main())
+
+
 def test_a_wait_for_something_that_never_comes_is_an_error() -> None:
     cluster = SimulatedCluster(nodes=1, seed=1)
     with cluster:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from client.brokers import name_server, route_of
@@ -12,6 +14,7 @@ from rocketpost.client.route_cache import (
 )
 from rocketpost.codec.command import Command
 from rocketpost.model.route import BrokerData, QueueData, TopicRoute
+from rocketpost.testing.virtual_time import in_virtual_time
 
 A, B = "a:1", "b:1"
 
@@ -86,6 +89,48 @@ async def test_without_a_template_the_topic_is_not_found() -> None:
         await cache({}).publish("New")
     with pytest.raises(RouteNotFound):
         await cache({"T": route_of({"a": A}, perm=4)}).publish("T")
+
+
+def headless(*, perm: int = 6) -> TopicRoute:
+    """Return the route of a topic whose only broker has no master."""
+    return TopicRoute(
+        broker_datas=[BrokerData(broker_name="a", broker_addrs={1: "s:1"})],
+        queue_datas=[QueueData(broker_name="a", perm=perm, write_queue_nums=2)],
+    )
+
+
+@in_virtual_time
+async def test_a_missing_master_is_waited_for() -> None:
+    loop = asyncio.get_running_loop()
+    for table in ({"T": headless()}, {"TBW102": headless(perm=7)}):
+        routes, began = cache(table), loop.time()
+        loop.call_later(1.5, table.update, {name: route_of({"a": A}, perm=7) for name in table})
+        assert {queue.broker_name for queue in (await routes.publish("T", seconds=3)).queues} == {
+            "a"
+        }
+        assert 1.5 <= loop.time() - began < 2
+
+
+@in_virtual_time
+async def test_a_missing_master_is_not_waited_for_longer_than_wanted() -> None:
+    loop = asyncio.get_running_loop()
+    routes = cache({"T": headless()})
+    for seconds in (0, 3):
+        began = loop.time()
+        with pytest.raises(RouteNotFound, match="no broker of the topic T has a master"):
+            await routes.publish("T", seconds=seconds)
+        assert seconds - 0.25 <= loop.time() - began <= seconds
+
+
+@in_virtual_time
+async def test_nothing_else_is_waited_for() -> None:
+    loop = asyncio.get_running_loop()
+    read_only = headless(perm=4)
+    for table in ({}, {"T": read_only}, {"T": route_of({"a": A}, perm=4)}):
+        began = loop.time()
+        with pytest.raises(RouteNotFound):
+            await cache(table).publish("T", seconds=3)
+        assert loop.time() == began
 
 
 async def test_a_refresh_follows_the_route_and_outlives_failure() -> None:

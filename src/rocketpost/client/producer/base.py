@@ -261,7 +261,7 @@ class ProducerBase(Lifecycle):
         with self._begin_span(message, type_="transaction") as span:
             message = span.carry(message)
             out = self._envelopes.one(message, extra)
-            route = await session.routes.publish(message.topic)
+            route = await session.routes.publish(message.topic, seconds=self._seconds(timeout))
             target = target_queue(message, route, sender, queue, selector)
             result = await (await self._send([message], out, target, timeout))
             span.note(result)

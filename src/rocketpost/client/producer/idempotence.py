@@ -23,7 +23,7 @@ from rocketpost.codec.bodies.producers import ProducerState, decode_producer_sta
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.faults import RequestCodeNotSupported
 from rocketpost.codec.headers.client import GetProducerStates
-from rocketpost.errors import ConnectionLost, NotSupported, RequestTimeout
+from rocketpost.errors import ConnectionLost, NotSupported, RequestTimeout, RouteNotFound
 from rocketpost.model.route import MessageQueue
 from rocketpost.model.stamp import Stamp
 
@@ -65,7 +65,7 @@ class IdempotentSends:
         deadline = asyncio.get_running_loop().time() + timeout
         route = self._session.routes.peek_publish(topic)
         if route is None:
-            route = await self._session.routes.publish(topic)
+            route = await self._session.routes.publish(topic, seconds=timeout)
         if self._routes.get(topic) is not route:
             async with self._asking:
                 await self._ask_all(topic, route, deadline)
@@ -247,12 +247,13 @@ class IdempotentSends:
                 try:
                     state = await self._ask(name)
                     self._learn(name, state)
-                except (ConnectionLost, RequestTimeout):
+                except (ConnectionLost, RequestTimeout, RouteNotFound):
                     if not self._numbers.is_named:
                         break  # it cannot have stored any of ours; sends will find another
                     if asyncio.get_running_loop().time() + _PAUSE >= deadline:
                         raise
                     await asyncio.sleep(_PAUSE)
+                    await self._session.routes.refresh(topic)  # it may have another address now
 
     def _learn(self, name: str, state: ProducerState | None) -> None:
         if state is not None and state.epoch == self._numbers.epoch:

@@ -110,7 +110,8 @@ class Producer(ProducerBase):
         self._session, self._sender = session, Sender(session, self.config)
         routes = session.routes
         self._turns = SendTurns(
-            peek=routes.peek_publish, find=lambda topic, _: routes.publish(topic)
+            peek=routes.peek_publish,
+            find=lambda topic, seconds: routes.publish(topic, seconds=seconds),
         )
         if self._numbers is not None:
             sends = IdempotentSends(session, self._sender, self._numbers)
@@ -165,7 +166,7 @@ class Producer(ProducerBase):
 
         Raises:
             MessageRefused: The message breaks a rule; nothing was sent.
-            RouteNotFound: No broker accepts messages of this topic.
+            RouteNotFound: No broker accepts messages of this topic, or none had a master in time.
             NoNameServer: No name server answers.
             RequestTimeout: No answer in time; the message may be stored or not.
             ConnectionLost: No broker could be reached; the message may be stored or not.
@@ -233,7 +234,8 @@ class Producer(ProducerBase):
             )
         with self._begin_span(message) as span:
             out = self._envelopes.one(span.carry(message))
-            route = await session.routes.publish(message.topic)
+            seconds = self.config.send_timeout
+            route = await session.routes.publish(message.topic, seconds=seconds)
             target, _ = target_queue(message, route, sender, queue, selector)
             await sender.send_oneway(out, target)
 
@@ -294,7 +296,7 @@ class Producer(ProducerBase):
         config, first = self.config, messages[0]
         bytes_max, count_max = config.message_bytes_max, config.batch_count_max
         packs = pack(messages, bytes_max=bytes_max, count_max=count_max, ids=message_ids)
-        route = await session.routes.publish(first.topic)
+        route = await session.routes.publish(first.topic, seconds=self._seconds(timeout))
         requests = [self._envelopes.batch(packed) for packed in packs]
         futures = [
             await self._send(
@@ -338,7 +340,7 @@ class Producer(ProducerBase):
                 message = span.carry(message)
                 extra = request_properties(correlation_id, session.client_id, seconds)
                 out = self._envelopes.one(message, extra)
-                route = await session.routes.publish(message.topic)
+                route = await session.routes.publish(message.topic, seconds=seconds)
                 await requests.introduce(route)
                 target = target_queue(message, route, sender, queue, selector)
                 sent = await self._send([message], out, target, seconds)
@@ -381,9 +383,9 @@ class Producer(ProducerBase):
         code = RequestCode.SEND_REPLY_MESSAGE_V2
         with self._begin_span(message) as span:
             out = self._envelopes.one(span.carry(message), reply_properties(request), code=code)
-            route = await session.routes.publish(message.topic)
+            seconds = self._seconds(timeout)
+            route = await session.routes.publish(message.topic, seconds=seconds)
             queue = queue_for_reply(request, route) or sender.choose(route)
-            seconds = timeout or self.config.send_timeout
             result = await (await sender.send(out, queue, fixed=False, timeout=seconds))
             span.note(result)
         return result

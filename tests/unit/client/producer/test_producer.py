@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
+from msgspec.structs import replace
 
 from client.brokers import NAMESRV, broker, network_of, route_of, stored
 from client.network import Answer, FakeNetwork
@@ -28,6 +29,7 @@ from rocketpost.codec.command import Command
 from rocketpost.codec.faults import MessageIllegal, SystemBusy
 from rocketpost.codec.properties import decode_properties
 from rocketpost.kernel.hashing import string_hash
+from rocketpost.model.route import TopicRoute
 from rocketpost.testing.virtual_time import in_virtual_time
 from rocketpost.testing.waiting import settle
 
@@ -36,7 +38,15 @@ SEND = RequestCode.SEND_MESSAGE_V2
 BOTH = {"T": route_of({"a": A, "b": B})}
 ONE = {"T": route_of({"a": A})}
 
+FIRST = MessageQueue("a", 0, "T")
+
 Use = Callable[[FakeNetwork], FakeNetwork]
+
+
+def headless_of(route: TopicRoute) -> TopicRoute:
+    """Return a route whose brokers have slaves only."""
+    slaves = [replace(broker, broker_addrs={1: "s:1"}) for broker in route.broker_datas]
+    return replace(route, broker_datas=slaves)
 
 
 def producer(**options: object) -> Producer:
@@ -338,6 +348,50 @@ async def test_an_unknown_topic_and_a_missing_broker_are_distinguished(use_netwo
         with pytest.raises(ConnectionLost):
             await sender.send_oneway(Message("T", b"x"))
     assert network.sent(SEND) == []
+
+
+SENDS: dict[str, Callable[[Producer], Awaitable[object]]] = {
+    "one": lambda sender: sender.send(Message("T", b"x")),
+    "batch": lambda sender: sender.send_batch([Message("T", b"x"), Message("T", b"y")]),
+    "oneway": lambda sender: sender.send_oneway(Message("T", b"x")),
+}
+
+
+@pytest.mark.parametrize("kind", SENDS)
+@in_virtual_time
+async def test_a_group_without_a_leader_fails_no_send(use_network: Use, kind: str) -> None:
+    """The first send of a producer, and one after the route was refreshed meanwhile."""
+    table = {"T": headless_of(ONE["T"])}
+    network = use_network(network_of(table, {A: broker()}))
+    loop = asyncio.get_running_loop()
+    async with producer() as sender:
+        for number in (1, 2):
+            loop.call_later(1.5, table.update, ONE)
+            await SENDS[kind](sender)
+            await settle()
+            assert len(network.sent(SEND) + network.sent(RequestCode.SEND_BATCH_MESSAGE)) == number
+            table["T"] = headless_of(ONE["T"])
+            await asyncio.sleep(sender.config.route_seconds + 1)
+
+
+@in_virtual_time
+async def test_sends_that_wait_for_a_leader_keep_their_order(use_network: Use) -> None:
+    table = {"T": headless_of(ONE["T"])}
+    network = use_network(network_of(table, {A: broker()}))
+    async with producer() as sender:
+        sends = [
+            asyncio.ensure_future(sender.send(Message("T", b"%d" % number), queue=FIRST))
+            for number in range(5)
+        ]
+        await asyncio.sleep(1)
+        table.update(ONE)
+        await asyncio.sleep(0.1)
+        sends += [
+            asyncio.ensure_future(sender.send(Message("T", b"%d" % number), queue=FIRST))
+            for number in range(5, 10)
+        ]
+        await asyncio.gather(*sends)
+    assert [command.body for command in network.sent(SEND)] == [b"%d" % n for n in range(10)]
 
 
 async def test_slow_brokers_are_avoided_if_wished(use_network: Use) -> None:
