@@ -13,9 +13,8 @@ import asyncio
 import contextlib
 import random
 import statistics
-import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -25,6 +24,7 @@ from chaos.group.checks import GroupChecks
 from chaos.group.load import OFFSETS_SECONDS, QUEUE_NUMS, TOPICS, GroupLoad
 from chaos.group.members import CLIENTS, HOSTS, Members, members
 from chaos.group.network import Network
+from chaos.group.steady_loop import SteadyLoop
 from rocketpost.errors import ClientError, Fault
 from rocketpost.testing.ledger import Counts, Ledger
 
@@ -172,7 +172,8 @@ def run_campaign(
     """
 
     async def main() -> GroupReport:
-        began = time.monotonic()
+        loop = asyncio.get_running_loop()
+        began = loop.time()
         async with _scene(network, directory, seed=seed, bug=bug, is_volatile=is_volatile) as (
             scene,
             ledger,
@@ -181,7 +182,7 @@ def run_campaign(
             try:
                 await _run(scene, ledger, faults, rounds)
             finally:
-                report.seconds = time.monotonic() - began
+                report.seconds = loop.time() - began
                 report.counts = ledger.counts
                 report.offsets_checked = scene.load.commits.checked
                 report.log_bytes = scene.checks.log_bytes
@@ -189,4 +190,9 @@ def run_campaign(
         return report
 
     with Network(HOSTS) as network:
-        return network.run_at(CLIENTS, lambda: asyncio.run(main()))
+        return network.run_at(CLIENTS, lambda: _run_steadily(main()))
+
+
+def _run_steadily(work: Coroutine[None, None, GroupReport]) -> GroupReport:
+    with asyncio.Runner(loop_factory=SteadyLoop) as runner:
+        return runner.run(work)

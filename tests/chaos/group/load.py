@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from typing import Final
@@ -78,12 +77,13 @@ class GroupLoad:
         Raises:
             TimeoutError: None was.
         """
-        began = time.monotonic()
+        loop = asyncio.get_running_loop()
+        began = loop.time()
         async with asyncio.timeout(seconds):
             while True:
                 for member in members:
                     if await self._probe(member):
-                        return time.monotonic() - began
+                        return loop.time() - began
                 await asyncio.sleep(_AGAIN_SECONDS)
 
     async def _probe(self, member: Member) -> bool:
@@ -172,7 +172,7 @@ class GroupCommits:
 
     def begin_fault(self) -> None:
         """Record a fault: commits that are old enough by now must survive it."""
-        limit = time.monotonic() - OFFSETS_SECONDS
+        limit = asyncio.get_running_loop().time() - OFFSETS_SECONDS
         for queue, commits in self._acknowledged.items():
             safe = [offset for when, offset in commits if when <= limit]
             self._owed[queue] = max(self._owed.get(queue, 0), *safe, 0)
@@ -204,7 +204,9 @@ class GroupCommits:
         except BaseException:
             self._open[queue] = min(self._open.get(queue, position), position)
             raise
-        self._acknowledged.setdefault(queue, []).append((time.monotonic(), position))
+        self._acknowledged.setdefault(queue, []).append(
+            (asyncio.get_running_loop().time(), position)
+        )
 
     def _complain(self, queue: LoadQueue, text: str) -> None:
         topic, queue_id = queue
