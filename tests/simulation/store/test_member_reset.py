@@ -8,13 +8,15 @@ import random
 import pytest
 
 from rocketpost.errors import StoreError
+from rocketpost.kernel.record_scan import record_starts
+from rocketpost.model.ids import Position
 from rocketpost.model.members import Configuration
 from rocketpost.store.member.member_store import MemberStore
 from rocketpost.store.member.reset import reset_log_blocking
 from rocketpost.testing.sim.disk import SimulatedDisk
 
 from .test_member_store import TWO, Story, _open, _runs, _stop
-from .world import small
+from .world import HOST, World, small
 
 SPANS = ((1, 0), (50, 9000))
 
@@ -120,3 +122,61 @@ def test_an_operation_of_a_replacement_that_fails(seed: int, rng: random.Random)
             pass
         disk.fault = None
         story.check_either(disk.after_kill(), is_done)
+
+
+def leaders_bytes(story: Replacement, rng: random.Random) -> tuple[int, bytes]:
+    """Return a term, and bytes of its leader from the beginning of the new log on."""
+    disk = story.closed()
+    story.replace(disk)
+    leader = _open(disk)
+    world = World(disk=disk)
+    world.store = leader.store
+    term = leader.state.term + 1
+    leader.save_vote_blocking(term, "n0")
+    leader.begin_term_blocking(term, "n0", HOST)
+    world.send(rng, 9)
+    end = leader.store.commit()
+    view = leader.store.view(Position(story.first), end - story.first)
+    assert view is not None
+    return term, bytes(view)
+
+
+@pytest.mark.parametrize("how", ["kill", "power"])
+def test_a_new_log_that_was_never_flushed(seed: int, rng: random.Random, how: str) -> None:
+    """The member opens again, wherever it was stopped, and goes on with its leader's bytes."""
+    story = Replacement(seed)
+    term, data = leaders_bytes(story, rng)
+    starts, end = record_starts(data, 0, count_max=10**6, bytes_max=10**9)
+    ends = [*starts, end]
+    for call in [*range(rng.randrange(1, 20), 80, 20), None]:
+        disk = story.closed()
+        story.replace(disk)
+
+        def follow(disk: SimulatedDisk = disk) -> None:
+            member = _open(disk)
+            member.save_vote_blocking(term, None)
+            member.note_terms_blocking([(term, story.first)])
+            for begin, stop in itertools.pairwise(ends):
+                member.store.append_raw(Position(story.first + begin), data[begin:stop])
+                if rng.random() < 0.3:
+                    member.store.set_ceiling(Position(story.first + stop))
+                    member.store.confirm(Position(story.first + stop))
+
+        _runs(disk, call, follow)
+        disk = _stop(disk, rng if how == "power" else None)
+        member = _open(disk)
+        assert not member.suspicions
+        store = member.store
+        assert store.first_position == story.first
+        kept = store.end_position - story.first
+        assert kept in ends
+        member.save_vote_blocking(term, None)
+        member.note_terms_blocking([(term, story.first)])
+        if kept < end:
+            store.append_raw(store.end_position, data[kept:end])
+        store._flusher.flush_blocking()
+        member = _open(disk.after_power_cut(rng))
+        assert not member.suspicions
+        view = member.store.view(Position(story.first), end)
+        assert view is not None
+        assert bytes(view) == data[:end]
