@@ -26,7 +26,7 @@ async def test_stop_under_load(tmp_path: Path, seed: int, rounds: int, flush: st
     """SIGTERM under load, in half of the rounds with SIGKILL right behind."""
     settings = {"flushDiskType": flush}
     with Campaign(tmp_path, seed=seed, settings=settings, stop_share=1.0) as campaign:
-        report = await campaign.run(max(2, rounds // 5))
+        report = await campaign.run(max(12, rounds // 5))  # so that both ways of dying occur
         print(report)
         assert report.stops
         assert report.kills_while_stopping
