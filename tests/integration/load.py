@@ -52,6 +52,13 @@ class Load:
         """Answered pulls of a queue in which nothing ever arrives."""
         self.progress = asyncio.Condition()
 
+    def __str__(self) -> str:
+        return (
+            f"acknowledged={len(self.stored) + len(self.to_pop) + len(self.later)} "
+            f"refused={self.refused} pulls_answered={self.waits_answered} "
+            f"pops_answered={self.pops_answered} popped={len(self.popped)}"
+        )
+
     async def wait_for_sends(self, count: int) -> None:
         """Return when so many more messages were acknowledged."""
         goal = len(self.stored) + count

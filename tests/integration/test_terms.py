@@ -60,6 +60,7 @@ async def drill(server: BrokerServer, changes: int) -> None:
             await load.wait_for_refusals(2)
             await server.become_leader()
         await load.wait_for_sends(5)
+    print(f"changes={changes} {load}")
     for queue_id, bodies in load.pulled.items():
         stored = {at: body for (queue, at), body in load.stored.items() if queue == queue_id}
         assert stored
