@@ -7,11 +7,11 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from rocketpost.admin.command import Failure, errors_from
+from rocketpost.admin.attribute_changes import attribute_values, merge_attributes
+from rocketpost.admin.command import errors_from
 from rocketpost.admin.losses import group_losses, has_retention_hold
 from rocketpost.admin.report import Report
 from rocketpost.client.admin import AdminClient
-from rocketpost.client.admin.changes import changed_attributes
 from rocketpost.codec.faults import ConsumerNotOnline
 from rocketpost.model.changes import apply
 from rocketpost.model.group import GroupChange, GroupConfig
@@ -52,19 +52,10 @@ async def plan_groups(
 
 
 def _merge_group(address: str, base: GroupConfig, change: GroupChange) -> GroupConfig:
-    attributes = {
-        name[1:]: None if name.startswith("-") else value
-        for name, value in change.attributes.items()
-    }
-    for name, value in attributes.items():
-        if value is None and name not in base.attributes:
-            raise Failure(
-                f"{address}: the attribute {name} of the group {change.group_name} is not set, so "
-                "it cannot be removed"
-            )
-    return msgspec.structs.replace(
-        apply(change, base), attributes=changed_attributes(base.attributes, attributes)
+    attributes = merge_attributes(
+        address, f"group {change.group_name}", base.attributes, change.attributes
     )
+    return msgspec.structs.replace(apply(change, base), attributes=attributes)
 
 
 async def apply_group_change(admin: AdminClient, planned: PlannedGroup) -> None:
@@ -74,10 +65,9 @@ async def apply_group_change(admin: AdminClient, planned: PlannedGroup) -> None:
         if before is None:
             await admin.groups.create(address, after)
             return
-        names = before.attributes.keys() | after.attributes.keys()
         members = msgspec.structs.asdict(after)
         del members["group_name"]
-        members["attributes"] = {name: after.attributes.get(name) for name in names}
+        members["attributes"] = attribute_values(before.attributes, after.attributes)
         await admin.groups.update(address, after.group_name, **members)
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import msgspec
 
-from rocketpost.admin.command import Failure, errors_from
+from rocketpost.admin.attribute_changes import attribute_values, merge_attributes
+from rocketpost.admin.command import errors_from
 from rocketpost.admin.losses import topic_losses
 from rocketpost.admin.report import Report
 from rocketpost.client.admin import AdminClient
-from rocketpost.client.admin.changes import changed_attributes
 from rocketpost.codec.faults import TopicNotExist
 from rocketpost.model.changes import apply
 from rocketpost.model.topic import TopicChange, TopicConfig
@@ -60,19 +59,10 @@ def merge_topic(
         Failure: The change removes an attribute that is not set.
     """
     base = before or _default_topic(change, queues)
-    attributes = {
-        name[1:]: None if name.startswith("-") else value
-        for name, value in change.attributes.items()
-    }
-    for name, value in attributes.items():
-        if value is None and name not in base.attributes:
-            raise Failure(
-                f"{address}: the attribute {name} of the topic {change.topic_name} is not set, so "
-                "it cannot be removed"
-            )
-    return msgspec.structs.replace(
-        apply(change, base), attributes=changed_attributes(base.attributes, attributes)
+    attributes = merge_attributes(
+        address, f"topic {change.topic_name}", base.attributes, change.attributes
     )
+    return msgspec.structs.replace(apply(change, base), attributes=attributes)
 
 
 def _default_topic(change: TopicChange, queues: int) -> TopicConfig:
@@ -109,13 +99,9 @@ async def apply_topic_change(admin: AdminClient, planned: PlannedTopic, *, force
                 perm=after.perm,
                 order=after.order,
                 topic_sys_flag=after.topic_sys_flag,
-                attributes=_attribute_values(before.attributes, after.attributes),
+                attributes=attribute_values(before.attributes, after.attributes),
                 force=force,
             )
-
-
-def _attribute_values(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str | None]:
-    return {name: after.get(name) for name in before.keys() | after.keys()}
 
 
 def report_topic_change(report: Report, planned: PlannedTopic, *, listed: bool = False) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Final
 import click
 import msgspec
 
+from rocketpost.admin.attribute_changes import parse_attributes, sign_attributes
 from rocketpost.admin.command import (
     Failure,
     admin_command,
@@ -24,7 +25,7 @@ from rocketpost.admin.command import (
     say,
     say_json,
 )
-from rocketpost.admin.commands.topic import count_messages, parse_attributes, sign_attributes
+from rocketpost.admin.commands.topic import count_messages
 from rocketpost.admin.confirm import confirm, yes_option
 from rocketpost.admin.group_change import (
     NEW_GROUP,

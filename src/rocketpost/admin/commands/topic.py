@@ -7,12 +7,13 @@ users of a topic needs confirmation; see ``admin.confirm``.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import click
 import msgspec
 
+from rocketpost.admin.attribute_changes import parse_attributes, sign_attributes
 from rocketpost.admin.command import (
     Failure,
     admin_command,
@@ -132,21 +133,6 @@ async def _apply_plans(
             await apply_topic_change(admin, planned, force=yes or bool(planned.losses))
         report_topic_change(report, planned)
     await map_concurrently(plans, lambda each: wait_routed(admin, each.after, [each.address]))
-
-
-def parse_attributes(text: str) -> dict[str, str]:
-    """Parse ``+name=value,-name``.
-
-    Raises:
-        BadParameter: The text has another form.
-    """
-    changes: dict[str, str] = {}
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        name, equals, value = part.partition("=")
-        if part[0] not in "+-" or len(name) < 2 or (part[0] == "+") != bool(equals):
-            raise click.BadParameter(f"{part!r} is neither +name=value nor -name")
-        changes[name] = value
-    return changes
 
 
 async def wait_routed(admin: AdminClient, config: TopicConfig, masters: Sequence[str]) -> None:
@@ -289,11 +275,6 @@ def _complete_change(planned: PlannedTopic, change: TopicChange) -> TopicChange:
     """Return a change with every value of the planned topic, and the attributes of ``change``."""
     members = msgspec.structs.asdict(planned.after) | {"attributes": change.attributes}
     return TopicChange(**members)
-
-
-def sign_attributes(attributes: Mapping[str, str]) -> dict[str, str]:
-    """Return the attributes of a file as changes; a name without a sign is set."""
-    return {name if name[:1] in "+-" else f"+{name}": value for name, value in attributes.items()}
 
 
 @admin_command("updateTopicPerm")
