@@ -11,7 +11,7 @@ from rocketpost.codec.bodies.client import ProducerInfo
 from rocketpost.codec.bodies.producers import ProducerState, ProducerStates
 from rocketpost.codec.faults import RequestCodeNotSupported
 from rocketpost.console.bodies import make_visible
-from rocketpost.console.collect.snapshot import BrokerView
+from rocketpost.console.collect.snapshot import BrokerView, Snapshot
 from rocketpost.console.collect.survey import group_addresses
 from rocketpost.console.pages import Page
 from rocketpost.console.views.groups import read_members
@@ -78,6 +78,40 @@ async def show_clients(visit: Visit) -> Page:
     """Show the connected clients."""
     snapshot = await visit.cluster.collector.fresh_snapshot()
     masters = [each for each in snapshot.brokers if each.is_master]
+    found, producer_problems = await read_producers(visit, masters)
+    producers = cut_list(
+        visit,
+        found,
+        name=lambda each: f"{each.group} {each.client_id} {each.address}",
+        sorts={"group": lambda each: each.group, "client": lambda each: each.client_id},
+    )
+    groups = cut_list(visit, list(snapshot.groups), name=str, sorts={"name": str})
+    consumers, consumer_problems = await read_consumers(visit, snapshot, groups.rows)
+    numbered, numbered_total, numbered_problems = await read_numbered(visit, masters)
+    address = masters[0].address if masters else "HOST:PORT"
+    return Page(
+        template="clients.html",
+        title=visit.text("nav.clients"),
+        data=Clients(
+            producers=producers,
+            producer_problems=producer_problems,
+            consumers=consumers,
+            consumer_problems=consumer_problems,
+            groups=groups,
+            numbered=numbered,
+            numbered_total=numbered_total,
+            numbered_problems=numbered_problems,
+        ),
+        command=visit.command("producer", "-b", address),
+        is_live=True,
+        values={"numbered_command": visit.command("producerState", "-b", address)},
+    )
+
+
+async def read_producers(
+    visit: Visit, brokers: list[BrokerView]
+) -> tuple[list[ProducerRow], dict[str, str]]:
+    """Return the connected producers, and why some brokers did not tell theirs."""
     problems: dict[str, str] = {}
 
     async def ask(address: str) -> dict[str, list[ProducerInfo]]:
@@ -87,9 +121,9 @@ async def show_clients(visit: Visit) -> Page:
             problems[address] = str(error)
             return {}
 
-    answers = await map_concurrently([each.address for each in masters], ask)
+    answers = await map_concurrently([each.address for each in brokers], ask)
     merged: dict[tuple[str, str], ProducerRow] = {}
-    for broker, answer in zip(masters, answers, strict=True):
+    for broker, answer in zip(brokers, answers, strict=True):
         for group, clients in answer.items():
             for client in clients:
                 row = merged.setdefault(
@@ -106,23 +140,23 @@ async def show_clients(visit: Visit) -> Page:
                 )
                 row.brokers.append(broker.name)
                 row.seen_ms = max(row.seen_ms, client.last_update_timestamp)
-    producers = cut_list(
-        visit,
-        list(merged.values()),
-        name=lambda each: f"{each.group} {each.client_id} {each.address}",
-        sorts={"group": lambda each: each.group, "client": lambda each: each.client_id},
-    )
-    groups = cut_list(visit, list(snapshot.groups), name=str, sorts={"name": str})
-    consumers: list[ConsumerRow] = []
-    consumer_problems: dict[str, str] = {}
+    return list(merged.values()), problems
 
-    async def look(group: str) -> None:
+
+async def read_consumers(
+    visit: Visit, snapshot: Snapshot, groups: list[str]
+) -> tuple[list[ConsumerRow], dict[str, str]]:
+    """Return the connected consumers of some groups, and why those of others are not known."""
+    rows: list[ConsumerRow] = []
+    problems: dict[str, str] = {}
+
+    async def ask(group: str) -> None:
         addresses = group_addresses(snapshot, snapshot.groups[group])
         connections, problem = await read_members(visit, group, list(addresses.values()))
         if problem is not None:
-            consumer_problems[group] = problem
+            problems[group] = problem
         for each in connections.connection_set if connections else ():
-            consumers.append(
+            rows.append(
                 ConsumerRow(
                     group=group,
                     client_id=each.client_id,
@@ -132,27 +166,9 @@ async def show_clients(visit: Visit) -> Page:
                 )
             )
 
-    await map_concurrently(groups.rows, look)
-    numbered, numbered_total, numbered_problems = await read_numbered(visit, masters)
-    address = masters[0].address if masters else "HOST:PORT"
-    consumers.sort(key=lambda each: (each.group, each.client_id))
-    return Page(
-        template="clients.html",
-        title=visit.text("nav.clients"),
-        data=Clients(
-            producers=producers,
-            producer_problems=problems,
-            consumers=consumers,
-            consumer_problems=consumer_problems,
-            groups=groups,
-            numbered=numbered,
-            numbered_total=numbered_total,
-            numbered_problems=numbered_problems,
-        ),
-        command=visit.command("producer", "-b", address),
-        is_live=True,
-        values={"numbered_command": visit.command("producerState", "-b", address)},
-    )
+    await map_concurrently(groups, ask)
+    rows.sort(key=lambda each: (each.group, each.client_id))
+    return rows, problems
 
 
 async def read_numbered(
