@@ -204,6 +204,9 @@ class BrokerConfig(ReplicationConfig):
                 f"unwrittenBytesMax={self.unwritten_bytes_max} must be 0 or at least "
                 f"{_UNWRITTEN_BYTES_MIN}, the size of one answer"
             )
+        self._check_positive()
+
+    def _check_positive(self) -> None:
         for key, value, most in (
             ("defaultTopicQueueNums", self.default_topic_queue_nums, QUEUE_COUNT_MAX),
             ("fetchNamesrvAddrInterval", self.address_server_poll_ms, _INT_MAX),
