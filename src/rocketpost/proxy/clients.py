@@ -1,8 +1,10 @@
 """The clients of the proxy: their settings, telemetry streams and ways to brokers.
 
 A client is known by its id and its user from its first call on. It is forgotten when it says so, or
-when it has been silent for some time: a broken stream alone is no reason, since clients open it
-again. Two users with the same id are two clients: nobody gets what a broker sends to another one.
+when it has been silent for some time and has no stream. A broken stream alone is no reason, since
+clients open it again. Silence alone is none either: a client that was paused or cut off uses its
+old stream, and does not know that it should send its settings again (ADR 0260). Two users with the
+same id are two clients: nobody gets what a broker sends to another one.
 """
 
 from __future__ import annotations
@@ -65,11 +67,16 @@ class GrpcClient:
         self.started_ms = time.time_ns() // 1_000_000
         self.seen_at = asyncio.get_running_loop().time()
         self.is_lost = False
-        """Whether it seems dead."""
+        """Whether it seems dead: its messages have been returned."""
         self.is_closed = False
 
     def __repr__(self) -> str:
         return f"<client {self.identity.client_id}>"
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether its messages have been returned, and it was not heard since."""
+        return self.is_closed or self.is_lost
 
     @property
     def kind(self) -> ClientType:
@@ -169,11 +176,16 @@ class ClientTable:
     def producer_of(
         self, topic: str, is_allowed: Callable[[GrpcClient], bool]
     ) -> GrpcClient | None:
-        """Return a client with an open stream that sends to a topic, and still may."""
-        for client in self._clients.values():
-            if topic in client.topics and client.streams and is_allowed(client):
-                return client
-        return None
+        """Return the client heard last of those that send to a topic, have a stream, and still may.
+
+        One that is silent may be paused or cut off, so that it would not answer.
+        """
+        found = [
+            client
+            for client in self._clients.values()
+            if topic in client.topics and client.streams and is_allowed(client)
+        ]
+        return max(found, key=lambda client: client.seen_at, default=None)
 
     async def remove(self, client: GrpcClient) -> None:
         """Forget a client."""
@@ -190,10 +202,11 @@ class ClientTable:
 
     async def _look_at(self, client: GrpcClient) -> None:
         silence = self._loop.time() - client.seen_at
-        if silence > self._config.client_expiry_ms / 1000:
+        expiry = self._config.client_expiry_ms / 1000
+        if silence > expiry and not client.streams:
             logger.info("silent client removed: client=%s", client.identity.client_id)
             await self.remove(client)
-        elif silence > _LOST_SECONDS and not client.streams and not client.is_lost:
+        elif silence > (expiry if client.streams else _LOST_SECONDS) and not client.is_lost:
             # Its settings stay: it may be back, and not know that it was missed.
             client.is_lost = True
             await self.on_leave(client)

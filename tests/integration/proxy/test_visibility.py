@@ -1,4 +1,4 @@
-"""Tools see clients of the gRPC port, in the broker's process and behind a proxy."""
+"""Brokers know clients of the gRPC port, in their own process and behind a proxy."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from rocketpost.broker.group.membership import Membership
 from rocketpost.client.admin import AdminClient
 from rocketpost.codec.record import message_id, pack_host
 from rocketpost.model.topic import TopicChange
+from rocketpost.proxy.clients import ClientTable
 from rocketpost.proxy.settings import read_proxy_settings
 from rocketpost.proxy.wire import messages
 from rocketpost.proxy.wire.enums import ClientType, Code
@@ -35,6 +36,7 @@ class Running:
     port: int
     admin: AdminClient
     broker: BrokerServer
+    clients: ClientTable
 
     @property
     def membership(self) -> Membership:
@@ -81,14 +83,14 @@ async def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
     await broker.start()
     broker._context.tables.topics.update(TopicChange(topic_name="topic"))
     await broker._term.registration.wait_registered()  # type: ignore[attr-defined]
-    if isinstance(broker, ProxiedBroker):
-        port = broker.grpc_port
-    else:
+    serving = broker if isinstance(broker, ProxiedBroker) else None
+    if serving is None:
         proxy = ProxyServer(proxy_config)
         await proxy.start()
-        port = int(proxy.address.rpartition(":")[2])
+    grpc_proxy = (proxy or serving)._proxy  # type: ignore[union-attr]
+    assert grpc_proxy is not None
     async with AdminClient(name_servers=address) as admin:
-        yield Running(port, admin, broker)
+        yield Running(grpc_proxy.port, admin, broker, grpc_proxy.clients)
     if proxy is not None:
         await proxy.stop()
     await broker.stop()
@@ -192,3 +194,40 @@ async def test_headers_that_only_a_server_sets_have_no_effect(cluster: Running) 
         found = await cluster.admin.groups.connections("group", cluster.address)
         (member,) = found.connection_set
         assert member.client_addr.startswith("127.0.0.1:")
+
+
+async def test_a_client_that_was_paused_is_a_member_again_with_its_next_heartbeat(
+    cluster: Running,
+) -> None:
+    """It has kept its stream, and does not know that it was taken for dead."""
+    async with _client(cluster) as client:
+        await _consume(cluster, client)
+        known = cluster.clients.find(client.client_id)
+        assert known is not None
+        known.seen_at -= 130
+        await cluster.clients._look_at(known)
+        member = cluster.membership.consumer("group", client.client_id)
+        assert member is not None
+        member.connection.close()  # type: ignore[attr-defined]  # as brokers do with silent ones
+        await until(lambda: cluster.membership.consumer("group", client.client_id) is None)
+        request = messages.HeartbeatRequest(client_type=ClientType.PUSH_CONSUMER)
+        assert (await client.call("Heartbeat", request)).status.code == Code.OK
+        await until(lambda: cluster.membership.consumer("group", client.client_id))
+        await client.send("topic", b"next")
+        (received,) = await client.receive("topic", "group", auto_renew=True)
+        assert await client.ack("group", received) == Code.OK
+
+
+async def test_a_message_that_is_found_for_a_client_that_has_left_is_delivered_to_another(
+    cluster: Running,
+) -> None:
+    async with _client(cluster) as client, _client(cluster) as other:
+        await _consume(cluster, client)
+        poll = asyncio.ensure_future(client.receive_raw("topic", "group", auto_renew=True, poll=8))
+        await until(lambda: cluster.broker._term.features.held)
+        request = messages.NotifyClientTerminationRequest()
+        assert (await client.call("NotifyClientTermination", request)).status.code == Code.OK
+        await other.send("topic", b"late")
+        assert await poll == (Code.MESSAGE_NOT_FOUND, [])
+        (received,) = await other.receive("topic", "group", auto_renew=True, poll=8)
+        assert received.body == b"late"

@@ -49,5 +49,26 @@ async def test_a_client_that_missed_two_heartbeats_without_a_stream_gives_back_i
     await _silent(table, 100)
     assert len(left) == 2, "it has a stream"
     await _silent(table, 130)
+    await table._look_at(client)
     assert len(left) == 3
+    assert client.is_gone
+    assert table.find("id") is client, "it may go on with its stream"
+    assert not table.note(client.identity).is_gone
+    client.streams.clear()
+    await _silent(table, 130)
     assert table.find("id") is None
+    assert client.is_gone
+
+
+async def test_the_producer_that_was_heard_last_is_asked() -> None:
+    table = ClientTable(_Backend(), ProxyConfig())  # type: ignore[arg-type]
+    now = asyncio.get_running_loop().time()
+    for name, seconds in (("paused", 100), ("awake", 1), ("earlier", 10)):
+        client = table.note(Identity(name, ("127.0.0.1", 1), "JAVA", "5"))
+        client.seen_at = now - seconds
+        client.note_topic("topic")
+        client.streams.append(object())  # type: ignore[arg-type]
+    assert table.producer_of("topic", lambda _: True) is table.find("awake")
+    allowed = table.find("paused")
+    assert table.producer_of("topic", lambda each: each is allowed) is allowed
+    assert table.producer_of("another", lambda _: True) is None

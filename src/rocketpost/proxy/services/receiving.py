@@ -90,10 +90,18 @@ class ReceiveMethods:
     ) -> None:
         renews = request.auto_renew and self._config.renews
         written = 0
+
+        def is_served() -> bool:
+            # The messages of a client that has left have been returned: who would return others?
+            return not (renews and call.client.is_gone)
+
         try:
-            code = status(Code.MESSAGE_NOT_FOUND, "there is no new message") if not ready else OK
+            found = bool(ready) and is_served()
+            code = OK if found else status(Code.MESSAGE_NOT_FOUND, "there is no new message")
             await write(ReceiveMessageResponse(status=code))
             for message, taken in ready:
+                if not is_served():
+                    break
                 if renews:
                     # Before it is written: its acknowledgement may come at any time after that.
                     message_id = message.system_properties.message_id
@@ -101,9 +109,9 @@ class ReceiveMethods:
                 await write(ReceiveMessageResponse(message=message))
                 written += 1
             await write(_delivery_time())
-        except BaseException:
-            self._keep(self._renewals.give_back([taken for _, taken in ready[written:]]))
-            raise
+        finally:
+            if written < len(ready):
+                self._keep(self._renewals.give_back([taken for _, taken in ready[written:]]))
 
     async def _wish(self, call: Call, request: Any) -> _Wish:
         queue = request.message_queue

@@ -34,12 +34,25 @@ _GATHERED: Final = frozenset(
 
 
 class LocalLink:
-    """One client's connection to the broker. Belongs to the event loop."""
+    """One client's connection to the broker. Belongs to the event loop.
 
-    def __init__(self, connection: Connection, broker_name: str, gathering: Gathering) -> None:
-        self._connection = connection
+    A broker closes the connection of a member that has been silent. If the client is back, it gets
+    another one.
+
+    Args:
+        connect: Returns a new connection.
+        broker_name: The name of the broker.
+        gathering: Has requests wait for those of other calls.
+    """
+
+    def __init__(
+        self, connect: Callable[[], Connection], broker_name: str, gathering: Gathering
+    ) -> None:
+        self._connect = connect
+        self._connection = connect()
         self._broker_name = broker_name
         self._gathering = gathering
+        self._is_closed = False
 
     async def call(
         self,
@@ -64,6 +77,8 @@ class LocalLink:
             )
         if code in _GATHERED:
             await self._gathering.wait()
+        if not self._connection.is_open and not self._is_closed:
+            self._connection = self._connect()
         response = await self._connection.request(
             code,
             fields=None if header is None else to_fields(header),
@@ -83,6 +98,7 @@ class LocalLink:
 
     def close(self) -> None:
         """Close the connection; the client leaves its groups."""
+        self._is_closed = True
         self._connection.close()
 
 
@@ -142,14 +158,16 @@ class LocalBackend:
         return self._context().tables.groups.find(group)
 
     def link(self, identity: Identity, on_request: BrokerRequest) -> LocalLink:
-        """Return a new connection for a client."""
+        """Return the way of a client to the broker."""
 
         def mark(command: Command) -> None:
             command.sender_language = identity.language
             command.version = VERSION
 
-        connection = self._listener.link(client=identity.address, on_request=on_request, sees=mark)
-        return LocalLink(connection, self._context().identity.name, self._gathering)
+        def connect() -> Connection:
+            return self._listener.link(client=identity.address, on_request=on_request, sees=mark)
+
+        return LocalLink(connect, self._context().identity.name, self._gathering)
 
 
 def _route(context: BrokerContext, config: TopicConfig, permission: int) -> TopicRoute:
