@@ -64,13 +64,15 @@ def stored_properties(
 
 
 def _add_recovery(stored: dict[str, str], system: Any, config: ProxyConfig) -> None:
-    if not system.HasField("orphaned_transaction_recovery_duration"):
-        return
-    seconds = system.orphaned_transaction_recovery_duration.seconds
+    if system.HasField("orphaned_transaction_recovery_duration"):
+        seconds = system.orphaned_transaction_recovery_duration.seconds
+    else:
+        text = stored.get(names.TRANSACTION_IMMUNITY, "0")
+        seconds = int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else -1
     if not 0 <= seconds <= config.recovery_seconds_max:
         raise Refusal(
             Code.BAD_REQUEST,
-            f"the recovery duration of {seconds} s is not within 0 to "
+            "the time until a transaction is asked about is not within 0 to "
             f"{config.recovery_seconds_max} s",
         )
     if seconds:

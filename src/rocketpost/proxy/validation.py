@@ -21,7 +21,9 @@ from rocketpost.proxy.wire.enums import Code
 _has_control = re.compile(r"[\x00-\x1f\x7f-\x9f]").search
 
 RESERVED: Final = names.RESERVED | {"BORN_TIMESTAMP", "DUP_INFO"}
-"""Properties that clients may not set, and do not see."""
+"""Properties that clients do not see. They may not set them, but for one."""
+_SETTABLE: Final = names.TRANSACTION_IMMUNITY
+"""Official clients have no other way to say how long a transaction may take."""
 
 
 def topic_name(resource: Any) -> str:
@@ -124,7 +126,7 @@ def _check_properties(message: Any, config: ProxyConfig) -> None:
         )
     size = _bytes_of((system.tag, *system.keys))
     for name, value in properties.items():
-        if name in RESERVED:
+        if name in RESERVED and name != _SETTABLE:
             raise Refusal(
                 Code.ILLEGAL_MESSAGE_PROPERTY_KEY,
                 f"the property {name} is used by the system; choose another name",

@@ -59,7 +59,7 @@ async def test_a_message_arrives_as_it_was_sent(client: Client, consumer: Client
         "normal",
         b"body",
         tag="tag",
-        keys=["one", "two"],
+        keys=["one", "two\u3000and\u00a0three"],
         properties={"a": "1", "é": "ü"},
         trace_context="trace",
         message_id="0102FC00000001",
@@ -70,7 +70,7 @@ async def test_a_message_arrives_as_it_was_sent(client: Client, consumer: Client
     assert received.body == b"body"
     assert received.topic.name == "normal"
     assert dict(received.user_properties) == {"a": "1", "é": "ü"}
-    assert (system.tag, list(system.keys)) == ("tag", ["one", "two"])
+    assert (system.tag, list(system.keys)) == ("tag", ["one", "two\u3000and\u00a0three"])
     assert system.message_id == "0102FC00000001"
     assert system.trace_context == "trace"
     assert system.message_type == MessageType.NORMAL

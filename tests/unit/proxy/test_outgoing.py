@@ -51,6 +51,21 @@ def test_properties_of_every_kind() -> None:
     assert found["_SYS_MSG_PRIORITY_"] == "3"
 
 
+def test_the_time_of_a_transaction_may_be_a_property() -> None:
+    """Official clients do not set the field."""
+    message = Message(user_properties={"CHECK_IMMUNITY_TIME_IN_SECONDS": "40"})
+    message.system_properties.message_type = MessageType.TRANSACTION
+    assert properties(message)["CHECK_IMMUNITY_TIME_IN_SECONDS"] == "40"
+    message.system_properties.orphaned_transaction_recovery_duration.seconds = 30
+    assert properties(message)["CHECK_IMMUNITY_TIME_IN_SECONDS"] == "30"
+    message.system_properties.ClearField("orphaned_transaction_recovery_duration")
+    for text in ("3601", "-1", "x", "", "9" * 5000):
+        message.user_properties["CHECK_IMMUNITY_TIME_IN_SECONDS"] = text
+        with pytest.raises(Refusal) as refused:
+            properties(message)
+        assert refused.value.code == Code.BAD_REQUEST
+
+
 def test_delivery_times() -> None:
     message = Message()
     set_ms(message.system_properties.delivery_timestamp, NOW_MS + 9_000)

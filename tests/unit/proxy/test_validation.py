@@ -24,7 +24,9 @@ def good() -> Any:
 
 
 def test_a_good_message_is_accepted() -> None:
-    check_message(good(), CONFIG)
+    message = good()
+    message.user_properties["CHECK_IMMUNITY_TIME_IN_SECONDS"] = "60"
+    check_message(message, CONFIG)
 
 
 def _set(name: str, value: object) -> Callable[[Any], None]:
