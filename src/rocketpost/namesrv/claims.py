@@ -24,10 +24,11 @@ from rocketpost.namesrv.report import BrokerIdentity
 
 SILENT_MS: Final = 90_000
 """Time for which a broker keeps its claims after a heartbeat; one comes at least every 60 s."""
-MEMBER_MS: Final = 60_000
-"""Time for which an address must have been a member before it can take another's id."""
-TOGETHER_MS: Final = 10_000
-"""Time within which the members of a new group register for the first time."""
+MEMBER_MS: Final = 10_000
+"""Time for which an address must have been a member before it can take another's id.
+
+One that became a member at most so long after the holder of the id need not wait.
+"""
 PAST_MS: Final = 3_600_000
 """Time for which a member that is gone is remembered."""
 PAST_COUNT_MAX: Final = 1000
@@ -149,7 +150,7 @@ def check_id_claim(
         claimant is not None
         and claimant.identity[:2] == identity[:2]
         and claimant.is_from(owner, source)
-        and claimant.since_ms <= max(now_ms - MEMBER_MS, holder.since_ms + TOGETHER_MS)
+        and claimant.since_ms <= max(now_ms - MEMBER_MS, holder.since_ms + MEMBER_MS)
     )
     if is_member and state_version > holder.data_version.state_version:
         return

@@ -22,7 +22,6 @@ from rocketpost.namesrv.claims import (
     PAST_MS,
     SILENT_MS,
     STATE_VERSION_MAX,
-    TOGETHER_MS,
 )
 from rocketpost.namesrv.min_broker import MinBrokerChange
 from rocketpost.namesrv.report import BrokerReport
@@ -267,7 +266,7 @@ def test_a_state_version_from_the_far_future_is_refused() -> None:
 
 
 def test_a_member_that_was_elected_takes_the_id_over(table: RouteTable) -> None:
-    joined = TOGETHER_MS + 1  # later than the members of a new group do
+    joined = MEMBER_MS + 1  # later than the members of a new group do
     now_ms = joined + MEMBER_MS
     register(table, report(SLAVE), owner="s", source="10.0.0.2", now_ms=joined)
     elected = report(identity(id=0, address=SLAVE.address), state=1)
@@ -290,14 +289,14 @@ def test_a_member_that_was_elected_takes_the_id_over(table: RouteTable) -> None:
 
 
 def test_the_members_of_a_new_group_take_the_id_over_at_once(table: RouteTable) -> None:
-    register(table, report(SLAVE), owner="s", source="10.0.0.2", now_ms=TOGETHER_MS)
+    register(table, report(SLAVE), owner="s", source="10.0.0.2", now_ms=MEMBER_MS)
     elected = report(identity(id=0, address=SLAVE.address), state=1)
-    register(table, elected, owner="s", source="10.0.0.2", now_ms=TOGETHER_MS + 1)
+    register(table, elected, owner="s", source="10.0.0.2", now_ms=MEMBER_MS + 1)
     assert table.member_group("C", "broker-a").broker_addrs == {0: SLAVE.address}
 
 
 def test_a_member_that_was_restarted_takes_the_id_over_at_once(table: RouteTable) -> None:
-    joined = TOGETHER_MS + 1
+    joined = MEMBER_MS + 1
     gone = joined + MEMBER_MS
     register(table, report(SLAVE), owner="s", source="10.0.0.2", now_ms=joined)
     register(table, report(SLAVE), owner="s", source="10.0.0.2", now_ms=gone)
@@ -312,8 +311,8 @@ def test_a_member_that_was_restarted_takes_the_id_over_at_once(table: RouteTable
 def test_another_host_or_a_late_return_is_a_new_member(
     table: RouteTable, source: str, away_ms: int
 ) -> None:
-    gone = TOGETHER_MS + 1 + MEMBER_MS
-    register(table, report(SLAVE), owner="s", source="10.0.0.2", now_ms=TOGETHER_MS + 1)
+    gone = MEMBER_MS + 1 + MEMBER_MS
+    register(table, report(SLAVE), owner="s", source="10.0.0.2", now_ms=MEMBER_MS + 1)
     register(table, report(SLAVE), owner="s", source="10.0.0.2", now_ms=gone)
     table.remove_lost("s")
     back = gone + away_ms
