@@ -7,6 +7,9 @@ from rocketpost.raft.core import Log
 from rocketpost.server.group.member_log import MemberLog
 from rocketpost.store.member.member_store import MemberStore
 
+_LATE_SECONDS = 0.1
+"""Age at which a flusher that runs now and then gets to new bytes."""
+
 
 def commit_alone() -> None:
     """The leader takes for committed what it alone has."""
@@ -22,6 +25,12 @@ def acknowledge_before_flush() -> None:
     """A member counts what is only in the page cache, although SYNC_FLUSH promises the disk."""
     written = property(lambda self: self._store.written_position)
     MemberLog.safe_position = written  # type: ignore[assignment]
+
+    def pursue(log: MemberLog) -> None:
+        log._report_safe()
+        log._loop.call_later(_LATE_SECONDS, log._store.request_flush)
+
+    MemberLog._pursue = pursue  # type: ignore[method-assign]
 
 
 def keep_a_damaged_log() -> None:
