@@ -1,4 +1,4 @@
-"""The official gRPC clients of every language live through a kill of a group's leader."""
+"""Official gRPC clients behind a proxy live through a kill of a group's leader."""
 
 from __future__ import annotations
 
@@ -23,17 +23,11 @@ from rocketpost.testing.process import free_port
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
-LANGUAGES = [
-    "python",
-    "java",
-    "node",
-    pytest.param("go", marks=pytest.mark.long),
-    pytest.param("rust", marks=pytest.mark.long),
-]
-"""The first run of those that are compiled takes minutes."""
+LANGUAGES = ["python", "java", "node", pytest.param("go", marks=pytest.mark.long)]
+"""The first run of the client that is compiled takes minutes."""
 BEFORE = 100
 """Messages that are acknowledged before the kill."""
-COUNT = 3000
+COUNT = 1000
 SECONDS = 60.0
 
 
@@ -93,10 +87,10 @@ class GrpcSender:
 @pytest.mark.parametrize("language", LANGUAGES)
 async def test_sends_go_on_after_a_kill_of_the_leader(tmp_path: Path, language: str) -> None:
     async with up_group(tmp_path / "group") as group:
+        leader = await group.leader()
         async with AdminClient(name_servers=group.address) as admin:
-            address = group.client_address(await group.leader())
             await admin.topics.create(
-                address,
+                group.client_address(leader),
                 TopicConfig(
                     topic_name=TOPIC,
                     read_queue_nums=4,
@@ -113,7 +107,7 @@ async def test_sends_go_on_after_a_kill_of_the_leader(tmp_path: Path, language: 
             sender = GrpcSender(client, at)
             work = asyncio.create_task(asyncio.to_thread(sender.run_blocking))
             await sender.wait_acknowledged(BEFORE)
-            killed = await group.kill(await group.leader())
+            killed = await group.kill(leader)
             await work
         after = [when for when, _ in sender.acknowledged if when > killed]
         gap = max(later - when for when, later in zip([killed, *after], after, strict=False))
