@@ -44,6 +44,7 @@ logger = logging.getLogger(__name__)
 
 _FIRST_HEARTBEAT_SECONDS = 1.0
 _UNREGISTER_SECONDS = 1.0
+_LONG_CONNECT_SECONDS = 0.25
 _UNSIGNED = "the request was not signed: a broker with access control requires credentials"
 _ACCESS_WORDS = ("username cannot be null", "accesskey", "aclexception", "signature", "authentic")
 
@@ -106,6 +107,7 @@ class Session:
         self.heartbeat_sent = 0.0
         """Time of the last heartbeat, on the monotonic clock."""
         self._remarks: dict[str, str | None] = {}
+        self._connecting: dict[str, asyncio.Task[tuple[str, Connection]]] = {}
         self._started = False
 
     @property
@@ -157,6 +159,8 @@ class Session:
         self._started = False
         try:
             await self.tasks.stop()
+            for task in self._connecting.values():
+                task.cancel()
             await self.routes.close()
             await self._unregister()
         finally:
@@ -289,6 +293,45 @@ class Session:
         if self.config.credentials is None and _is_about_access(response):
             fault.add_note(_UNSIGNED)
         return fault
+
+    async def connect_master(self, broker_name: str, topic: str) -> tuple[str, Connection]:
+        """Return the address of a broker's master, and the connection to it.
+
+        A machine that has vanished refuses no connection. So the route is fetched again while an
+        attempt takes long: by then another broker may be the master.
+
+        Raises:
+            RouteNotFound: No master is known.
+            NotConnected: It cannot be reached.
+            ConnectionLost: The client is closed.
+        """
+        task = self._connecting.get(broker_name)
+        if task is None:
+            work = self._connect_master(broker_name, topic)
+            task = self._connecting[broker_name] = asyncio.ensure_future(work)
+            task.add_done_callback(lambda done: self._end_connecting(broker_name, done))
+        # Shielded: one impatient caller must not cancel what others wait for. All wait for the same
+        # task, so that they go on in the order of their calls.
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled() and not self._started:
+                raise ConnectionLost("the client is closed") from None
+            raise
+
+    async def _connect_master(self, broker_name: str, topic: str) -> tuple[str, Connection]:
+        while True:
+            address = self.routes.master(broker_name)
+            try:
+                async with asyncio.timeout(_LONG_CONNECT_SECONDS):
+                    return address, await self.connector.connect(address)
+            except TimeoutError:
+                await self.routes.refresh(topic)
+
+    def _end_connecting(self, broker_name: str, done: asyncio.Task[tuple[str, Connection]]) -> None:
+        del self._connecting[broker_name]
+        if not done.cancelled():
+            done.exception()  # mark it as retrieved, even if all callers are gone
 
     def no_answer(self, address: str, sent_at: float) -> None:
         """Drop a connection on which nothing has arrived since ``sent_at``.

@@ -95,6 +95,8 @@ class FakeNetwork:
         self.servers: dict[str, Serve] = {}
         self.requests: list[tuple[str, Command]] = []
         self.links: dict[str, list[Connection]] = {}
+        self.vanished: set[str] = set()
+        """Addresses that neither accept nor refuse connections."""
 
     def connector(self, **options: object) -> FakeConnector:
         return FakeConnector(self, **options)
@@ -145,6 +147,10 @@ class FakeConnector(Connector):
 
     async def _make(self, address: str) -> Connection:
         await asyncio.sleep(0)
+        if address in self._network.vanished:
+            nothing = asyncio.get_running_loop().create_future()
+            await asyncio.wait([nothing], timeout=self._connect_seconds)
+            raise NotConnected(f"cannot connect to {address} in {self._connect_seconds:g} s")
         if address not in self._network.servers:
             raise NotConnected(f"cannot connect to {address}")
         connection = Connection(

@@ -181,7 +181,7 @@ class Sender:
                 if is_broken and fixed and not sticky:
                     raise NotConnected(f"earlier messages wait for the broker {queue.broker_name}")
                 if connection is None:
-                    connection = await self._connect(address, timeout)
+                    address, connection = await self._connect(flight, timeout)
             self._take_off(flight, connection, address)
         except LocalProtocolError:
             self._leave(out)
@@ -411,9 +411,9 @@ class Sender:
                 assert error is not None
                 self._give_up(flight, self._timeout_of(flight) if flight.unresolved else error)
                 return
-            address = self._session.routes.master(flight.queue.broker_name)
-            flight.address, flight.sent_at = address, self._loop.time()
-            connection = await self._connect(address, flight.deadline - self._loop.time())
+            flight.address = self._session.routes.master(flight.queue.broker_name)
+            flight.sent_at = self._loop.time()
+            address, connection = await self._connect(flight, flight.deadline - flight.sent_at)
             self._take_off(flight, connection, address)
         except RocketpostError as error:
             self._handle_refusal(flight, error)
@@ -447,12 +447,14 @@ class Sender:
         flight.pauses += 1
         await asyncio.sleep(min(pause, max(0.0, flight.deadline - self._loop.time())))
 
-    async def _connect(self, address: str, seconds: float) -> Connection:
+    async def _connect(self, flight: InFlightSend, seconds: float) -> tuple[str, Connection]:
+        name = flight.queue.broker_name
         try:
             async with asyncio.timeout(max(0.0, seconds)):
-                return await self._session.connector.connect(address)
+                return await self._session.connect_master(name, flight.out.topic)
         except TimeoutError:
-            raise NotConnected(f"cannot connect to {address} in {seconds:.3g} s") from None
+            where = self._session.routes.peek_master(name) or name
+            raise NotConnected(f"cannot connect to {where} in {seconds:.3g} s") from None
 
     # Helpers.
 

@@ -96,9 +96,9 @@ class WaitingLines:
                 soonest = min(flight.deadline for flight in line)
                 try:
                     async with asyncio.timeout_at(soonest):
-                        await self._session.routes.refresh(line[0].out.topic)
-                        address = self._session.routes.master(name)
-                        connection = await self._session.connector.connect(address)
+                        topic = line[0].out.topic
+                        await self._session.routes.refresh(topic)
+                        address, connection = await self._session.connect_master(name, topic)
                 except TimeoutError:
                     continue
                 except ClientError as error:
@@ -117,12 +117,13 @@ class WaitingLines:
         while line:
             try:
                 async with asyncio.timeout_at(min(flight.deadline for flight in line)):
-                    address = self._session.routes.master(name)
-                    connection = await self._session.connector.connect(address)
+                    topic = line[0].out.topic
+                    address, connection = await self._session.connect_master(name, topic)
             except TimeoutError:
+                where = self._session.routes.peek_master(name) or name
                 for flight in [flight for flight in line if flight.deadline <= loop.time()]:
                     line.remove(flight)
-                    self._refuse(flight, NotConnected(f"cannot connect to {address} in time"))
+                    self._refuse(flight, NotConnected(f"cannot connect to {where} in time"))
                 continue
             except ClientError as error:
                 return error

@@ -67,6 +67,29 @@ async def test_a_broker_that_is_away_for_less_than_the_budget_costs_nothing(
     assert len(network.sent(SEND)) == 4
 
 
+@pytest.mark.parametrize("is_idempotent", [False, True])
+@in_virtual_time
+async def test_a_machine_that_has_vanished_is_not_called_for_long(
+    use_network: Use, is_idempotent: bool
+) -> None:
+    """Its connection is not refused, but another member of the group leads by now."""
+    routes = dict(ONE)
+    stores = broker(GET_PRODUCER_STATES=lambda _: Answer(body=b'{"producers":[]}'))
+    network = use_network(network_of(routes, {A: stores, B: stores}))
+    loop = asyncio.get_running_loop()
+    config = ProducerConfig(name_servers=NAMESRV)
+    async with Producer("G", config=config, idempotent=is_idempotent) as sender:
+        await sender.send(Message("T", b"x"), queue=QUEUE)
+        network.cut(A)
+        network.vanished.add(A)
+        loop.call_later(1.0, routes.update, {"T": route_of({"a": B})})
+        began = loop.time()
+        bodies = [b"%d" % number for number in range(20)]
+        await asyncio.gather(*(sender.send(Message("T", b), queue=QUEUE) for b in bodies))
+        assert loop.time() - began < 2.5
+    assert [command.body for command in network.sent(SEND, B)] == bodies
+
+
 @in_virtual_time
 async def test_any_broker_that_comes_back_first_is_taken(use_network: Use) -> None:
     network = use_network(network_of(BOTH, {}))
