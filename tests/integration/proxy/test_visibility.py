@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from integration.console_client import make_first_user, run_console
 from rocketpost.broker.group.membership import Membership
 from rocketpost.client.admin import AdminClient
 from rocketpost.codec.record import message_id, pack_host
+from rocketpost.diagnosis.explanation import explain_message, find_indexed
+from rocketpost.diagnosis.fate import State
 from rocketpost.model.topic import TopicChange
 from rocketpost.proxy.clients import ClientTable
 from rocketpost.proxy.settings import read_proxy_settings
@@ -124,6 +128,37 @@ async def test_members_are_listed_with_language_version_and_protocol(cluster: Ru
         request = messages.NotifyClientTerminationRequest()
         assert (await client.call("NotifyClientTermination", request)).status.code == Code.OK
         await until(lambda: cluster.membership.consumer_group("group") is None)
+
+
+async def test_explanations_know_what_became_of_their_messages(cluster: Running) -> None:
+    async with _client(cluster) as client:
+        await _consume(cluster, client)
+        sent = await client.send("topic", b"body")
+        (received,) = await client.receive("topic", "group", auto_renew=True)
+        (found,) = await find_indexed(cluster.admin, "topic", sent.message_id)
+        for wanted in (State.IN_FLIGHT, State.CONSUMED):
+            (fate,) = (await explain_message(cluster.admin, found)).fates
+            assert (fate.group, fate.state) == ("group", wanted)
+            assert await client.ack("group", received) == Code.OK
+
+
+async def test_the_console_shows_them(cluster: Running, tmp_path: Path) -> None:
+    async with _client(cluster) as client, _client(cluster) as producer, AsyncExitStack() as stack:
+        await _consume(cluster, client)
+        await producer.produce("topic")
+        await until(lambda: cluster.membership.producer(producer.client_id))
+        running = run_console(cluster.broker.name_servers, tmp_path / "console")
+        console = await asyncio.to_thread(running.__enter__)
+        stack.callback(running.__exit__, None, None, None)
+        browser = await asyncio.to_thread(make_first_user, console)
+        wanted = {"/groups/group": client.client_id, "/clients": producer.client_id}
+        async with asyncio.timeout(30):
+            while wanted:  # it looks at the cluster once a round
+                for path, name in list(wanted.items()):
+                    page = (await asyncio.to_thread(browser.get, path)).text
+                    rows = [row for row in page.split("<tr") if name in row]
+                    if any("GO" in row and "5.1.2 (gRPC)" in row for row in rows):
+                        del wanted[path]
 
 
 async def test_a_client_is_asked_for_its_state_and_its_stacks(cluster: Running) -> None:
