@@ -66,7 +66,7 @@ IGNORED: Final[Mapping[str, str]] = {
     "printThreadPoolStatusInMillis": _ONE_LOOP,
     "grpcShutdownTimeSeconds": "streams never end by themselves, so a stop waits one second",
     "enableGrpcEpoll": "the gRPC library chooses its poller",
-    "enableBatchAck": "the entries of one AckMessage are acknowledged one by one",
+    "enableBatchAck": "a broker's own port always gathers acknowledgements, and mqproxy never",
     "proxyName": _NO_SYNC,
     "proxyClusterName": _NO_SYNC,
     "heartbeatSyncerTopicClusterName": _NO_SYNC,
