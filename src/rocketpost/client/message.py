@@ -199,7 +199,7 @@ def _check_flag(flag: int) -> None:
     if not isinstance(flag, int):
         raise MessageRefused(f"the flag must be a whole number, not {flag!r}")
     if not -_FLAG_MAX <= flag <= _FLAG_MAX:
-        raise MessageRefused(f"the flag {flag} does not fit 32 bits")
+        raise MessageRefused(f"the flag {flag} does not fit in 32 bits")
 
 
 def _check_values(*values: str | None) -> None:

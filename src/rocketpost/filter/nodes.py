@@ -169,7 +169,7 @@ def make_equality(left: Node, right: Node) -> Truth:
         if isinstance(each, TruthLiteral) and each.value is None:
             raise FilterError("nothing equals NULL; write IS NULL or IS NOT NULL", each.position)
     if isinstance(left, TruthLiteral) and isinstance(right, Constant):
-        raise FilterError("TRUE and FALSE cannot equal a number or a text", right.position)
+        raise FilterError("TRUE and FALSE cannot equal a number or a string", right.position)
     position = left.position
     return Equal(position=position, left=left, right=right, depth=_below(position, left, right))
 
@@ -184,7 +184,7 @@ def make_ordering(relation: Relation, left: Node, right: Node) -> Truth:
     """Return ``left relation right``."""
     for each in (left, right):
         if isinstance(each, Constant) and isinstance(each.value, str):
-            raise FilterError(f"{relation} compares numbers, but this is a text", each.position)
+            raise FilterError(f"{relation} compares numbers, but this is a string", each.position)
         if isinstance(each, Truth):
             raise FilterError(
                 f"{relation} compares numbers, but this is a condition", each.position

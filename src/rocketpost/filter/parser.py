@@ -29,7 +29,7 @@ from rocketpost.filter.values import LONG_MAX
 OPERANDS_MAX: Final = 512
 """Maximum of properties and values in an expression, and so per message; without IN lists."""
 LIST_MAX: Final = 1024
-"""Maximum of texts in an IN list."""
+"""Maximum of strings in an IN list."""
 PATH_MAX: Final = 16
 """Maximum of steps in a path into a body."""
 
@@ -217,7 +217,7 @@ class _Parser:
         if word.kind is TokenKind.TEXT:
             return word.text
         if word.kind is not TokenKind.INTEGER:
-            raise FilterError(f"expected a number or a text in [ ], not {word}", word.position)
+            raise FilterError(f"expected a number or a string in [ ], not {word}", word.position)
         return _integer(word)
 
     def _texts(self) -> list[str]:
@@ -226,7 +226,9 @@ class _Parser:
         while self._take(","):
             texts.append(self._text())
             if len(texts) > LIST_MAX:
-                raise FilterError(f"an IN list has more than {LIST_MAX} texts", self._next.position)
+                raise FilterError(
+                    f"an IN list has more than {LIST_MAX} strings", self._next.position
+                )
         self._expect(")")
         return texts
 
@@ -265,7 +267,7 @@ class _Parser:
         found = self._next
         if found.kind is not TokenKind.TEXT:
             raise FilterError(
-                f"a text in single quotes is expected here, not {found}", found.position
+                f"a string in single quotes is expected here, not {found}", found.position
             )
         self._at += 1
         return found.text

@@ -78,7 +78,7 @@ _WORD: Final = re.compile(
 
 _HINTS: Final = {
     "!": "write <> for not equal",
-    '"': "put text in single quotes",
+    '"': "put strings in single quotes",
     "*": "there is no arithmetic in filters",
     "/": "there is no arithmetic in filters, and a comment ends with */",
     "%": "there is no arithmetic in filters",

@@ -1,8 +1,8 @@
 """Values of filter expressions, and their comparison as in Java.
 
-A value is None (missing, unknown), a bool, an int, a float or a str. Properties are always texts; a
-text compared with a number is read as a number of that type. A text that cannot be read so ends the
-evaluation: the message does not match, whatever the rest of the expression says.
+A value is None (missing, unknown), a bool, an int, a float or a str. Properties are always strings;
+one that is compared with a number is read as a number of that type. If it cannot be read that way,
+the evaluation ends: the message does not match, whatever the rest of the expression says.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _compare_truth(left: Value, right: Value) -> int:
     if isinstance(left, str):
         left = left.lower() == "true"
     elif isinstance(right, str):
-        raise IncomparableError(f"the truth value {left} cannot be compared with a text")
+        raise IncomparableError(f"the truth value {left} cannot be compared with a string")
     if not (isinstance(left, bool) and isinstance(right, bool)):
         return -1
     return left - right

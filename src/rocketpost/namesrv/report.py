@@ -143,13 +143,15 @@ def check_queues(topic: str, queues: QueueData | TopicConfig) -> None:
     if not 0 <= queues.perm <= PERM_MAX:
         raise InvalidParameter(f"topic {topic}: perm {queues.perm} is not one of 0 to {PERM_MAX}")
     if not -(2**31) <= queues.topic_sys_flag < 2**31:
-        raise InvalidParameter(f"topic {topic}: the system flag does not fit 32 bits")
+        raise InvalidParameter(f"topic {topic}: the system flag does not fit in 32 bits")
 
 
 def _check_topic(topic: str, config: TopicConfig) -> None:
     check_name(topic, "topic")
     if config.topic_name not in ("", topic):
-        raise InvalidParameter(f"topic {topic} is called {config.topic_name[:64]!r} inside")
+        raise InvalidParameter(
+            f"the configuration of the topic {topic} names another one, {config.topic_name[:64]!r}"
+        )
     check_queues(topic, config)
 
 

@@ -220,7 +220,7 @@ class PopRequests:
         if not -1 <= header.queue_id < topic.read_queue_nums:
             raise InvalidParameter(
                 f"queue {header.queue_id} of the topic {topic_name} cannot be read: "
-                f"it has {topic.read_queue_nums} read queues"
+                f"the topic has {topic.read_queue_nums} read queues"
             )
         check_pop(topic_name, group_name)
         group = self._groups.find(group_name)

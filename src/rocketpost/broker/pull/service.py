@@ -198,7 +198,7 @@ class PullService:
         if not 0 <= request.queue_id < topic.read_queue_nums:
             raise InvalidParameter(
                 f"queue {request.queue_id} of the topic {request.topic} cannot be read: "
-                f"it has {topic.read_queue_nums} read queues"
+                f"the topic has {topic.read_queue_nums} read queues"
             )
         return topic
 

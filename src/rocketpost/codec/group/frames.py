@@ -470,12 +470,12 @@ def _check_term(term: int) -> None:
 
 def _check_positions(*positions: int) -> None:
     if min(positions) < 0:
-        raise ValueError(f"{min(positions)} is no position")
+        raise ValueError(f"a position is {min(positions)}, which is below 0")
 
 
 def _check_spans(spans: tuple[TermSpan, ...], begin: int, end: int) -> None:
     if begin > end:
-        raise ValueError(f"bytes from {begin} to {end}")
+        raise ValueError(f"the body begins at {begin} and ends at {end}")
     last_term, last_start = -1, begin - 1
     for term, start in spans:
         _check_term(term)

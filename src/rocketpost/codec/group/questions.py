@@ -86,10 +86,10 @@ def unpack_question(fields: bytes) -> Question:
         ValueError: They are impossible.
     """
     if len(fields) != _QUESTION.size:
-        raise ValueError(f"a question has {len(fields)} bytes")
+        raise ValueError(f"a question has {len(fields)} bytes, not {_QUESTION.size}")
     number, subject, begin, end = _QUESTION.unpack(fields)
     if min(number, begin) < 0 or end < begin:
-        raise ValueError(f"a question for {begin} to {end}")
+        raise ValueError(f"a question asks for the bytes from {begin} to {end}")
     return Question(number, Subject(subject), begin, end)
 
 

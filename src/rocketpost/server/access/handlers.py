@@ -241,7 +241,11 @@ class AccessHandlers:
     def _caller(self, command: Command) -> User:
         caller = None if self._gate is None else self._gate.user_of(command)
         if caller is None:
-            raise NoPermission(_OFF if self._gate is None else "only users may change users")
+            raise NoPermission(
+                _OFF
+                if self._gate is None
+                else "users can be changed only by a request that a user has signed"
+            )
         return caller
 
     def _sees_secrets(self, command: Command) -> bool:

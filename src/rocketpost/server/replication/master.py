@@ -207,7 +207,7 @@ class MasterFeature(Feature):
     def _add(self, sock: StreamSocket, address: tuple[str, int]) -> None:
         if len(self._links) >= LINKS_MAX:
             logger.warning(
-                "slave refused: address=%s:%s reason=%s are connected", *address, LINKS_MAX
+                "slave refused: address=%s:%s reason=%s slaves are connected", *address, LINKS_MAX
             )
             sock.close()
             return

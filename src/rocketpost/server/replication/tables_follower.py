@@ -5,7 +5,7 @@ that does not know that request is polled every ten seconds.
 
 Topics, groups, request modes, filters, users and rules are taken over at once. Progress (offsets,
 delay offsets, timer, deleted topics, batches popped in order) waits until the own log has, on disk,
-everything that it speaks of. Otherwise a slave that is behind and becomes the master would skip
+everything that it refers to. Otherwise a slave that is behind and becomes the master would skip
 messages: a group would start after the end of a queue, and a delayed message would count as
 delivered although its copy is lost.
 

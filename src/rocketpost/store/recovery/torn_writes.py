@@ -1,18 +1,18 @@
 """Evidence that tells a damaged record from one that a power cut has torn.
 
 A disk writes a block of 512 bytes whole or not at all. The log is written in order, over zeros, and
-a record by a single call. So a block that a power cut has kept from the disk has none of the
-record's bytes: it is zero from the record's first byte in it on. A record that fails its checks
-although it has bytes in every block was written whole. It was damaged later, by a flipped bit or a
-bad sector, and it may have been acknowledged.
+a record by a single call. So if a power cut keeps a block from the disk, the part of the record in
+that block is all zeros. A record that fails its checks although it has bytes in every block was
+written whole. It was damaged later, by a flipped bit or a bad sector, and it may have been
+acknowledged.
 
-The last byte counts too: a call that the system has ended early leaves the rest of the record
-zero, within a block. Records end with their properties, whose last byte is never zero.
+The last byte counts too: if the system ends the call early, the rest of the record stays zero, from
+the middle of a block on. Records end with their properties, whose last byte is never zero.
 
-Two kinds of damage look like a torn write, and are taken for one: a record whose block was erased
-as a whole, and a flipped bit in a record with a block of zeros in its body, without properties, or
-with the wrong size at the end of the log. The watermark of a member, which is saved every second,
-covers everything that is older.
+Two kinds of damage look like a torn write and are treated as one. The first is an erased block. The
+second is a flipped bit in a record that has a block of zeros in its body or no properties, or in
+the size of the last record. The watermark of a member, which is saved every second, covers
+everything that is older.
 """
 
 from __future__ import annotations
