@@ -44,9 +44,12 @@ FORGOTTEN_MAX: Final = 10_000
 class _Row:
     """The offsets of one group in one topic, and their text while it is current."""
 
-    __slots__ = ("offsets", "revision", "text")
+    __slots__ = ("offsets", "reader", "revision", "text")
 
-    def __init__(self, offsets: dict[int, int], revision: int) -> None:
+    def __init__(self, key: str, offsets: dict[int, int], revision: int) -> None:
+        topic, _, group = key.partition("@")
+        self.reader = topic, group
+        """Names of the topic and of the group."""
         self.offsets = offsets
         self.revision = revision
         """Revision of the table after the row's last change."""
@@ -160,6 +163,19 @@ class OffsetTable:
         """Every pair of topic and group that has offsets."""
         return list(self._names())
 
+    def each_row(self) -> Iterator[tuple[tuple[str, str], Mapping[int, int], Mapping[int, int]]]:
+        """Yield every topic and group that has offsets, with two tables of offsets by queue.
+
+        The first has the committed offsets, the second those up to which the group was given
+        messages. Both are valid until the next step. Rows may be added and deleted between steps:
+        new ones are left out, and so are those that are deleted by then.
+        """
+        pulled = self._pulled
+        for key in list(self._rows):
+            row = self._rows.get(key)
+            if row is not None and row.offsets:
+                yield row.reader, row.offsets, pulled.get(key, _NOTHING)
+
     def topics_of(self, group: str) -> list[str]:
         """Return the topics in which the group has offsets."""
         return [topic for topic, owner in self._names() if owner == group]
@@ -181,7 +197,8 @@ class OffsetTable:
             before = self._rows.get(f"{topic}@{target}")
             self._count += len(row.offsets) - (0 if before is None else len(before.offsets))
             self._note_change()
-            self._rows[f"{topic}@{target}"] = _Row(dict(row.offsets), self.revision)
+            key = f"{topic}@{target}"
+            self._rows[key] = _Row(key, dict(row.offsets), self.revision)
 
     def forget_topic(self, topic: str) -> None:
         """Forget every offset in the topic."""
@@ -322,10 +339,10 @@ class OffsetTable:
                 logger.warning("offsets dropped: row=%r reason=not topic@group", key)
                 continue
             good = {queue: offset for queue, offset in offsets.items() if queue >= 0 <= offset}
-            self._rows[key] = _Row(good, len(self._rows) + 1)
+            self._rows[key] = _Row(key, good, len(self._rows) + 1)
             self._count += len(good)
         for key, resets in body.pending_reset_table.items():
-            row = self._rows.get(key, _Row({}, 0))
+            row = self._rows.get(key, _Row(key, {}, 0))
             for queue_id, offset in resets.items():
                 if row.offsets.get(queue_id) == offset:
                     self._resets[key, queue_id] = offset
@@ -339,7 +356,7 @@ class OffsetTable:
         row = self._rows.get(key)
         if row is None:
             self._check_room(1)
-            row = self._rows[key] = _Row({}, self.revision)
+            row = self._rows[key] = _Row(key, {}, self.revision)
             self._forgotten.pop(key, None)
         before = row.offsets.get(queue_id, NO_OFFSET)
         if before == offset:
@@ -403,7 +420,7 @@ class OffsetTable:
         elif row is None or row.offsets != wanted:
             self.revision += 1
             self._count += len(wanted) - (0 if row is None else len(row.offsets))
-            self._rows[key] = _Row(wanted, self.revision)
+            self._rows[key] = _Row(key, wanted, self.revision)
             self._forgotten.pop(key, None)
 
     def _note_change(self) -> None:
@@ -411,9 +428,8 @@ class OffsetTable:
         self.version = self.version.next(self._clock.now_ms())
 
     def _names(self) -> Iterator[tuple[str, str]]:
-        for key in self._rows:
-            topic, _, group = key.partition("@")
-            yield topic, group
+        for row in self._rows.values():
+            yield row.reader
 
     def _texts(self) -> Iterator[tuple[str, bytes]]:
         return ((key, self._text_of(row)) for key, row in self._rows.items())

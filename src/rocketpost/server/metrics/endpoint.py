@@ -149,14 +149,19 @@ class MetricsEndpoint:
         accepted = {name: value.decode("latin-1") for name, value in request.headers}
         is_open = "application/openmetrics-text" in accepted.get(b"accept", "")
         is_zipped = "gzip" in accepted.get(b"accept-encoding", "")
-        zipper = zlib.compressobj(_QUICK, wbits=_GZIP_WINDOW) if is_zipped else None
         parts = []
         for part in self._slices(is_open):
-            parts.append(part if zipper is None else zipper.compress(part))
+            parts.append(part)
             await asyncio.sleep(0)  # lets requests in between
-        if zipper is not None:
-            parts.append(zipper.flush())
-        return _Answer(200, _OPEN if is_open else _TEXT, b"".join(parts), is_zipped)
+        body = await asyncio.to_thread(_zip_blocking, parts) if is_zipped else b"".join(parts)
+        return _Answer(200, _OPEN if is_open else _TEXT, body, is_zipped)
+
+
+def _zip_blocking(parts: list[bytes]) -> bytes:
+    """Compress the parts of a text. Others may run meanwhile: zlib does not hold the GIL."""
+    zipper = zlib.compressobj(_QUICK, wbits=_GZIP_WINDOW)
+    zipped = [zipper.compress(part) for part in parts]
+    return b"".join([*zipped, zipper.flush()])
 
 
 async def _read_request(http: h11.Connection, reader: asyncio.StreamReader) -> h11.Request | None:

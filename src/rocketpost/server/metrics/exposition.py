@@ -33,6 +33,7 @@ _UNESCAPED: Final = {r"\\": "\\", r"\"": '"', r"\n": "\n"}
 _PAIR: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _TOTAL: Final = "_total"
 _INFINITY: Final = "+Inf"
+_START: Final = "\0"
 
 
 class MetricKind(enum.Enum):
@@ -96,6 +97,8 @@ class Distributions:
         """The histograms that were not taken yet."""
         self.bounds: list[str] = [*map(str, map(float, bounds)), _INFINITY]
         """The values of the label ``le``."""
+        self.lines = "".join([f'{_START}{bound}"}} %d\n' for bound in self.bounds])
+        """The lines of the buckets of one histogram, with a mark for what is before the bound."""
 
     def __iter__(self) -> Iterator[Sample]:
         for labels, each in self.found:
@@ -105,6 +108,23 @@ class Distributions:
                 yield Sample(f'{before}le="{bound}"', total, "_bucket")
             yield Sample(labels, each.sum, "_sum")
             yield Sample(labels, sums[-1], "_count")
+
+
+class Column:
+    """The samples of many series, without an object for each.
+
+    Args:
+        labels: Texts of their own labels, none of them empty.
+        values: Their values, in the same order.
+    """
+
+    def __init__(self, labels: Sequence[str], values: Sequence[int | float]) -> None:
+        assert len(labels) == len(values)
+        self.labels = labels
+        self.values = values
+
+    def __iter__(self) -> Iterator[Sample]:
+        return map(Sample, self.labels, self.values)
 
 
 def single(value: int | float) -> tuple[Sample]:
@@ -209,6 +229,9 @@ class Writer:
         if isinstance(family.samples, Distributions):
             yield from self._distributions(family, family.samples)
             return
+        if isinstance(family.samples, Column):
+            yield from self._column(family, family.samples)
+            return
         left = self._series_max
         samples = iter(family.samples)
         is_first = True
@@ -223,15 +246,29 @@ class Writer:
             self.overflows[family.name] = rest
             yield self._lines(family.name, [Sample('overflow="true"', rest)]).encode()
 
+    def _column(self, family: Family, column: Column) -> Iterator[bytes]:
+        count = min(len(column.labels), self._series_max)
+        start = f"{family.name}{{{self._common},"
+        head = self._head(family) if count else ""
+        for at in range(0, count, SLICE_SAMPLES):
+            end = min(at + SLICE_SAMPLES, count)
+            rows = zip(column.labels[at:end], column.values[at:end], strict=True)
+            lines = [f"{labels}}} {value}\n" for labels, value in rows]
+            yield f"{head}{start}{start.join(lines)}".encode()
+            head = ""
+        if not count:
+            yield b""
+        elif rest := len(column.labels) - count:
+            self.overflows[family.name] = rest
+            yield self._lines(family.name, [Sample('overflow="true"', rest)]).encode()
+
     def _distributions(self, family: Family, samples: Distributions) -> Iterator[bytes]:
         """Write histograms without an object for each sample: they are most of the text."""
         left, at_once = self._series_max, max(1, SLICE_SAMPLES // family.width)
         is_first = True
         while part := list(islice(samples.found, min(at_once, left))):
             left -= len(part)
-            text = "".join(
-                [self._distribution(family.name, samples.bounds, *each) for each in part]
-            )
+            text = "".join([self._distribution(family.name, samples.lines, *each) for each in part])
             yield (self._head(family) + text if is_first else text).encode()
             is_first = False
         if is_first:
@@ -239,13 +276,14 @@ class Writer:
         elif not left and (rest := sum(1 for _ in samples.found)):
             self.overflows[family.name] = rest
 
-    def _distribution(self, name: str, bounds: list[str], labels: str, found: Histogram) -> str:
+    def _distribution(self, name: str, lines: str, labels: str, found: Histogram) -> str:
         common = f"{self._common},{labels}" if labels else self._common
         start = f'{name}_bucket{{{common},le="'
-        sums = list(accumulate(found.counts))
-        lines = [f'{start}{bound}"}} {total}\n' for bound, total in zip(bounds, sums, strict=True)]
-        lines.append(f"{name}_sum{{{common}}} {found.sum}\n{name}_count{{{common}}} {sums[-1]}\n")
-        return "".join(lines)
+        sums = tuple(accumulate(found.counts))
+        return (
+            f"{(lines % sums).replace(_START, start)}"
+            f"{name}_sum{{{common}}} {found.sum}\n{name}_count{{{common}}} {sums[-1]}\n"
+        )
 
     def _head(self, family: Family) -> str:
         name = family.name.removesuffix(_TOTAL) if self._is_open else family.name

@@ -57,6 +57,7 @@ _Cursor = tuple[str, str, int]
 """Topic, group and queue."""
 _Row = dict[tuple[int, int], int]
 """Store times by queue and offset."""
+_NOTHING: _Row = {}
 
 
 class StoreTimes:
@@ -72,13 +73,13 @@ class StoreTimes:
         self.reads = 0
         """Number of records that were read so far."""
 
-    def row(self, topic: str, group: str) -> _Row:
-        """Return the times of a group in a topic that are known from the round before."""
-        return self._known.get((topic, group), {})
+    def row(self, reader: tuple[str, str]) -> _Row:
+        """Return the times of a topic and group that are known from the round before."""
+        return self._known.get(reader, _NOTHING)
 
-    def keep(self, topic: str, group: str, row: _Row) -> None:
-        """Remember the times of a group for the next round."""
-        self._used[topic, group] = row
+    def keep(self, reader: tuple[str, str], row: _Row) -> None:
+        """Remember the times of a topic and group for the next round."""
+        self._used[reader] = row
 
     def read(self, queue: LagQueue, offset: int) -> int:
         """Return the store time of a message in ms; negative if it cannot be read."""
@@ -111,14 +112,11 @@ def group_lags(
         times: The store times that are known from the round before.
         now_ms: The time.
     """
-    for topic, group in offsets.rows:
+    for reader, committed, pulled in offsets.each_row():
+        topic, group = reader
         if is_own_offset(topic, group):
             continue
-        committed = offsets.row(topic, group)
-        if not committed:
-            continue  # it was deleted meanwhile
-        pulled = offsets.pulled_row(topic, group)
-        known, used = times.row(topic, group), _Row()
+        known, used = times.row(reader), _Row()
         ready = in_flight = 0
         oldest = waiting = now_ms
         for queue in queues_of(topic):
@@ -137,6 +135,8 @@ def group_lags(
             ready += end - given
             in_flight += given - done
             for offset in (done,) if given == done else (done, given):
+                if offset == end:
+                    continue  # the group was given everything
                 time_ms = known.get((queue_id, offset))
                 if time_ms is None:
                     time_ms = times.read(queue, offset)
@@ -148,6 +148,6 @@ def group_lags(
                 if offset == given and time_ms < waiting:
                     waiting = time_ms
         if used:
-            times.keep(topic, group, used)
+            times.keep(reader, used)
         yield GroupLag(topic, group, ready, in_flight, now_ms - oldest, now_ms - waiting)
     times.end_round()

@@ -9,8 +9,10 @@ from rocketpost.broker.attributes import MESSAGE_TYPE
 from rocketpost.broker.stats import SIZE_BOUNDS
 from rocketpost.broker.topic import TopicTable
 from rocketpost.model.names import RETRY_PREFIX, is_retry_or_dlq, is_system_group
+from rocketpost.model.topic import TopicConfig
 from rocketpost.server.context import BrokerContext
 from rocketpost.server.metrics.exposition import (
+    Column,
     Family,
     Labels,
     PairLabels,
@@ -37,46 +39,47 @@ _LAG: Final = PairLabels("topic", "consumer_group", "is_retry", "is_system")
 def traffic_families(context: BrokerContext) -> Iterator[Family]:
     """Return the messages and bytes that were stored, given to groups, and given up."""
     stats, topics, exist = context.stats, context.tables.topics, context.tables.exist
-    stored = [
-        (_in_labels(topics, topic), meter)
-        for topic, meter in stats.topics()
-        if not is_retry_or_dlq(topic) and topics.find(topic) is not None
-    ]
+    labels, meters = [], []
+    for topic, meter in stats.topics():
+        config = None if is_retry_or_dlq(topic) else topics.find(topic)
+        if config is not None:
+            labels.append(_in_labels(topics, config))
+            meters.append(meter)
     yield pause()
     yield counter(
         "rocketmq_messages_in_total",
         "Messages stored.",
-        [Sample(labels, meter.count) for labels, meter in stored],
+        Column(labels, [meter.count for meter in meters]),
     )
     yield counter(
         "rocketmq_throughput_in_total",
         "Bytes of messages stored.",
-        [Sample(labels, meter.size) for labels, meter in stored],
+        Column(labels, [meter.size for meter in meters]),
     )
     yield histogram(
         "rocketmq_message_size",
         "Sizes of messages; those that became visible together count with their mean size.",
-        ((labels, meter.sizes) for labels, meter in stored),
+        ((text, meter.sizes) for text, meter in zip(labels, meters, strict=True)),
         bounds=SIZE_BOUNDS,
     )
-    taken = [
-        (
-            _OUT.get(topic, group) or _OUT.put(topic, group, _is_system(topics, topic, group)),
-            meter,
-        )
-        for topic, group, meter in stats.groups()
-        if exist(topic, group)
-    ]
+    readers, reads = [], []
+    for topic, group, meter_of_group in stats.groups():
+        if exist(topic, group):
+            text = _OUT.get(topic, group) or _OUT.put(
+                topic, group, _is_system(topics, topic, group)
+            )
+            readers.append(text)
+            reads.append(meter_of_group)
     yield pause()
     yield counter(
         "rocketmq_messages_out_total",
         "Messages given to consumers.",
-        [Sample(labels, meter.count) for labels, meter in taken],
+        Column(readers, [meter.count for meter in reads]),
     )
     yield counter(
         "rocketmq_throughput_out_total",
         "Bytes of messages given to consumers.",
-        [Sample(labels, meter.size) for labels, meter in taken],
+        Column(readers, [meter.size for meter in reads]),
     )
     yield counter(
         "rocketmq_send_to_dlq_messages_total",
@@ -102,7 +105,8 @@ def lag_families(
         times: The store times that are known from the scrape before.
     """
     topics, exist = context.tables.topics, context.tables.exist
-    lags: list[tuple[str, GroupLag]] = []
+    texts: list[str] = []
+    lags: list[GroupLag] = []
     rows, reads = 0, times.reads
     for lag in group_lags(
         context.tables.offsets,
@@ -118,40 +122,45 @@ def lag_families(
             is_retry = flag(lag.topic.startswith(RETRY_PREFIX))
             is_system = _is_system(topics, lag.topic, lag.group)
             labels = _LAG.put(lag.topic, lag.group, is_retry, is_system)
-        lags.append((labels, lag))
+        texts.append(labels)
+        lags.append(lag)
         rows += 1
         if rows >= LAGS_AT_ONCE or times.reads - reads >= READS_AT_ONCE:
             rows, reads = 0, times.reads
             yield pause()
 
-    def family(name: str, text: str, value: Callable[[GroupLag], int]) -> Family:
-        samples = (Sample(labels, value(lag)) for labels, lag in lags)
-        return gauge(f"rocketmq_consumer_{name}", text, samples)
+    def family(name: str, text: str, values: list[int]) -> Family:
+        return gauge(f"rocketmq_consumer_{name}", text, Column(texts, values))
 
-    yield family("lag_messages", "Messages that are not consumed.", lambda each: each.lag)
+    yield family(
+        "lag_messages",
+        "Messages that are not consumed.",
+        [each.ready + each.in_flight for each in lags],
+    )
     yield family(
         "inflight_messages",
         "Messages that a group was given and has not consumed.",
-        lambda each: each.in_flight,
+        [each.in_flight for each in lags],
     )
     yield family(
-        "ready_messages", "Messages that a group was not given yet.", lambda each: each.ready
+        "ready_messages",
+        "Messages that a group was not given yet.",
+        [each.ready for each in lags],
     )
     yield family(
         "lag_latency_milliseconds",
         "Age of the oldest message that is not consumed.",
-        lambda each: each.lag_ms,
+        [each.lag_ms for each in lags],
     )
     yield family(
         "queueing_latency_milliseconds",
         "Age of the oldest message that a group was not given yet.",
-        lambda each: each.queueing_ms,
+        [each.queueing_ms for each in lags],
     )
 
 
-def _in_labels(topics: TopicTable, topic: str) -> str:
-    config = topics.find(topic)
-    kind = "" if config is None else config.attributes.get(MESSAGE_TYPE, "")
+def _in_labels(topics: TopicTable, config: TopicConfig) -> str:
+    topic, kind = config.topic_name, config.attributes.get(MESSAGE_TYPE, "")
     return _IN(topic, kind.lower() or "normal", flag(topics.is_system(topic)))
 
 

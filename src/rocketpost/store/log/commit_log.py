@@ -51,6 +51,7 @@ TOPIC_CACHE_COUNT_MAX: Final = 16384
 _SHORT: Final = Struct(">h")
 _LONG: Final = Struct(">q")
 _INT: Final = Struct(">i")
+_TIMES_END: Final = STORE_TIME_AT + 8 + 12  # a sender with IPv6 takes 12 bytes more
 _pack_head = HEAD_V4.pack
 _pack_short = _SHORT.pack
 _HEAD_BYTES: Final = HEAD_V4.size
@@ -315,11 +316,14 @@ class CommitLog:
 
     def store_time(self, position: int) -> int:
         """Return the store time of the record at ``position``; -1 if it cannot be read."""
-        head = self.view(position, STORE_TIME_AT + 8 + 12)
-        if head is None or not self.is_readable(position, len(head)):
+        segment = self._segments.find(position)
+        if segment is None or position + _TIMES_END > self.written:
             return -1
-        six = _INT.unpack_from(head, SYS_FLAG_AT)[0] & sysflag.BORN_HOST_V6
-        found: int = _LONG.unpack_from(head, STORE_TIME_AT + (12 if six else 0))[0]
+        at, view = position - segment.start, segment._view or segment.view()
+        if at + _TIMES_END > len(view) or not segment.is_readable(at, _TIMES_END):
+            return -1
+        six = _INT.unpack_from(view, at + SYS_FLAG_AT)[0] & sysflag.BORN_HOST_V6
+        found: int = _LONG.unpack_from(view, at + STORE_TIME_AT + (12 if six else 0))[0]
         return found
 
     def _topic(self, topic: str) -> tuple[int, bytes]:

@@ -187,7 +187,12 @@ class ConsumeQueue:
         """Return the store time of a message; -1 if there is none."""
         if not self.first <= offset < self.end:
             return -1
-        entry = self.entry(offset)
+        tail = self.tail
+        entry = (
+            _unpack(tail.data, (offset - tail.start) * ENTRY_BYTES)
+            if offset >= tail.start
+            else self.entry(offset)
+        )
         if entry is None or entry[1] == FILLER_SIZE:
             return -1
         return self._store_time(entry[0])

@@ -10,6 +10,7 @@ from rocketpost.model.histogram import Histogram
 from rocketpost.server.metrics import exposition
 from rocketpost.server.metrics.exposition import (
     SLICE_SAMPLES,
+    Column,
     Family,
     Labels,
     Sample,
@@ -83,6 +84,21 @@ def test_a_large_family_is_written_in_slices() -> None:
     assert all(each.count(b"\n") <= SLICE_SAMPLES + 2 for each in slices)
     (found,) = parse(b"".join(slices).decode())
     assert sum(each.value for each in found.samples) == sum(range(1700))
+
+
+@pytest.mark.parametrize("series", [0, 1, SLICE_SAMPLES, SLICE_SAMPLES + 1, 1200])
+@pytest.mark.parametrize("series_max", [700, 5000])
+def test_a_column_is_written_as_its_samples_are(series: int, series_max: int) -> None:
+    labels = [label_text({"topic": f"T{number}"}) for number in range(series)]
+    column = Column(labels, range(series))
+    family = counter("sent_total", "Messages sent.", column)
+    one_by_one = family._replace(samples=list(column))
+    assert text_of(family, series_max=series_max) == text_of(one_by_one, series_max=series_max)
+    writer = Writer(common=COMMON, series_max=series_max)
+    parts = list(writer.slices([family]))
+    assert max(part.count(b"\n") for part in parts) <= SLICE_SAMPLES + 2
+    rest = max(0, series - series_max)
+    assert writer.overflows == ({"sent_total": rest} if rest else {})
 
 
 def sizes(*values: float) -> Histogram:
