@@ -6,7 +6,7 @@ lanes count the requests that they take in one call together.
 
 from __future__ import annotations
 
-from collections import Counter
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -19,12 +19,7 @@ CREATION_BOUNDS_MS: Final = (10, 100, 1000, 3000, 5000)
 UNKNOWN: Final = "unknown"
 """Name of codes that have none, so that strangers cannot add names."""
 
-
-class RequestLane(StrEnum):
-    """A way around the dispatcher."""
-
-    SEND = "send"
-    PULL = "pull"
+_SUCCESS: Final = int(ResponseCode.SUCCESS)
 
 
 class Result(StrEnum):
@@ -44,6 +39,10 @@ class TimesKey(NamedTuple):
     result: Result
 
 
+_Key = tuple[int, int, bool, bool]
+"""Request code, response code, whether it was held, and whether it is oneway."""
+
+
 class Timing:
     """The time of one request that is not answered yet."""
 
@@ -56,9 +55,46 @@ class Timing:
 
     def end(self, request: int, response: int, *, is_oneway: bool = False) -> None:
         """Count the request, which is answered now."""
-        result = Result.ONEWAY if is_oneway else Result.SUCCESS
-        key = TimesKey(request, response, self.is_held, result)
-        self._times.count(key, self._times.now() - self._since)
+        times = self._times
+        milliseconds = (times.now() - self._since) * 1000
+        times.histogram((request, response, self.is_held, is_oneway)).add(milliseconds)
+        if request in times.creations_by_code:
+            is_done = response == _SUCCESS
+            times.creations_by_code[request][is_done].add(milliseconds)
+
+
+class LaneTimes:
+    """Counts the requests that one lane takes, those of one call or wave together."""
+
+    __slots__ = ("_answered", "_histogram", "total")
+
+    def __init__(self, histogram: Callable[[_Key], Histogram]) -> None:
+        self._histogram = histogram
+        self._answered: dict[int, Histogram] = {}
+        self.total = 0
+        """Number of requests that the lane has taken."""
+
+    def count(self, request: int, seconds: float, count: int, oneway_count: int = 0) -> None:
+        """Count requests that were answered with success.
+
+        Args:
+            request: Their code.
+            seconds: Time until their answers.
+            count: Their number.
+            oneway_count: Number of those that want no answer.
+        """
+        self.total += count
+        milliseconds = seconds * 1000
+        if count > oneway_count:
+            found = self._answered.get(request)
+            if found is None:
+                found = self._histogram((request, _SUCCESS, False, False))
+                self._answered[request] = found
+            # The body of Histogram.add: a call would double the cost of a lone send's metrics.
+            found.counts[bisect_left(LATENCY_BOUNDS_MS, milliseconds)] += count - oneway_count
+            found.sum += milliseconds * (count - oneway_count)
+        if oneway_count:
+            self._histogram((request, _SUCCESS, False, True)).add(milliseconds, oneway_count)
 
 
 class RequestTimes:
@@ -70,65 +106,41 @@ class RequestTimes:
 
     def __init__(self, *, now: Callable[[], float]) -> None:
         self.now = now
-        self._latencies: dict[TimesKey, Histogram] = {}
-        self._answered_by_lanes: dict[int, Histogram] = {}
-        self._creations: dict[int, dict[bool, Histogram]] = {
+        self._latencies: dict[_Key, Histogram] = {}
+        self.creations_by_code: dict[int, dict[bool, Histogram]] = {
             code: {is_done: Histogram(CREATION_BOUNDS_MS) for is_done in (True, False)}
             for code in (
                 RequestCode.UPDATE_AND_CREATE_TOPIC,
                 RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
             )
         }
-        self.lane_counts: Counter[RequestLane] = Counter()
-        """Number of requests that each lane has taken."""
+        """Times of requests that create or change topics and groups: done and refused ones."""
+        self.sends = LaneTimes(self.histogram)
+        """Requests of the send lane."""
+        self.pulls = LaneTimes(self.histogram)
+        """Requests of the pull lane."""
 
     def begin(self) -> Timing:
         """Return the timing of a request that has arrived now."""
         return Timing(self, self.now())
 
-    def count(self, key: TimesKey, seconds: float, count: int = 1) -> None:
-        """Count requests that were answered after some time."""
+    def histogram(self, key: _Key) -> Histogram:
+        """Return the times of the requests of a key."""
         found = self._latencies.get(key)
         if found is None:
             found = self._latencies[key] = Histogram(LATENCY_BOUNDS_MS)
-        milliseconds = seconds * 1000
-        found.add(milliseconds, count)
-        if key.request in self._creations:
-            is_done = key.response == ResponseCode.SUCCESS
-            self._creations[key.request][is_done].add(milliseconds, count)
-
-    def count_lane(
-        self, lane: RequestLane, request: int, seconds: float, *, count: int, oneway_count: int = 0
-    ) -> None:
-        """Count requests that a lane has taken and answered with success.
-
-        Args:
-            lane: The lane.
-            request: Code of the first one.
-            seconds: Time until their answers.
-            count: Number of all requests.
-            oneway_count: Number of those that want no answer.
-        """
-        self.lane_counts[lane] += count
-        if answered := count - oneway_count:
-            # The hash of an enumeration is computed by Python code, so keys are not made again.
-            found = self._answered_by_lanes.get(request)
-            if found is None:
-                key = TimesKey(request, ResponseCode.SUCCESS, False, Result.SUCCESS)
-                found = self._latencies.setdefault(key, Histogram(LATENCY_BOUNDS_MS))
-                self._answered_by_lanes[request] = found
-            found.add(seconds * 1000, answered)
-        if oneway_count:
-            key = TimesKey(request, ResponseCode.SUCCESS, False, Result.ONEWAY)
-            self.count(key, seconds, oneway_count)
+        return found
 
     def latencies(self) -> list[tuple[TimesKey, Histogram]]:
         """Return the times of all requests."""
-        return list(self._latencies.items())
+        return [
+            (TimesKey(request, response, is_held, _RESULTS[is_oneway]), found)
+            for (request, response, is_held, is_oneway), found in self._latencies.items()
+        ]
 
     def creations(self, code: RequestCode) -> Iterator[tuple[bool, Histogram]]:
         """Yield the times of requests that create topics or groups, done and refused ones."""
-        for is_done, histogram in self._creations[code].items():
+        for is_done, histogram in self.creations_by_code[code].items():
             if histogram.count:
                 yield is_done, histogram
 
@@ -145,3 +157,4 @@ def response_name(code: int) -> str:
 
 _REQUESTS: Final = {int(code): code.name.lower() for code in RequestCode}
 _RESPONSES: Final = {int(code): code.name.lower() for code in ResponseCode}
+_RESULTS: Final = {True: Result.ONEWAY, False: Result.SUCCESS}

@@ -36,16 +36,6 @@ class Frame(NamedTuple):
     body: bytes
 
 
-def peek_code(data: bytes | bytearray, at: int) -> int:
-    """Return the code of the complete frame at an index; 0 if its header begins in another way."""
-    if data[at + 4]:  # the binary encoding
-        return int.from_bytes(data[at + 8 : at + 10], "big")
-    if data[at + 8 : at + 16] != b'{"code":':
-        return 0
-    digits = bytes(data[at + 16 : at + 22]).partition(b",")[0]
-    return int(digits) if digits.isdigit() else 0
-
-
 class FrameDecoder:
     """Cuts a byte stream into frames. Not thread-safe: belongs to one connection."""
 

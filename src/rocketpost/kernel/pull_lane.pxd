@@ -35,7 +35,7 @@ cdef class AnswerHead:
 cdef class PullLane:
     cdef unsigned char[::1] shape, head
     cdef readonly Py_ssize_t end, count, passed, size
-    cdef readonly int encoding
+    cdef readonly int encoding, code
     cdef readonly Long opaque, queue_offset, commit_offset
     cdef Long number
     cdef Py_ssize_t hint_queue, hint_commit, hint_opaque, hint_mark

@@ -94,7 +94,7 @@ class PullLane:
 
     Attributes:
         end: The index after the frame that was split last.
-        encoding: The encoding of its header.
+        encoding: The encoding of its header; ``code`` is its request code.
         opaque: Its opaque number.
         queue_offset: The queue offset that it asks for.
         commit_offset: The offset that it commits, if its shape says that it commits one.
@@ -108,7 +108,7 @@ class PullLane:
         self.shape = bytearray(_PLACE_BYTES + _HEADER_BYTES_MAX)
         self.head = bytearray(_HEAD_BYTES_MAX)
         self.end = self.encoding = self.opaque = self.queue_offset = self.commit_offset = 0
-        self.count = self.passed = self.size = 0
+        self.code = self.count = self.passed = self.size = 0
         self.number = self.hint_queue = self.hint_commit = self.hint_opaque = self.hint_mark = 0
         self.signature = b""
         self.is_signed = False
@@ -150,7 +150,8 @@ class PullLane:
         return shape
 
     def _split_json(self, p: Bytes, at: int, end: int) -> bytes | None:
-        if not _is_same(p, at, b'{"code":11,', 11) and not _is_same(p, at, b'{"code":361,', 12):
+        self.code = 11 if _is_same(p, at, b'{"code":11,', 11) else 361
+        if self.code == 361 and not _is_same(p, at, b'{"code":361,', 12):
             return None
         queue = _find(p, at, end, b'"queueOffset":"', 15, at + self.hint_queue)
         commit = _find(p, at, end, b'"commitOffset":"', 16, at + self.hint_commit)
@@ -185,7 +186,7 @@ class PullLane:
         )
 
     def _split_binary(self, p: Bytes, at: int, end: int) -> bytes | None:
-        code = p[at] << 8 | p[at + 1]
+        self.code = code = p[at] << 8 | p[at + 1]
         if code != 11 and code != 361:
             return None
         if end - at < _BINARY_BYTES or _int(p, at + _FIELDS_AT) != end - at - _BINARY_BYTES:

@@ -10,7 +10,7 @@ from rocketpost.kernel.send_replies cimport reply_bytes_max, write_reply
 from rocketpost.kernel.send_topics cimport TopicTable
 from rocketpost.kernel.signatures cimport Signer, SignedText, Verifier
 
-cdef int _MORE, _ODD, _FULL, _SAVED, _ROW, _ROW_SLOT, _ROW_OFFSET
+cdef int _MORE, _ODD, _FULL, _OTHER, _SAVED, _ROW, _ROW_SLOT, _ROW_OFFSET
 cdef Py_ssize_t _SCRATCH_BYTES, _REPLY_BYTES, _FRAME_BYTES_MAX, _PREFIX_BYTES, _PEEK_BYTES
 cdef Py_ssize_t _ENTRY_BYTES, _ITEMS_MAX
 
@@ -32,6 +32,7 @@ cdef class Lane:
     cdef bint is_configured
     cdef readonly Py_ssize_t at, frames, answers, record_bytes, row_count, key_count
     cdef readonly int verdict, encoding
+    cdef readonly Long code
 
     cpdef bint is_offered(self, object data, Py_ssize_t at, Py_ssize_t end)
 

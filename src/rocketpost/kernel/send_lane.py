@@ -68,14 +68,14 @@ ODD = 1
 """The next frame is not plain."""
 FULL = 2
 """The next frame finds no room."""
+OTHER = 3
+"""The next frame is a send of another code; it can be taken by the next call."""
 
 REPLY_BYTES = 2 * 1024 * 1024
 """Size of the buffer of replies; the reply to the longest batch takes less than half of it."""
 
 _REPLY_BYTES = REPLY_BYTES
-_MORE = 0
-_ODD = 1
-_FULL = 2
+_MORE, _ODD, _FULL, _OTHER = MORE, ODD, FULL, OTHER
 _SCRATCH_BYTES = 64 * 1024
 _FRAME_BYTES_MAX = 16 * 1024 * 1024
 _PREFIX_BYTES = 8
@@ -113,7 +113,7 @@ class Lane:
         self.spare_text = SignedText()
         self.saved = array("q", bytes(8 * _SAVED * 16))
         self.signer: Any = None
-        self.at = self.verdict = self.frames = self.answers = self.encoding = 0
+        self.at = self.verdict = self.frames = self.answers = self.encoding = self.code = 0
         self.record_bytes = self.row_count = self.key_count = 0
         self.is_configured = False
 
@@ -181,12 +181,12 @@ class Lane:
         key_at: int,
         signer: Signer | None = None,
     ) -> bytes:
-        """Take frames until one is not complete, not plain, or finds no room.
+        """Take frames until one is not complete, not plain, of another code, or finds no room.
 
         The results are in attributes: ``at`` is the index of the first frame not taken, ``verdict``
         says why; ``frames`` and ``answers`` are the numbers of frames taken and of replies,
-        ``encoding`` is that of the last frame; ``record_bytes``, ``row_count`` and ``key_count``
-        are what was written.
+        ``code`` is that of all of them, ``encoding`` that of the last; ``record_bytes``,
+        ``row_count`` and ``key_count`` are what was written.
 
         Args:
             data: The buffer with frames: ``bytes`` or a ``bytearray``.
@@ -254,6 +254,9 @@ class Lane:
                     return _ODD
                 send.is_known = 0
                 shape.learn(p, header_at, header_end, send)
+            if self.frames and send.code != self.code:
+                return _OTHER
+            self.code = send.code
             if self.signer is not None:
                 if not is_by_shape:
                     self.spare_text.learn(p, send)

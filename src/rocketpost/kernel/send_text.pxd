@@ -53,7 +53,7 @@ cdef class SendShape:
     cdef SignedText signed
     cdef Py_ssize_t opaque_at, opaque_end, queue_at, queue_end, born_at, born_end, raw_at, raw_end
     cdef Py_ssize_t topic_at, topic_end, key_at, key_end, mark_at, mark_end
-    cdef Long flag, sys_flag, message_flag, reconsume_times, is_batch
+    cdef Long flag, sys_flag, message_flag, reconsume_times, is_batch, code
 
     @cython.locals(raw_at=Py_ssize_t, raw_end=Py_ssize_t)
     cdef bint read(self, Source p, Py_ssize_t at, Py_ssize_t end, int is_binary, Target scratch,

@@ -333,6 +333,7 @@ class SendShape:
         self.topic_at = self.topic_end = 0
         self.key_at = self.key_end = self.mark_at = self.mark_end = 0
         self.flag = self.sys_flag = self.message_flag = self.reconsume_times = self.is_batch = 0
+        self.code = 0
 
     def read(
         self, p: Bytes, at: int, end: int, is_binary: int, scratch: Room, room: int, send: Send
@@ -396,6 +397,7 @@ class SendShape:
         send.message_flag = self.message_flag
         send.reconsume_times = self.reconsume_times
         send.is_batch = self.is_batch
+        send.code = self.code
         self.misses = 0
         return True
 
@@ -435,6 +437,7 @@ class SendShape:
         self.message_flag = send.message_flag
         self.reconsume_times = send.reconsume_times
         self.is_batch = send.is_batch
+        self.code = send.code
         self._put(0, self.opaque_at, self.opaque_end)
         self._put(1, self.queue_at, self.queue_end)
         self._put(2, self.born_at, self.born_end)

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from rocketpost.broker.request_times import (
     UNKNOWN,
-    RequestLane,
     RequestTimes,
     Result,
     TimesKey,
@@ -51,12 +50,26 @@ def test_held_and_oneway_requests_are_told_apart() -> None:
 
 def test_a_lane_counts_the_requests_of_one_call_together() -> None:
     times = RequestTimes(now=Watch())
-    times.count_lane(RequestLane.SEND, SEND, 0.002, count=10, oneway_count=4)
+    times.sends.count(SEND, 0.002, 10, 4)
+    times.sends.count(SEND, 0.001, 1)
     assert {key.result: found.count for key, found in times.latencies()} == {
-        Result.SUCCESS: 6,
+        Result.SUCCESS: 7,
         Result.ONEWAY: 4,
     }
-    assert times.lane_counts == {RequestLane.SEND: 10}
+    assert (times.sends.total, times.pulls.total) == (11, 0)
+
+
+def test_a_lane_and_the_ordinary_way_share_their_counts() -> None:
+    watch = Watch()
+    times = RequestTimes(now=watch)
+    timing = times.begin()
+    watch.seconds += 0.002
+    timing.end(SEND, ResponseCode.SUCCESS)
+    times.sends.count(SEND, 0.002, 2)
+    times.sends.count(SEND, 4.0, 1)
+    ((_, found),) = times.latencies()
+    assert found.counts == [0, 3, 0, 0, 0, 0, 0, 0, 0, 1]
+    assert round(found.sum) == 4006
 
 
 def test_creations_are_counted_by_their_outcome() -> None:

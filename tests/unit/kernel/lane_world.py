@@ -31,6 +31,7 @@ REGION = "DefaultRegion"
 NOW_MS = 1_794_783_523_095
 QUEUES = 4
 BODY_MAX = 4096
+OTHER = 3
 LETTERS = dict(
     zip(
         [
@@ -287,6 +288,9 @@ class World:
                 table.set_slot(number, queue_id, at * QUEUES + queue_id)
         self.record_at = self.row_at = self.key_at = 0
         self.replies = b""
+        self.counts: list[tuple[int, int]] = []
+        """Code and number of the frames of each call."""
+        self.answers = 0
         self.signer: Any = None
         """The user who must have signed the sends."""
 
@@ -323,8 +327,11 @@ class World:
         self.record_at += lane.record_bytes
         self.row_at += lane.row_count
         self.key_at += lane.key_count
+        self.answers += lane.answers
+        if lane.frames:
+            self.counts.append((lane.code, lane.frames))
         after: int = lane.at
-        return after
+        return self.take(data, after, born_host) if lane.verdict == OTHER else after
 
     @property
     def taken_rows(self) -> list[tuple[int, ...]]:
@@ -344,6 +351,6 @@ class World:
         for (topic, queue_id), offset in ordinary.offsets.items():
             expected[names.index(topic) * QUEUES + queue_id] = offset
         assert list(self.offsets) == expected
-        assert self.lane.answers == len(ordinary.replies)
+        assert self.answers == len(ordinary.replies)
         assert not any(self.records[self.record_at + 70_000 :])
         return after

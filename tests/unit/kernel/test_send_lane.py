@@ -222,6 +222,18 @@ def test_a_plain_frame_is_taken_and_stored_as_the_ordinary_way_does(
     assert world.lane.is_offered(data, 0, len(data))
 
 
+@pytest.mark.parametrize("of", [json_header, binary_header])
+def test_the_frames_of_one_call_have_one_code(kernel: ModuleType, of: Any) -> None:
+    def made(code: int, encoding: int) -> bytes:
+        return frame(of(fields_of(KEY), code=code), b"body", encoding)
+
+    encoding = int(of is binary_header)
+    world = World(kernel)
+    data = b"".join(made(code, encoding) for code in (310, 310, 10, 310, 310, 310, 10))
+    assert world.check(data) == len(data)
+    assert world.counts == [(310, 2), (10, 1), (310, 3), (10, 1)]
+
+
 @pytest.mark.parametrize("name", ODD_FRAMES)
 def test_an_odd_frame_is_left_alone(kernel: ModuleType, name: str) -> None:
     world = World(kernel)
@@ -251,7 +263,7 @@ def test_the_lane_stops_at_an_odd_frame_and_goes_on_after_it(kernel: ModuleType)
     assert not world.lane.is_offered(data, at, len(data))
     assert world.take(data, at + len(odd)) == len(data)
     assert [row[4] for row in world.taken_rows] == list(range(7))
-    assert world.lane.answers == 2
+    assert world.answers == 5
 
 
 def golden_exchanges(peer: str, name: str) -> Iterator[Any]:

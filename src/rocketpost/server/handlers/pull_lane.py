@@ -19,10 +19,7 @@ from __future__ import annotations
 from typing import Final
 
 from rocketpost.broker.pull.known_pulls import KnownPulls
-from rocketpost.broker.request_times import RequestLane
 from rocketpost.broker.stats import BrokerStats
-from rocketpost.codec.codes import RequestCode
-from rocketpost.codec.frames import peek_code
 from rocketpost.kernel.pull_lane import PullLane
 from rocketpost.server.access.logins import Logins
 from rocketpost.server.handlers.pull import PULL_ACCESS
@@ -62,11 +59,11 @@ class PullExpress:
         shape = lane.split(data, at, end, is_signed)
         if shape is None or not connection.is_writable:
             return at
-        times, begin = self._stats.times, at
+        times, code = self._stats.times, lane.code
         since = 0.0 if times is None else times.now()
         answers: list[bytes] = []
         left = ANSWER_BYTES_MAX
-        while shape is not None and left > 0:
+        while shape is not None and left > 0 and lane.code == code:
             if logins is not None and not logins.may_pull(
                 connection, pulls.find(shape, lane), lane, PULL_ACCESS
             ):
@@ -81,8 +78,7 @@ class PullExpress:
         if answers:
             connection.send_at_once(answers)  # none of them was counted
             if times is not None:
-                code = peek_code(data, begin) or RequestCode.PULL_MESSAGE
-                times.count_lane(RequestLane.PULL, code, times.now() - since, count=len(answers))
+                times.pulls.count(code, times.now() - since, len(answers))
         return at
 
 

@@ -8,7 +8,6 @@ from typing import Final
 from rocketpost.broker.request_times import (
     CREATION_BOUNDS_MS,
     LATENCY_BOUNDS_MS,
-    RequestLane,
     RequestTimes,
     request_name,
     response_name,
@@ -81,7 +80,7 @@ def request_families(times: RequestTimes) -> Iterator[Family]:
     yield counter(
         "rocketpost_lane_requests_total",
         "Requests that a lane has served before they were decoded.",
-        [Sample(_LANE(lane.value), times.lane_counts[lane]) for lane in RequestLane],
+        [Sample(_LANE("send"), times.sends.total), Sample(_LANE("pull"), times.pulls.total)],
     )
 
 

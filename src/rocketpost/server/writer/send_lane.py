@@ -31,17 +31,17 @@ from typing import Final
 
 from rocketpost.broker.dedup.unique_keys import KeyWindow
 from rocketpost.broker.plain_topics import SPECIAL_NAMES, PlainTopics, pack_names
-from rocketpost.broker.request_times import RequestLane
+from rocketpost.broker.request_times import RequestTimes
 from rocketpost.broker.send import SendService
 from rocketpost.broker.stats import BrokerStats
 from rocketpost.broker.topic import TopicTable
 from rocketpost.codec.codes import ResponseCode
 from rocketpost.codec.command import Command, decode_commands, encode_response
-from rocketpost.codec.frames import FrameDecoder, peek_code
+from rocketpost.codec.frames import FrameDecoder
 from rocketpost.codec.send_replies import binary_pieces, json_pieces
 from rocketpost.errors import StoreError
 from rocketpost.kernel import FORM
-from rocketpost.kernel.send_lane import FULL, Lane
+from rocketpost.kernel.send_lane import FULL, OTHER, Lane
 from rocketpost.model.ids import Position
 from rocketpost.server.access.logins import Logins
 from rocketpost.server.name_servers.announcing import Announcing
@@ -69,10 +69,10 @@ class LaneSends(PendingSend, gc=False):
     """Number of requests."""
     answers: int
     """Number of responses; oneway requests have none."""
-    code: int = 0
-    """Code of the first request, if requests are measured."""
-    since: float = 0.0
-    """Time at which they were taken, if requests are measured."""
+    code: int
+    """Code of all of them."""
+    since: float
+    """Time at which the first sends of their iteration were taken, if requests are measured."""
 
     @property
     def end(self) -> Position:
@@ -125,6 +125,7 @@ class SendLane:
         self._lane = lane
         self._topics = topics
         self._is_on = False
+        self._since = 0.0
         self.why_off: str | None = "the broker is starting"
         """The reason why nothing is taken, as far as settings decide; None if sends are taken."""
         self._wave.watch_slots(self.forget_topics)
@@ -235,6 +236,8 @@ class SendLane:
             start = wave.begin()
             if start is None:
                 break
+            if times is not None and not wave.row_end:
+                self._since = times.now()  # one clock read for all connections of an iteration
             replies = lane.take(
                 data,
                 at,
@@ -247,7 +250,6 @@ class SendLane:
                 signer,
             )
             if lane.frames:
-                code, since = (0, 0.0) if times is None else (peek_code(data, at), times.now())
                 at = lane.at
                 wave.take(lane.record_bytes, lane.row_count, lane.key_count)
                 connection.encoding = lane.encoding
@@ -263,10 +265,12 @@ class SendLane:
                         replies,
                         lane.frames,
                         lane.answers,
-                        code,
-                        since,
+                        lane.code,
+                        self._since,
                     )
                 )
+            if lane.verdict == OTHER:
+                continue
             if lane.verdict != FULL or not wave.row_end:
                 break
             writer.commit()  # the buffers are full; then they are empty
@@ -284,15 +288,7 @@ class SendLane:
             self._answer_together(sends)
         times = self._stats.times
         if times is not None:
-            now = times.now()
-            for send in sends:
-                times.count_lane(
-                    RequestLane.SEND,
-                    send.code,
-                    now - send.since,
-                    count=send.requests,
-                    oneway_count=send.requests - send.answers,
-                )
+            _count(times, sends)
 
     def _answer_together(self, sends: list[LaneSends]) -> None:
         firsts: dict[Connection, LaneSends] = {}
@@ -332,3 +328,16 @@ class SendLane:
 def _replies_of(send: LaneSends) -> list[Command]:
     """Return the replies that will not be sent; they tell whom to answer otherwise."""
     return list(decode_commands(FrameDecoder().feed(send.replies)))
+
+
+def _count(times: RequestTimes, sends: list[LaneSends]) -> None:
+    """Count sends that were answered now, those of one kind that were taken together at once."""
+    now, count = times.now(), times.sends.count
+    code, since, requests, answers = sends[0].code, sends[0].since, 0, 0
+    for send in sends:
+        if send.since != since or send.code != code:
+            count(code, now - since, requests, requests - answers)
+            code, since, requests, answers = send.code, send.since, 0, 0
+        requests += send.requests
+        answers += send.answers
+    count(code, now - since, requests, requests - answers)
