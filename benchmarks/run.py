@@ -41,6 +41,7 @@ from brokers import add_options, run_brokers
 from group import group
 from grpc_calls import grpc_calls
 from load import pipeline, pull_frame, send_frame, send_frames
+from metrics import metrics
 from page_cache import filled_page_cache
 from published import NEWEST, verdict
 from replication import replication
@@ -246,6 +247,7 @@ PARTS = (
     "group",
     "grpc",
     "access",
+    "metrics",
     "spark",
 )
 
@@ -290,6 +292,7 @@ def run(arguments: argparse.Namespace) -> int:
         "group": group,
         "grpc": grpc_calls,
         "access": access,
+        "metrics": metrics,
         "spark": tables_of_spark,
     }
     assert ("brokers", *parts) == PARTS
