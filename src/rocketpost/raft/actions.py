@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from rocketpost.raft.messages import Append, MemberRecord, Members, Message, NodeId, TermSpan
 
@@ -27,8 +28,7 @@ class Send:
     message: Message
 
 
-@dataclass(frozen=True, slots=True)
-class Ship:
+class Ship(NamedTuple):
     """Send bytes of the log to a peer, from ``start`` on, behind the head :meth:`head`.
 
     The driver chooses where the message ends, after ``start`` and at most at ``end``: at the end of

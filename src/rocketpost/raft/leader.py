@@ -70,8 +70,9 @@ class Leader:
     @property
     def is_removed(self) -> bool:
         """Whether the group has agreed that this member is no voter."""
-        is_committed = self._log.members.latest_position <= self._log.commit
-        return not self._core.is_voter and is_committed
+        if self._core.is_voter:  # nearly always
+            return False
+        return self._log.members.latest_position <= self._log.commit
 
     @property
     def awaits_flush(self) -> bool:
@@ -79,13 +80,14 @@ class Leader:
 
         That cannot be so unless another voter has persisted more, or there is no other.
         """
-        log, voters = self._log, self._core.members.voters
-        has_more = [
-            progress.match > log.persisted
-            for peer, progress in self.progress.items()
-            if peer in voters
-        ]
-        return not has_more or any(has_more)
+        persisted, voters = self._log.persisted, self._core.members.voters
+        is_alone = True
+        for peer, progress in self.progress.items():
+            if peer in voters:
+                if progress.match > persisted:
+                    return True
+                is_alone = False
+        return is_alone
 
     @property
     def hears_majority(self) -> bool:
@@ -151,6 +153,8 @@ class Leader:
     def count(self) -> None:
         """Commit what a majority has."""
         position = majority_position(self._core.members.voters, self._counted)
+        if position <= self._log.commit:
+            return
         if self._log.terms.term_before(position) == self._core.term:
             self._core.commit_to(position)
 
@@ -304,7 +308,7 @@ class Leader:
         if start < log.first:
             self._compare(peer)
             return
-        end = self._ship_end(start)
+        end, spans, members = self._next_message(start)
         progress.told = log.commit
         progress.ship = Ship(
             peer,
@@ -312,8 +316,8 @@ class Leader:
             start,
             end,
             log.terms.term_before(start),
-            log.terms.between(start, end),
-            log.members.between(start, end),
+            spans,
+            members,
             log.commit,
             progress.suspect,
             progress.bar,
@@ -330,17 +334,24 @@ class Leader:
             return size < config.spare_bytes
         return progress.match < progress.next and size < config.gather_bytes
 
-    def _ship_end(self, start: int) -> int:
-        """Return how far one message may go: it states a bounded number of terms and members."""
+    def _next_message(
+        self, start: int
+    ) -> tuple[int, tuple[TermSpan, ...], tuple[MemberRecord, ...]]:
+        """Return the end of the next message, and the terms and members that it states.
+
+        It states a bounded number of them.
+        """
         log = self._log
         end = log.end
         spans = log.terms.between(start, end)
         if len(spans) > SPANS_MAX:
             end = spans[SPANS_MAX].start
+            spans = spans[:SPANS_MAX]
         members = log.members.between(start, end)
         if len(members) > MEMBERS_MAX:
             end = members[MEMBERS_MAX - 1].position
-        return end
+            spans, members = log.terms.between(start, end), members[:MEMBERS_MAX]
+        return end, spans, members
 
     # Handover and members.
 

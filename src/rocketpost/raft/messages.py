@@ -3,6 +3,9 @@
 Every message has the term of its sender, except :class:`PreVote`, whose term is the one that the
 sender would campaign in. Positions are positions of the log: "the log up to ``position``". A record
 of members becomes valid at the position where it ends.
+
+The two messages that a leader exchanges all the time are tuples, which are made much faster than
+frozen data classes.
 """
 
 from __future__ import annotations
@@ -95,8 +98,7 @@ class VoteReply:
     granted: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Append:
+class Append(NamedTuple):
     """The leader's statement about its log, with the bytes ``[prev, end)`` if they are not empty.
 
     Attributes:
@@ -122,8 +124,7 @@ class Append:
     bar: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class AppendReply:
+class AppendReply(NamedTuple):
     """A follower's statement about its log.
 
     Attributes:

@@ -250,21 +250,21 @@ class RaftNode:
 
     def _take(self, sender: NodeId, message: Message) -> None:
         match message:
+            case AppendReply():
+                if self._leader is not None:
+                    self._leader.take_reply(sender, message)
+            case Append():
+                self._hear(sender)
+                self._follower.take_append(message)
             case PreVote():
                 self._answer_pre_vote(sender, message)
             case Vote():
                 self._answer_vote(sender, message)
             case PreVoteReply() | VoteReply():
                 self._count_vote(sender, message)
-            case Append():
-                self._hear(sender)
-                self._follower.take_append(message)
             case SnapshotOffer():
                 self._hear(sender)
                 self._follower.take_offer(message)
-            case AppendReply():
-                if self._leader is not None:
-                    self._leader.take_reply(sender, message)
             case TimeoutNow():
                 if self._may_campaign:
                     self._begin_campaign(is_pre=False, is_transfer=True)

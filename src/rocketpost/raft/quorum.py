@@ -21,5 +21,5 @@ def majority_position(voters: Collection[NodeId], position_of: Callable[[NodeId]
     """Return the highest position that a majority of the voters has reached; 0 without voters."""
     if not voters:
         return 0
-    reached = sorted(map(position_of, voters), reverse=True)
-    return reached[majority(voters) - 1]
+    reached = sorted([position_of(voter) for voter in voters])
+    return reached[-majority(voters)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from itertools import pairwise
 from pathlib import Path
 from zlib import crc32
@@ -225,20 +224,20 @@ IMPOSSIBLE: list[Message] = [
     Vote(1, -1, 0),
     Vote(1, 0, TERM_MAX + 1),
     PreVote(1, 2**63, 0),
-    dataclasses.replace(APPEND, prev=-1),
-    dataclasses.replace(APPEND, end=99),
-    dataclasses.replace(APPEND, commit=-1),
-    dataclasses.replace(APPEND, prev_term=-1),
-    dataclasses.replace(APPEND, suspect=-1),
-    dataclasses.replace(APPEND, spans=(TermSpan(4, 99),)),
-    dataclasses.replace(APPEND, spans=(TermSpan(4, 200),)),
-    dataclasses.replace(APPEND, spans=(TermSpan(4, 100), TermSpan(4, 101))),
-    dataclasses.replace(APPEND, spans=(TermSpan(4, 100), TermSpan(5, 100))),
-    dataclasses.replace(APPEND, members=(MemberRecord(100, ONE),)),
-    dataclasses.replace(APPEND, members=(MemberRecord(201, ONE),)),
-    dataclasses.replace(APPEND, members=(MemberRecord(150, ONE), MemberRecord(150, ONE))),
-    dataclasses.replace(APPEND, members=(MemberRecord(150, Members(ONE.voters, ONE.voters)),)),
-    dataclasses.replace(APPEND, members=(MemberRecord(150, Members(frozenset({""}))),)),
+    APPEND._replace(prev=-1),
+    APPEND._replace(end=99),
+    APPEND._replace(commit=-1),
+    APPEND._replace(prev_term=-1),
+    APPEND._replace(suspect=-1),
+    APPEND._replace(spans=(TermSpan(4, 99),)),
+    APPEND._replace(spans=(TermSpan(4, 200),)),
+    APPEND._replace(spans=(TermSpan(4, 100), TermSpan(4, 101))),
+    APPEND._replace(spans=(TermSpan(4, 100), TermSpan(5, 100))),
+    APPEND._replace(members=(MemberRecord(100, ONE),)),
+    APPEND._replace(members=(MemberRecord(201, ONE),)),
+    APPEND._replace(members=(MemberRecord(150, ONE), MemberRecord(150, ONE))),
+    APPEND._replace(members=(MemberRecord(150, Members(ONE.voters, ONE.voters)),)),
+    APPEND._replace(members=(MemberRecord(150, Members(frozenset({""}))),)),
     AppendReply(1, -1),
     AppendReply(1, 0, -2),
     AppendReply(1, 0, 0, ConflictSpan(1, 5, 4)),
