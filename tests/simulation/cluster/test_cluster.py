@@ -58,8 +58,15 @@ def test_messages_arrive(nodes: int) -> None:
 
 
 @pytest.mark.long
-def test_another_process_with_another_order_of_sets_gives_the_same_bytes() -> None:
-    code = "from simulation.cluster.test_cluster import fingerprint; print(fingerprint(3, 7))"
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from simulation.cluster.test_cluster import fingerprint as f; print(f(3, 7))",
+        "from simulation.cluster.campaigns import CalmCampaign as C; print(C(0).run(rounds=1))",
+    ],
+    ids=["plain messages", "a campaign"],
+)
+def test_another_process_with_another_order_of_sets_gives_the_same_bytes(code: str) -> None:
     found = set()
     for hash_seed in ("1", "2"):
         run = subprocess.run(

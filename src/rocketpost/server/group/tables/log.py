@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Final
 
 from rocketpost.codec.bodies.followed_tables import TableText, encode_tables
@@ -191,7 +191,7 @@ class TableLog(Feature):
 
     # Writing.
 
-    async def _commit(self, names: Iterable[str]) -> None:
+    async def _commit(self, names: Container[str]) -> None:
         texts = self._changed_texts(names)
         if texts:
             self._write(texts)
@@ -292,11 +292,12 @@ class TableLog(Feature):
 
     # Texts.
 
-    def _changed_texts(self, names: Iterable[str]) -> list[TableText]:
+    def _changed_texts(self, names: Container[str]) -> list[TableText]:
         return [
             self._change(source)
-            for source in map(self._sources.__getitem__, names)
-            if source.name not in _ONLY_IN_COPIES
+            for source in self._sources.values()  # in this order, whatever that of the names is
+            if source.name in names
+            and source.name not in _ONLY_IN_COPIES
             and source.revision() != self._written.get(source.name)
             and (source.name != changes.PRODUCERS or self._is_producers_due())
         ]
