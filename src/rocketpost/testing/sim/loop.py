@@ -78,30 +78,27 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self, callback: Any, *args: Any, context: Any = None
     ) -> asyncio.Handle:
         """Plan a call, unless it belongs to a process that has ended."""
-        handle = asyncio.Handle(callback, args, self, context)
-        process = current_process(context)
+        handle = _Handle(callback, args, self, context)
+        process = current_process(handle._context)
         if process is not None and not process.is_alive:
             handle.cancel()
         else:
             self._ready.append(handle)  # type: ignore[attr-defined]
         return handle
 
-    def call_soon_threadsafe(  # type: ignore[override]
-        self, callback: Any, *args: Any, context: Any = None
-    ) -> asyncio.Handle:
-        """Plan a call; there are no threads."""
-        return self.call_soon(callback, *args, context=context)
+    # There are no threads.
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Any, *args: Any, context: Any = None
     ) -> asyncio.TimerHandle:
         """Plan a call, unless it belongs to a process that has ended."""
-        handle = asyncio.TimerHandle(when, callback, args, self, context)
-        process = current_process(context)
+        handle = _TimerHandle(when, callback, args, self, context)
+        process = current_process(handle._context)  # type: ignore[attr-defined]
         if process is not None and not process.is_alive:
             handle.cancel()
         else:
-            handle._scheduled = True  # type: ignore[attr-defined]
+            handle._scheduled = True
             heapq.heappush(self._planned, (when, next(self._plans), handle))
         return handle
 
@@ -139,7 +136,12 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         for _ in range(len(ready)):
             handle = ready.popleft()
             if not handle._cancelled:
-                handle._run()
+                try:
+                    handle._context.run(handle._callback, *handle._args)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:
+                    _report(handle, error)
 
     def create_future(self) -> asyncio.Future[Any]:
         """Return a future that is hashed by its number."""
@@ -263,6 +265,48 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def _write_to_self(self) -> None:
         pass
+
+
+class _Handle(asyncio.Handle):
+    """A planned call, made with less work than the base class's: nothing is kept for debugging."""
+
+    __slots__ = ()
+
+    def __init__(
+        self, callback: Any, args: Any, loop: SimulatedLoop, context: contextvars.Context | None
+    ) -> None:
+        self._context = contextvars.copy_context() if context is None else context
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback = None
+
+
+class _TimerHandle(asyncio.TimerHandle):
+    """A call that is planned for some time, made like :class:`_Handle`."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        when: float,
+        callback: Any,
+        args: Any,
+        loop: SimulatedLoop,
+        context: contextvars.Context | None,
+    ) -> None:
+        _Handle.__init__(self, callback, args, loop, context)  # type: ignore[arg-type]
+        self._when = when
+        self._scheduled = False
+
+
+def _report(handle: Any, error: BaseException) -> None:
+    """Report that a call has failed, as the base class does."""
+    message = f"Exception in callback {handle!r}"
+    context = {"message": message, "exception": error, "handle": handle}
+    handle._loop.call_exception_handler(context)
 
 
 class _Task(asyncio.Task[Any]):
