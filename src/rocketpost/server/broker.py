@@ -324,7 +324,7 @@ class BrokerServer:
                 raise
             for connection in between.lost:
                 self._term.connection_lost(connection)
-            self._dispatcher.use(self._term.routes(), self._term.express)
+            self._dispatcher.use(self._term.routes(), self._term.lanes)
             self._begin_term(self._term)
             if stays_known:
                 self._announce_later(self._term, before)
@@ -353,7 +353,7 @@ class BrokerServer:
         return await kind.open(self._context, broker_id=broker_id)
 
     def _begin_term(self, term: Term) -> None:
-        term.on_routes_changed = lambda: self._dispatcher.use(term.routes(), term.express)
+        term.on_routes_changed = lambda: self._dispatcher.use(term.routes(), term.lanes)
         term.begin().add_done_callback(self._on_task_end)
 
     async def _end_term(self, reason: str, *, stays_known: bool = False) -> None:
@@ -448,7 +448,7 @@ class BrokerServer:
         live.watch(BrokerConfig, self._on_broker_change)
         live.watch(StoreConfig, self._on_store_change)
         live.guard(StoreConfig, self._check_store)
-        self._dispatcher.use(self._term.routes(), self._term.express)
+        self._dispatcher.use(self._term.routes(), self._term.lanes)
         self.monitor.use(self._context)
 
     async def _join_group(self, member: MemberStore) -> GroupBroker:

@@ -40,7 +40,6 @@ from rocketpost.server.features.transaction import TransactionFeature
 from rocketpost.server.group.requests import GroupRequests
 from rocketpost.server.group.status import GroupSeat
 from rocketpost.server.group.tables.log import GroupDeletion, TableLog
-from rocketpost.server.handlers.pull_lane import take_by_turns
 from rocketpost.server.name_servers.announcing import Announcing
 from rocketpost.server.replication.acting import GroupFeature
 from rocketpost.server.replication.acting_members import Members
@@ -80,9 +79,9 @@ class Term:
         return self.features.routes()
 
     @property
-    def express(self) -> Express[Connection] | None:
-        """Takes requests before they are decoded, if something does."""
-        return None
+    def lanes(self) -> Sequence[Express[Connection]]:
+        """Functions that take requests before they are decoded."""
+        return ()
 
     @property
     def popped_counts(self) -> Mapping[tuple[str, str, int], int]:
@@ -403,9 +402,9 @@ class LeaderTerm(OfficeTerm):
         self._sends.writer.end_term(reason)
 
     @property
-    def express(self) -> Express[Connection]:
-        """Takes plain sends and pulls of known shapes."""
-        return take_by_turns(self._sends.express, self._pulls.express)
+    def lanes(self) -> Sequence[Express[Connection]]:
+        """Functions that take plain sends, and pulls of known shapes."""
+        return self._sends.express, self._pulls.express
 
     def _topic_changed(self, topic: str) -> None:
         super()._topic_changed(topic)

@@ -108,8 +108,9 @@ class Readiness:
         _put(self.new_refusal_reasons, _NEARLY_FULL, why)
 
     def _set(self, kind: str, why: str | None) -> None:
-        _put(self.refusal_reasons, kind, why)
+        # In this order: a store that is broken always has a reason to refuse new messages as well.
         _put(self.new_refusal_reasons, kind, why)
+        _put(self.refusal_reasons, kind, why)
 
 
 def _put(reasons: dict[str, str], kind: str, why: str | None) -> None:

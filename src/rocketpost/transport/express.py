@@ -45,7 +45,15 @@ It must not keep the data, which may be a buffer that is used again.
 """
 
 
-def offer(receiver: R, express: Express[R], data: Data, at: int, end: int, budget: float) -> None:
+def offer(
+    receiver: R,
+    express: Express[R],
+    data: Data,
+    at: int,
+    end: int,
+    budget: float,
+    taken: int | None = None,
+) -> None:
     """Offer bytes that arrived to ``express``, and have the rest decoded.
 
     Args:
@@ -55,11 +63,13 @@ def offer(receiver: R, express: Express[R], data: Data, at: int, end: int, budge
         at: The start of a request.
         end: The end of the bytes that arrived.
         budget: The seconds for which the connection may serve requests in this turn.
+        taken: The index that ``express`` has returned, if it was asked already.
     """
     deadline = 0.0
     has_missed = False
-    while not receiver.is_behind:
-        after = express(receiver, data, at, end)
+    while taken is not None or not receiver.is_behind:
+        after = express(receiver, data, at, end) if taken is None else taken
+        taken = None
         assert at <= after <= end
         if after == end:
             return

@@ -88,7 +88,12 @@ class ServedConnection(Connection, asyncio.BufferedProtocol):
             decoder.forget()
             end += held
         if at < end:
-            offer(self, self._express, inbox.data, at, end, self._budget)
+            # Usually everything is taken at once.
+            taken = None
+            if self._postponed is None and not (self._out or self._is_given_up):
+                taken = self._express(self, inbox.data, at, end)
+            if taken != end:
+                offer(self, self._express, inbox.data, at, end, self._budget, taken)
         if self._unanswered > self._pending_max:
             self._regulate()
         if decoder.held > PARTIAL_BYTES_FREE or self.partial_bytes:

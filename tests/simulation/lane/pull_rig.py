@@ -72,7 +72,7 @@ class PullRig(Rig):
             *self.pulls.arrival_listeners(),
         )
         routes = [*self.feature.routes(), *self.pulls.routes()]
-        self.dispatcher.use(routes, None if mode == OFF else self.pulls.express)
+        self.dispatcher.use(routes, () if mode == OFF else [self.pulls.express])
         self.held: list[int] = []
 
     def _counted(self, answer: bytes | None) -> bytes | None:

@@ -212,7 +212,7 @@ class Rig:
         self.topics.on_change = lambda topic: self.feature.topic_changed()
         self.dispatcher = Dispatcher()
         self.dispatcher.gate = self.access.gate
-        self.dispatcher.use(self.feature.routes(), self.feature.express)
+        self.dispatcher.use(self.feature.routes(), [self.feature.express])
         self.connections: list[tuple[ServedConnection, Pipe]] = []
         inbox = Inbox()
         for peer in PEERS:
@@ -236,7 +236,7 @@ class Rig:
 
     def _submitted(self, send: PendingSend, submit: Callable[[PendingSend], None]) -> None:
         if isinstance(send, LaneSends):
-            self.taken += send.requests
+            self.taken += send.count
         submit(send)
 
     def configure(self, **changes: Any) -> None:

@@ -44,6 +44,10 @@ class Store:
         self.refuses_new: dict[str, str] = {}
         self.report_to()
 
+    def break_down(self, why: str) -> None:
+        self.broken, self.why_not_writable = True, why
+        self.refuses_new["broken"] = why
+
     def check_writable(self) -> None:
         raise StoreFull(next(iter(self.refuses_new.values())))
 

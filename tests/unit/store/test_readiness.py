@@ -59,3 +59,16 @@ def test_a_broken_store_stays_broken_and_reports_it_once(
     assert readiness.is_broken
     with pytest.raises(StoreBroken, match="sync failed"):
         readiness.check()
+
+
+def test_new_messages_are_refused_before_the_store_counts_as_broken(
+    readiness: Readiness,
+) -> None:
+    class Reasons(dict[str, str]):
+        def __setitem__(self, kind: str, why: str) -> None:
+            assert kind in readiness.new_refusal_reasons
+            super().__setitem__(kind, why)
+
+    readiness.refusal_reasons = Reasons()
+    readiness.break_from_thread("sync failed")
+    assert readiness.is_broken

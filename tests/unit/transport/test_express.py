@@ -113,3 +113,12 @@ def test_a_malformed_frame_is_left_to_the_decoder(length: int) -> None:
     with pytest.raises(Exception, match="bad frame"):
         receiver.feed(frame(b"x1") + struct.pack(">iI", length, 5) + b"12345678")
     assert receiver.served == [b"x1!"]
+
+
+def test_a_function_that_was_asked_already_is_not_asked_again() -> None:
+    receiver = Receiver()
+    data = frame(b"x1") + frame(b"y") + frame(b"x2")
+    taken = receiver.take(receiver, data, 0, len(data))
+    offer(receiver, receiver.take, data, 0, len(data), float("inf"), taken)
+    assert receiver.served == [b"x1!", b"y", b"x2!"]
+    assert receiver.offers == 2

@@ -261,7 +261,7 @@ class GroupBroker:
         if term is not None and is_held:
             self._dispatcher.use(self.forwarding.replace(term.routes()))
         elif term is not None:
-            self._dispatcher.use(term.routes(), term.express)
+            self._dispatcher.use(term.routes(), term.lanes)
             self._serve_waiting()
         self.forwarding.note_leader()
 

@@ -24,7 +24,7 @@ from rocketpost.kernel.pull_lane import PullLane
 from rocketpost.server.access.logins import Logins
 from rocketpost.server.handlers.pull import PULL_ACCESS
 from rocketpost.transport.connection import Connection
-from rocketpost.transport.express import Data, Express
+from rocketpost.transport.express import Data
 
 ANSWER_BYTES_MAX: Final = 1024 * 1024
 """Bytes of answers after which a connection's other requests have their turn."""
@@ -80,18 +80,3 @@ class PullExpress:
             if times is not None:
                 times.pulls.count(code, times.now() - since, len(answers))
         return at
-
-
-def take_by_turns(first: Express[Connection], second: Express[Connection]) -> Express[Connection]:
-    """Return a function that takes what either of two functions takes."""
-
-    def take(connection: Connection, data: Data, at: int, end: int) -> int:
-        while True:
-            begin = first(connection, data, at, end)
-            if begin == end:
-                return end
-            at = second(connection, data, begin, end)
-            if at in (begin, end):
-                return at
-
-    return take

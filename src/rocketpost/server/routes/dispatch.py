@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -65,17 +65,17 @@ class Dispatcher:
         self.pools = {kind: Pool(kind, bounds) for kind, bounds in BOUNDS.items()}
         self.use(routes)
 
-    def use(self, routes: Iterable[Route], express: Express[Connection] | None = None) -> None:
+    def use(self, routes: Iterable[Route], lanes: Sequence[Express[Connection]] = ()) -> None:
         """Serve these routes from now on, and no others.
 
         A request that an earlier route began to serve is finished by that route's handler.
 
         Args:
             routes: The routes.
-            express: Takes requests before they are decoded. It answers for what :meth:`handle` does
+            lanes: Take requests before they are decoded. They answer for what :meth:`handle` does
                 for all requests, access checks included.
         """
-        self._express = express
+        self._lanes = lanes
         table: dict[int, Route] = {}
         for route in routes:
             assert route.code not in table, f"two routes for {route.code!r}"
@@ -102,10 +102,19 @@ class Dispatcher:
         return not any(pool.tasks for pool in self.pools.values())
 
     def take(self, connection: Connection, data: Data, at: int, end: int) -> int:
-        """Offer bytes to the express way (``transport.express``)."""
-        if self._express is None:
-            return at
-        return self._express(connection, data, at, end)
+        """Offer bytes to the lanes by turns, until the last one takes nothing.
+
+        See ``transport.express``.
+        """
+        begin = -1
+        while at != begin:
+            begin = at
+            for lane in self._lanes:
+                begin = at
+                at = lane(connection, data, at, end)
+                if at == end:
+                    return at
+        return at
 
     def handle(self, connection: Connection, command: Command) -> None:
         """Serve one request; every request that wants a response gets exactly one.

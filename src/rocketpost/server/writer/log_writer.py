@@ -109,6 +109,7 @@ class LogWriter:
         assert isinstance(rules[0], Written)
         self._loop = asyncio.get_running_loop()
         self._store = store
+        self._refusals = store.refuses_new
         self._rules = {type(rule): rule for rule in rules}
         self._written = rules[0]
         self._is_of_group = Committed in self._rules
@@ -218,7 +219,8 @@ class LogWriter:
         """Have appended messages written at the end of this iteration, then answered."""
         self._appended.append(send)
         if not self._is_scheduled:
-            self._schedule()
+            self._is_scheduled = True
+            self._loop.call_soon(self.commit)
 
     def submit_duplicate(self, send: PendingSend) -> None:
         """Have a send answered, all of whose messages were appended before."""
@@ -289,8 +291,10 @@ class LogWriter:
             return
         self._ledger.commit()
         self.advance(Written, end)
-        if sends:
+        if sends and self.waits:
             self._acknowledge_or_wait(sends, end)
+        elif sends:
+            self._acknowledge(sends)
         if duplicates:
             self._answer_duplicates(duplicates)
         if self.waits:  # the write needs no pursuing
@@ -314,8 +318,7 @@ class LogWriter:
         assert confirmed <= self._written.position
         self.confirmed = confirmed
         self._show(confirmed)
-        released = self._waiting.release(confirmed)
-        if released:
+        if self._waiting.groups and (released := self._waiting.release(confirmed)):
             self._answer(released)
 
     def advance_from_thread(self, rule: type[AcknowledgementRule], position: Position) -> None:
@@ -402,7 +405,7 @@ class LogWriter:
         spent = time.monotonic() - began
         if spent >= SLOW_SECONDS:
             self.write_times.count(spent, sum(send.count for send in sends))
-        if self._store.broken:
+        if self._refusals and self._store.broken:
             # A flush failed since the append: the written messages may be lost in a crash.
             reason = self._store.why_not_writable or "the store is broken"
             raise self._unmet(StoreBroken(reason))

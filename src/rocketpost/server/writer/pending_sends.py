@@ -131,42 +131,43 @@ class WaitingSends:
         self._on_timeout = on_timeout
         self._timeout = timeout_ms / 1000
         self._keeps_patient = keeps_patient
-        self._groups: deque[_Group] = deque()
+        self.groups: deque[_Group] = deque()
+        """The waiting sends by commit, the oldest first; empty if none waits."""
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
-        return sum(len(group.sends) for group in self._groups)
+        return sum(len(group.sends) for group in self.groups)
 
     @property
     def client_count(self) -> int:
         """Number of waiting sends of clients."""
-        waiting = (send for group in self._groups for send in group.sends)
+        waiting = (send for group in self.groups for send in group.sends)
         return sum(send.count for send in waiting if send.times_out)
 
     def set_timeout(self, timeout_ms: int) -> None:
         """Set the time that sends may wait from now on, the waiting ones included."""
         self._timeout = timeout_ms / 1000
         deadline = self._loop.time() + self._timeout
-        for group in self._groups:
+        for group in self.groups:
             group.deadline = min(group.deadline, deadline)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._groups:
-            self._timer = self._loop.call_at(self._groups[0].deadline, self._expire)
+        if self.groups:
+            self._timer = self._loop.call_at(self.groups[0].deadline, self._expire)
 
     def add(self, sends: list[PendingSend], end: Position) -> None:
         """Add sends; ``end`` is the largest of their ends."""
         assert sends
         assert sends[-1].end <= end
         deadline = self._loop.time() + self._timeout
-        self._groups.append(_Group(end, deadline, sends))
+        self.groups.append(_Group(end, deadline, sends))
         if self._timer is None:
             self._timer = self._loop.call_at(deadline, self._expire)
 
     def release(self, met: Position) -> list[PendingSend]:
         """Remove and return the sends that end at or before the position where a rule is met."""
-        groups = self._groups
+        groups = self.groups
         released: list[PendingSend] = []
         while groups and groups[0].end <= met:
             released += groups.popleft().sends
@@ -180,13 +181,13 @@ class WaitingSends:
 
     def drain(self) -> list[PendingSend]:
         """Remove and return all waiting sends."""
-        sends = [send for group in self._groups for send in group.sends]
-        self._groups.clear()
+        sends = [send for group in self.groups for send in group.sends]
+        self.groups.clear()
         return sends
 
     def close(self) -> None:
         """Cancel the timer."""
-        assert not self._groups
+        assert not self.groups
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -195,7 +196,7 @@ class WaitingSends:
         self._timer = None
         now = self._loop.time()
         late: list[PendingSend] = []
-        for group in self._groups:
+        for group in self.groups:
             if group.deadline > now:
                 self._timer = self._loop.call_at(group.deadline, self._expire)
                 break
@@ -206,6 +207,6 @@ class WaitingSends:
             else:
                 late += group.sends
                 group.sends = []
-        self._groups = deque([group for group in self._groups if group.sends])
+        self.groups = deque([group for group in self.groups if group.sends])
         if late:
             self._on_timeout(late)

@@ -61,11 +61,11 @@ class LaneSends(PendingSend, gc=False):
     """Sends of one connection that were taken in one call, with their replies."""
 
     connection: Connection
-    end_position: Position
+    end: Position
     """End of the last record."""
     replies: bytes
     """Complete responses, one after the other."""
-    requests: int
+    count: int
     """Number of requests."""
     answers: int
     """Number of responses; oneway requests have none."""
@@ -73,16 +73,6 @@ class LaneSends(PendingSend, gc=False):
     """Code of all of them."""
     since: float
     """Time at which the first sends of their iteration were taken, if requests are measured."""
-
-    @property
-    def end(self) -> Position:
-        """The position up to which every rule must be met before they are acknowledged."""
-        return self.end_position
-
-    @property
-    def count(self) -> int:
-        """Number of requests."""
-        return self.requests
 
 
 class SendLane:
@@ -320,7 +310,7 @@ class SendLane:
     def refuse_unwritten(self, sends: list[LaneSends], error: StoreError) -> None:
         """Refuse sends that could not be written."""
         for send in sends:
-            for _ in range(send.requests):
+            for _ in range(send.count):
                 self._stats.count_failed_put()
         self.refuse(sends, error)
 
@@ -338,6 +328,6 @@ def _count(times: RequestTimes, sends: list[LaneSends]) -> None:
         if send.since != since or send.code != code:
             count(code, now - since, requests, requests - answers)
             code, since, requests, answers = send.code, send.since, 0, 0
-        requests += send.requests
+        requests += send.count
         answers += send.answers
     count(code, now - since, requests, requests - answers)

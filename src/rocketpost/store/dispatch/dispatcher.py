@@ -127,6 +127,13 @@ class Dispatcher:
         arrivals: list[Arrival] = []
         is_hidden = self._hidden_end > 0
         added = self._put_hidden(runs, arrivals) if is_hidden else self._put(runs, arrivals)
+        indexing = self.indexing
+        if indexing is not None:
+            for run in runs:
+                if isinstance(run, list):
+                    indexing.put_messages(run)
+                else:
+                    indexing.put_rows(run)
         if position > self.position:
             self.position = Position(position)
         if is_hidden:
@@ -152,7 +159,8 @@ class Dispatcher:
             taken = pending[:]
             pending.clear()
             self._span_count = 0
-            self._queues.slots.reuse()
+            if self._queues.slots.removed:
+                self._queues.slots.reuse()
             return taken  # type: ignore[return-value]
         count = bisect.bisect_left(pending, position, key=_position_of)
         taken = pending[:count]
@@ -232,7 +240,7 @@ class Dispatcher:
         self._leave_mark(0)
 
     def _put(self, runs: list[list[Appended] | RowSpan], arrivals: list[Arrival]) -> int:
-        """Add messages to queues and index; return how many became visible.
+        """Add messages to queues; return how many became visible.
 
         The entries of one queue go to its tail, which is not written to the file before all of
         them are in it.
@@ -250,7 +258,6 @@ class Dispatcher:
             count += added
             if len(arrival.tail) >= queue.spill_at:
                 queue.spill()
-        self._index(runs)
         return count
 
     def _put_hidden(self, runs: list[list[Appended] | RowSpan], arrivals: list[Arrival]) -> int:
@@ -268,18 +275,7 @@ class Dispatcher:
                 queue.put(queue_offset, position, size, tags_code)
                 entry = (position, size, tags_code)
                 arrivals.append(Arrival.of_one(topic, queue_id, queue_offset, entry))
-        self._index(runs)
         return 0
-
-    def _index(self, runs: list[list[Appended] | RowSpan]) -> None:
-        indexing = self.indexing
-        if indexing is None:
-            return
-        for run in runs:
-            if isinstance(run, list):
-                indexing.put_messages(run)
-            else:
-                indexing.put_rows(run)
 
     def _count_hidden(self) -> None:
         if self.position >= self._hidden_end:

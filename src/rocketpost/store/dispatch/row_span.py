@@ -14,6 +14,8 @@ import bisect
 from array import array
 from typing import Final
 
+import msgspec
+
 from rocketpost.kernel.queue_entries import group_rows
 from rocketpost.model.ids import Position, QueueOffset
 from rocketpost.store.dispatch.arrival import Arrival
@@ -33,43 +35,19 @@ _GROUP: Final = 5
 _ROOM_MIN: Final = 256
 
 
-class RowSpan:
-    """A run of rows, not empty, and the keys of their messages.
+class RowSpan(msgspec.Struct, gc=False, eq=False):
+    """A run of rows, not empty, and the keys of their messages."""
 
-    ``store_ms`` is the store time of the last message. ``times`` has the store time of each row;
-    None if all have the same.
-    """
-
-    __slots__ = (
-        "first_key",
-        "first_row",
-        "key_end",
-        "keys",
-        "row_end",
-        "rows",
-        "store_ms",
-        "times",
-    )
-
-    def __init__(
-        self,
-        rows: array[int],
-        first_row: int,
-        row_end: int,
-        keys: array[int],
-        first_key: int,
-        key_end: int,
-        store_ms: int,
-        times: array[int] | None = None,
-    ) -> None:
-        self.rows = rows
-        self.first_row = first_row
-        self.row_end = row_end
-        self.keys = keys
-        self.first_key = first_key
-        self.key_end = key_end
-        self.store_ms = store_ms
-        self.times = times
+    rows: array[int]
+    first_row: int
+    row_end: int
+    keys: array[int]
+    first_key: int
+    key_end: int
+    store_ms: int
+    """Store time of the last message."""
+    times: array[int] | None = None
+    """Store time of each row; None if all have the same."""
 
     @property
     def position(self) -> int:

@@ -65,7 +65,7 @@ class IndexFile:
         self.path = path
         self._files = files
         self._slot_count = slot_count
-        self._entry_count_max = entry_count_max
+        self.entry_count_max = entry_count_max
         self._entries_at = HEADER_BYTES + slot_count * SLOT_BYTES
         self._fd = files.open(path, write=True)
         try:
@@ -77,7 +77,7 @@ class IndexFile:
 
     def _read_header(self) -> None:
         begin_ms, end_ms, begin, end, used, next_entry = _HEADER.unpack_from(self._map, 0)
-        if not 0 <= next_entry <= self._entry_count_max or not 0 <= used <= self._slot_count:
+        if not 0 <= next_entry <= self.entry_count_max or not 0 <= used <= self._slot_count:
             raise StoreError(f"{self.path}: impossible counts in the header: {used}, {next_entry}")
         self.begin_ms: int = begin_ms
         self.end_ms: int = end_ms
@@ -110,12 +110,12 @@ class IndexFile:
     @property
     def room(self) -> int:
         """Number of entries that still fit."""
-        return self._entry_count_max - self.next_entry
+        return self.entry_count_max - self.next_entry
 
     @property
     def fill_ratio(self) -> float:
         """Used share of the entries, 0 to 1."""
-        return self.next_entry / self._entry_count_max
+        return self.next_entry / self.entry_count_max
 
     def start_after(self, end_ms: int, end_position: int) -> None:
         """Begin an empty file at the end of the previous one."""

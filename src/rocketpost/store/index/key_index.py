@@ -157,7 +157,7 @@ class KeyIndex:
         while first < end and pairs[2 * first + 1] <= self._end:  # indexed already
             first += 1
         last = self._files[-1]
-        stop = min(end, first + last.room)
+        stop = min(end, first + last.entry_count_max - last.next_entry)
         if stop < end:
             while stop > first and pairs[2 * stop + 1] == pairs[2 * stop - 1]:
                 stop -= 1  # all keys of a message go to one file

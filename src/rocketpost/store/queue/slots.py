@@ -32,7 +32,7 @@ class QueueSlots:
         """Called when ``next_offsets`` was replaced, and when a queue lost its slot."""
         self.change_count = 0
         """Number of such changes."""
-        self._removed: list[int] = []
+        self.removed: list[int] = []
         self._free: list[int] = []
 
     def make(self, queue_of: Callable[[memoryview, int], ConsumeQueue]) -> ConsumeQueue:
@@ -51,20 +51,20 @@ class QueueSlots:
     def remove(self, queue: ConsumeQueue) -> None:
         """Take the slot of a queue away; rows that name the slot still find the queue."""
         assert self.queues[queue.slot] is queue
-        self._removed.append(queue.slot)
+        self.removed.append(queue.slot)
         queue.detach()
         self._note_change()
 
     def reuse(self) -> None:
         """Let new queues have the slots of removed ones: no row names them any more."""
-        if self._removed:
-            self._free += self._removed
-            self._removed.clear()
+        if self.removed:
+            self._free += self.removed
+            self.removed.clear()
 
     def _grow(self) -> None:
         self.next_offsets = self.next_offsets + array("q", bytes(8 * len(self.next_offsets)))
         self._view = memoryview(self.next_offsets)
-        without_queue = {*self._removed, *self._free}
+        without_queue = {*self.removed, *self._free}
         for slot, queue in enumerate(self.queues):
             if slot not in without_queue:
                 queue.offsets = self._view

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from typing import cast
 
 import pytest
 
@@ -24,6 +25,8 @@ from rocketpost.server.routes.route import (
     waiting,
 )
 from rocketpost.testing.virtual_time import in_virtual_time
+from rocketpost.transport.connection import Connection
+from rocketpost.transport.express import Data, Express
 
 from ..handlers.fakes import FakeConnection
 
@@ -76,6 +79,39 @@ def test_a_table_is_replaced_as_a_whole() -> None:
     assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
     (answer,) = ask(dispatcher, OTHER)
     assert answer.code == ResponseCode.SUCCESS
+
+
+def lane_of(letter: bytes, asked: list[bytes]) -> Express[Connection]:
+    def take(connection: Connection, data: Data, at: int, end: int) -> int:
+        asked.append(letter)
+        while at < end and data[at : at + 1] == letter:
+            at += 1
+        return at
+
+    return take
+
+
+@pytest.mark.parametrize(
+    ("data", "left_at", "order"),
+    [
+        (b"ss", 2, b"s"),
+        (b"pp", 2, b"sp"),
+        (b"sps", 3, b"sps"),
+        (b"pspx", 3, b"spsp" + b"sp"),
+        (b"ssx", 2, b"sp"),
+        (b"x", 0, b"sp"),
+    ],
+)
+def test_lanes_take_by_turns_until_the_last_one_takes_nothing(
+    data: bytes, left_at: int, order: bytes
+) -> None:
+    asked: list[bytes] = []
+    dispatcher = Dispatcher()
+    connection = cast(Connection, FakeConnection())
+    assert dispatcher.take(connection, data, 0, len(data)) == 0, "there is no lane"
+    dispatcher.use([], [lane_of(b"s", asked), lane_of(b"p", asked)])
+    assert dispatcher.take(connection, data, 0, len(data)) == left_at
+    assert b"".join(asked) == order
 
 
 async def test_a_request_is_finished_by_the_route_that_began_it() -> None:

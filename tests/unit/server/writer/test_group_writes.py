@@ -125,7 +125,7 @@ async def test_a_message_is_unwritten_only_if_the_store_took_it_back() -> None:
     assert senders.told() == ["unwritten a: no room"]
     store.failing = None
     senders.send("b")
-    store.broken, store.why_not_writable = True, "a flush failed"
+    store.break_down("a flush failed")
     writer.commit()  # written before the failure is noticed: peers may get it after a restart
     assert senders.told() == [f"unwritten b: a flush failed; {PERHAPS}"]
     assert ledger.told == ["undo", "undo"]

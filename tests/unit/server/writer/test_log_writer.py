@@ -211,7 +211,7 @@ async def test_a_flush_that_failed_before_the_write_acknowledges_nothing(store: 
     writer = log_writer(store, sync=False)
     senders = Senders(writer)
     senders.send("a")
-    store.broken, store.why_not_writable = True, "EIO"
+    store.break_down("EIO")
     writer.commit()
     assert (senders.told(), store.confirmed) == (["unwritten a: EIO"], [])
     writer.close()
