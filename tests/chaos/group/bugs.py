@@ -7,7 +7,7 @@ from rocketpost.raft.core import Log
 from rocketpost.server.group.member_log import MemberLog
 from rocketpost.store.member.member_store import MemberStore
 
-_LATE_SECONDS = 0.1
+_LATE_SECONDS = 0.5
 """Age at which a flusher that runs now and then gets to new bytes."""
 
 
