@@ -8,7 +8,7 @@ from rocketpost.server.group.member_log import MemberLog
 from rocketpost.store.member.member_store import MemberStore
 
 _LATE_SECONDS = 0.5
-"""Age at which a flusher that runs now and then gets to new bytes."""
+"""Time between two flushes of a flusher that runs now and then."""
 
 
 def commit_alone() -> None:
@@ -26,9 +26,17 @@ def acknowledge_before_flush() -> None:
     written = property(lambda self: self._store.written_position)
     MemberLog.safe_position = written  # type: ignore[assignment]
 
+    waiting: set[MemberLog] = set()
+
+    def flush(log: MemberLog) -> None:
+        waiting.discard(log)
+        log._store.request_flush()
+
     def pursue(log: MemberLog) -> None:
         log._report_safe()
-        log._loop.call_later(_LATE_SECONDS, log._store.request_flush)
+        if log not in waiting:
+            waiting.add(log)
+            log._loop.call_later(_LATE_SECONDS, flush, log)
 
     MemberLog._pursue = pursue  # type: ignore[method-assign]
 
