@@ -5,6 +5,7 @@ A change is a struct with the members of the configuration, each None unless giv
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
@@ -29,7 +30,7 @@ def apply(change: msgspec.Struct, config: C) -> C:
     """Return ``config`` with the members that ``change`` sets; None leaves a member unchanged."""
     given = {
         field.name: value
-        for field in msgspec.structs.fields(change)
+        for field in _fields(type(change))
         if (value := getattr(change, field.name)) is not None
     }
     return msgspec.structs.replace(config, **given)
@@ -38,7 +39,7 @@ def apply(change: msgspec.Struct, config: C) -> C:
 def differences(before: C, after: C) -> list[Difference]:
     """Return the members in which two configurations differ, attributes one by one."""
     found = []
-    for field in msgspec.structs.fields(before):
+    for field in _fields(type(before)):
         old, new = getattr(before, field.name), getattr(after, field.name)
         if old == new:
             continue
@@ -56,9 +57,7 @@ def differences(before: C, after: C) -> list[Difference]:
 
 def members_text(config: msgspec.Struct) -> str:
     """Return the non-empty members of a configuration as ``name=value`` pairs."""
-    pairs = [
-        (field.encode_name, getattr(config, field.name)) for field in msgspec.structs.fields(config)
-    ]
+    pairs = [(field.encode_name, getattr(config, field.name)) for field in _fields(type(config))]
     return " ".join(f"{name}={value_text(value)}" for name, value in pairs if value not in ({}, ""))
 
 
@@ -67,3 +66,9 @@ def value_text(value: Any) -> str:
     if value is None:
         return "unset"
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+@functools.cache
+def _fields(kind: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
+    """Return the fields of a kind of struct; msgspec evaluates all annotations in each call."""
+    return msgspec.structs.fields(kind)
