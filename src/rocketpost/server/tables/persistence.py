@@ -181,22 +181,28 @@ class Persistence:
             StoreError: The last save failed; the versions saved before are still there.
         """
         try:
+            async with self._one_at_a_time:
+                pass  # what changes during the last save of others is saved, too
             await self._save(range(len(self._tables)))
         finally:
             await asyncio.to_thread(self._thread.shutdown)
 
     async def _save(self, numbers: Sequence[int]) -> None:
-        """Save the given tables that have changed.
+        """Save the given tables with all changes so far, unless another save has done so.
+
+        Later changes are left to those who made them: if each of many callers saved what came after
+        its own change, none of them would share a save.
 
         After a failure the other tables of the same owner are left for the next round: they may
         refer to changes that were not saved.
         """
         loop = asyncio.get_running_loop()
         failures: dict[Owner, StoreError] = {}
+        wanted = [(at, self._tables[at].table.revision) for at in numbers]
         async with self._one_at_a_time:
-            for at in numbers:
+            for at, wanted_revision in wanted:
                 table, file, *_, owner = self._tables[at]
-                if table.revision == self._saved[at] or owner in failures:
+                if self._saved[at] >= wanted_revision or owner in failures:
                     continue
                 revision, data = table.revision, table.to_json()
                 try:

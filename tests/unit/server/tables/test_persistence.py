@@ -68,6 +68,24 @@ async def test_urgent_tables_do_not_wait_for_the_round() -> None:
     assert slow.saved == [b"0"]
 
 
+async def test_callers_share_a_save_while_the_table_goes_on_changing() -> None:
+    table, file = FakeTable(), FakeFile()
+    persistence = Persistence([Saved(table, file, interval_s=HOUR_S)])
+    file.hold = threading.Event()
+    callers = []
+    for _ in range(5):
+        table.change()
+        caller = asyncio.create_task(persistence.save())
+        caller.add_done_callback(lambda _: table.change())  # the next request of a client
+        callers.append(caller)
+        await asyncio.sleep(0)  # the first one has begun to save
+    file.hold.set()
+    await asyncio.gather(*callers)
+    assert file.saved == [b"1", b"5"]
+    await persistence.close()
+    assert file.saved[-1] == b"10"
+
+
 async def test_the_round_saves_everything() -> None:
     table, file = FakeTable(), FakeFile()
     persistence = Persistence([Saved(table, file, at_once=False, interval_s=0.001)])
