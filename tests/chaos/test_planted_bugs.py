@@ -27,7 +27,7 @@ SEEN_BY_POWER_CUTS = [
     ("ack_before_fsync", "is owed|is gone|finds 0|is lost"),
     ("visible_before_durable", "is owed|a reader saw|is gone"),
     ("no_crc_check", "can be read|was altered|nobody sent|lost properties"),
-    ("tables_not_synced", "is gone|was committed long ago|damaged"),
+    ("tables_not_synced", "is gone|is empty|was committed long ago|damaged"),
 ]
 
 
