@@ -108,6 +108,7 @@ async def test_a_minority_is_never_copied(tmp_path: Path) -> None:
         assert block_of(tmp_path, sound, block) == before
         await group.start([gone])
         await until(lambda: group.member(leader).links.is_up(gone))
+        await until(lambda: group.member(gone).links.is_up(leader))  # for its answers
         await until_comparable(group, gone)
         async with asyncio.timeout(15):
             while not await group.member(leader).scrub.compare(block):
