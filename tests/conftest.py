@@ -7,6 +7,7 @@ all files that they have left.
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,8 +18,12 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
-TOGETHER = ("tests/integration/spark/", "tests/tidy/")
-"""Directories whose tests share something that is dear to make: a Spark session, all sources."""
+SPARK = "tests/integration/spark/"
+TOGETHER = (f"{SPARK}test_[a-b]", SPARK, "tests/tidy/")
+"""Patterns of files whose tests share something dear: a Spark session, all sources.
+
+Two processes have a session: with one, its tests alone took as long as all others.
+"""
 LONG_SECONDS = 3600
 FOREIGN_SECONDS = 900
 
@@ -41,8 +46,8 @@ class SharedScopes(LoadFileScheduling):
     """Keeps the tests of one file together, and those of some directories."""
 
     def _split_scope(self, nodeid: str) -> str:
-        folder = next((each for each in TOGETHER if nodeid.startswith(each)), None)
-        return folder if folder is not None else super()._split_scope(nodeid)
+        found = next((each for each in TOGETHER if re.match(each, nodeid)), None)
+        return found if found is not None else super()._split_scope(nodeid)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -478,6 +478,7 @@ async def test_bytes_that_are_no_message_and_calls_without_a_name(port: int) -> 
             assert error.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
+@pytest.mark.long
 async def test_commands_of_clients_that_nobody_asked_for(port: int) -> None:
     """A stream takes every command in every form; wrong bytes end that stream alone."""
     async with Client(port) as client, Client(port) as bystander:

@@ -274,6 +274,7 @@ def test_10668_timers_go_on_after_the_log_was_cut(chance: int) -> None:
         cluster.run(main())
 
 
+@pytest.mark.long
 def test_7182_messages_do_not_multiply_while_everything_is_restarted() -> None:
     """A consumer that stopped during a message left it and a retry of it: 1, 2, 4, 8 copies."""
     with SimulatedCluster(nodes=3, seed=7182) as cluster:

@@ -107,10 +107,10 @@ CHANGING = (forgets_the_offsets_of_idle_queues,)
         votes_without_looking_at_logs,
         pytest.param(lets_a_suspect_member_vote, marks=pytest.mark.long),
         keeps_a_damaged_log,
-        takes_damage_for_a_torn_write,
+        pytest.param(takes_damage_for_a_torn_write, marks=pytest.mark.long),
         repairs_old_log_from_a_minority,
-        forgets_the_offsets_of_idle_queues,
-        does_not_cut,
+        pytest.param(forgets_the_offsets_of_idle_queues, marks=pytest.mark.long),
+        pytest.param(does_not_cut, marks=pytest.mark.long),
     ],
 )
 def test_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
