@@ -306,15 +306,13 @@ async def test_the_announced_HA_address_is_the_true_one(tmp_path: Path) -> None:
 
 
 async def test_a_taken_default_port_leaves_a_master_without_slaves(tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = int(free.getsockname()[1])
-    with socket.create_server(("127.0.0.1", port)):
-        async with broker(tmp_path, listenPort=port - 1) as master:
+    port = free_port()
+    with socket.create_server(("127.0.0.1", port + 1)):
+        async with broker(tmp_path, listenPort=port) as master:
             assert leader(master).slaves.ha_address == ""
             assert (await master.send("T", b"x")).code == ResponseCode.SUCCESS
         with pytest.raises(Exception, match="Set haListenPort to a free port"):
-            async with broker(tmp_path, listenPort=port - 1, brokerRole="SYNC_MASTER"):
+            async with broker(tmp_path, listenPort=port, brokerRole="SYNC_MASTER"):
                 pass
 
 
