@@ -17,6 +17,7 @@ from rocketpost.codec.codes import ResponseCode
 from rocketpost.codec.ha_frames import encode_report
 from rocketpost.server.replication import slave as slave_module
 from rocketpost.server.term import LeaderTerm
+from rocketpost.testing.process import free_port
 
 from .replicas import (
     QUICK,

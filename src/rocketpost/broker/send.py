@@ -480,7 +480,7 @@ def _without_keys(text: str) -> tuple[str, str]:
 
 
 def _keys(unique_key: str, words: str) -> tuple[str, ...]:
-    return (unique_key, *[word for word in words.split(names.KEY_SEPARATOR) if word])
+    return (unique_key, *names.split_keys(words))
 
 
 def _encode(properties: dict[str, str]) -> bytes:

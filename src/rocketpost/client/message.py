@@ -190,8 +190,8 @@ def _join_keys(keys: Sequence[str]) -> str:
     for key in keys:
         if not isinstance(key, str):
             raise MessageRefused(f"the key {key!r} must be a string")
-        if not key or any(char.isspace() for char in key):
-            raise MessageRefused(f"the key {key!r} is empty or has spaces, which separate keys")
+        if not key or names.KEY_SEPARATOR in key:
+            raise MessageRefused(f"the key {key!r} is empty or has blanks, which separate keys")
     return names.KEY_SEPARATOR.join(keys)
 
 
@@ -374,7 +374,7 @@ class ReceivedMessage:
     @property
     def keys(self) -> list[str]:
         """The words by which it can be found."""
-        return self.properties.get(names.KEYS, "").split()
+        return names.split_keys(self.properties.get(names.KEYS, ""))
 
     @property
     def message_id(self) -> str:

@@ -1,4 +1,4 @@
-"""Repetition of calls while a broker cannot be reached, with pauses and a time limit."""
+"""Time limits of several steps together, and repetition of calls while a broker is away."""
 
 from __future__ import annotations
 
@@ -12,6 +12,25 @@ PAUSE_SECONDS_MIN: Final = 0.02
 PAUSE_SECONDS_MAX: Final = 0.25
 
 T = TypeVar("T")
+
+
+class TimeLimit:
+    """The time that several steps may take together. It runs from now on.
+
+    Args:
+        seconds: That time.
+    """
+
+    __slots__ = ("_end_at", "seconds")
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._end_at = asyncio.get_running_loop().time() + seconds
+
+    @property
+    def left(self) -> float:
+        """The seconds that are left; 0 if the time is over."""
+        return max(0.0, self._end_at - asyncio.get_running_loop().time())
 
 
 def pause_seconds(pauses: int) -> float:

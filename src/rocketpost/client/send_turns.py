@@ -10,10 +10,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from rocketpost.client.message import SendResult
+from rocketpost.client.patience import TimeLimit
 from rocketpost.client.route_cache import PublishRoute
 
-Start = Callable[[PublishRoute], "Awaitable[asyncio.Future[SendResult]]"]
-"""Starts a send to a topic with this route."""
+Start = Callable[[PublishRoute, float], "Awaitable[asyncio.Future[SendResult]]"]
+"""Starts a send to a topic with this route; it may take so many seconds."""
 
 
 class SendTurns:
@@ -40,25 +41,28 @@ class SendTurns:
     ) -> Awaitable[asyncio.Future[SendResult]]:
         """Start a send when the route is known and earlier callers have started theirs.
 
+        The send may take what is left then of ``seconds``.
+
         Raises:
             RouteNotFound: No broker accepts messages of this topic.
             NoNameServer: No name server answers.
         """
         route = self.peek(topic)
-        return start(route) if route is not None else self._wait(topic, seconds, start)
+        return start(route, seconds) if route is not None else self._wait(topic, seconds, start)
 
     def peek(self, topic: str) -> PublishRoute | None:
         """Return the route of a topic if a send may start at once; None if it has to wait."""
         return None if topic in self._last else self._peek(topic)
 
     async def _wait(self, topic: str, seconds: float, start: Start) -> asyncio.Future[SendResult]:
+        limit = TimeLimit(seconds)
         ahead = self._last.get(topic)
         mine = self._last[topic] = asyncio.get_running_loop().create_future()
         try:
             route = await self._find(topic, seconds)
             if ahead is not None and not ahead.done():
                 await asyncio.wait([ahead])
-            return await start(route)
+            return await start(route, limit.left)
         finally:
             if ahead is None or ahead.done():
                 self._end(topic, mine)

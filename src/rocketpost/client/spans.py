@@ -333,7 +333,7 @@ def _message_attributes(message: Message, type_: str | None) -> dict[str, Any]:
     if message.tags:
         found["messaging.rocketmq.message.tag"] = message.tags
     if message.keys:
-        found["messaging.rocketmq.message.keys"] = message.keys.split()
+        found["messaging.rocketmq.message.keys"] = names.split_keys(message.keys)
     if message.sharding_key:
         found["messaging.rocketmq.message.group"] = message.sharding_key
     return found

@@ -353,7 +353,7 @@ def _outcome(error: BaseException | None) -> TraceOutcome:
 
 def _keys_of(trace: Trace) -> list[str]:
     keys = "" if isinstance(trace, RecallTrace) else trace.keys
-    return [trace.message_id, *keys.split()]
+    return [trace.message_id, *names.split_keys(keys)]
 
 
 def _now_ms() -> int:

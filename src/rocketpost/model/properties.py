@@ -59,6 +59,7 @@ GRPC_TRACE_CONTEXT: Final = "TRACE_CONTEXT"
 """The same as ``traceparent``, in messages of clients that use gRPC."""
 
 KEY_SEPARATOR: Final = " "
+"""Separates keys; any other white space belongs to a key."""
 
 RESERVED: Final = frozenset(
     [
@@ -126,3 +127,8 @@ RESERVED: Final = frozenset(
     ]
 )
 """Names that users may not set as properties."""
+
+
+def split_keys(keys: str) -> list[str]:
+    """Return the keys in the value of KEYS, as brokers index them."""
+    return [key for key in keys.split(KEY_SEPARATOR) if key]

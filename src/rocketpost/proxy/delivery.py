@@ -63,8 +63,7 @@ def _fill_from_properties(system: Any, properties: dict[str, str]) -> None:
     tag = properties.get(names.TAGS)
     if tag:
         system.tag = tag
-    # A key may have any other white space, such as a no-break space.
-    system.keys.extend(filter(None, properties.get(names.KEYS, "").split(names.KEY_SEPARATOR)))
+    system.keys.extend(names.split_keys(properties.get(names.KEYS, "")))
     system.born_host = properties.get(BORN_HOST, "")
     due = properties.get(names.TIMER_DELIVER_MS, "")
     delay = properties.get(names.TIMER_DELAY_SEC, "")

@@ -104,10 +104,10 @@ def test_properties_that_are_too_long_are_refused() -> None:
 
 def test_a_received_message_shows_what_was_stored() -> None:
     message = received(
-        properties=b"TAGS\x01A\x02KEYS\x01k1 k2\x02UNIQ_KEY\x01U\x02", queue_offset=4, position=16
+        properties=b"TAGS\x01A\x02KEYS\x01k\t1 k2\x02UNIQ_KEY\x01U\x02", queue_offset=4, position=16
     )
     assert (message.topic, message.body, message.tags) == ("T", b"hello", "A")
-    assert message.keys == ["k1", "k2"]
+    assert message.keys == ["k\t1", "k2"], "only blanks separate keys"
     assert message.message_id == "U"
     assert message.offset_id == "7F00000100002A9F0000000000000010"
     assert message.store_host == message.born_host == ("127.0.0.1", 10911)

@@ -12,6 +12,7 @@ from typing import Any
 from rocketpost.client.config import ProducerConfig
 from rocketpost.client.lifecycle import Lifecycle
 from rocketpost.client.message import Message, SendResult
+from rocketpost.client.patience import TimeLimit
 from rocketpost.client.producer.batching import PackedBatch, join_results, pack
 from rocketpost.client.producer.envelopes import Envelopes
 from rocketpost.client.producer.flight import OutgoingSend
@@ -132,10 +133,12 @@ class ProducerBase(Lifecycle):
             stamp, message_id = sends.stamp(message, sequence)
             out = self._envelopes.one(message, message_id=message_id)
 
-            def aim_and_send(route: PublishRoute) -> Awaitable[asyncio.Future[SendResult]]:
+            def aim_and_send(
+                route: PublishRoute, seconds: float
+            ) -> Awaitable[asyncio.Future[SendResult]]:
                 wished = choose_queue(message, route, queue, selector)
                 target = sends.aim(out, stamp, route, wished), wished is not None
-                return self._send([message], out, target, timeout, stamp)
+                return self._send([message], out, target, seconds, stamp)
 
             return await self._turns.take(message.topic, self._seconds(timeout), aim_and_send)
         batcher = self._batcher
@@ -146,8 +149,8 @@ class ProducerBase(Lifecycle):
         return await self._turns.take(
             message.topic,
             self._seconds(timeout),
-            lambda route: self._send(
-                [message], out, target_queue(message, route, sender, queue, selector), timeout
+            lambda route, seconds: self._send(
+                [message], out, target_queue(message, route, sender, queue, selector), seconds
             ),
         )
 
@@ -191,8 +194,8 @@ class ProducerBase(Lifecycle):
         timeout: float | None,
         first: int | None,
     ) -> list[SendResult]:
-        config = self.config
-        route = await sends.prepare(messages[0].topic, self._seconds(timeout))
+        config, limit = self.config, TimeLimit(self._seconds(timeout))
+        route = await sends.prepare(messages[0].topic, limit.seconds)
         wished = choose_queue(messages[0], route, queue, None)
         stamped = [
             sends.stamp(message, None if first is None else first + at)
@@ -211,7 +214,7 @@ class ProducerBase(Lifecycle):
         at = 0
         for packed, out in zip(packs, requests, strict=True):
             target = sends.aim(out, stamps[at], route, wished), wished is not None
-            futures.append(await self._send(packed.messages, out, target, timeout, stamps[at]))
+            futures.append(await self._send(packed.messages, out, target, limit.left, stamps[at]))
             at += out.count
         try:
             return await join_results(requests, futures)
@@ -241,8 +244,8 @@ class ProducerBase(Lifecycle):
         return out, await self._turns.take(
             first.topic,
             self.config.send_timeout,
-            lambda route: self._send(
-                packed.messages, out, target_queue(first, route, sender, queue), None
+            lambda route, seconds: self._send(
+                packed.messages, out, target_queue(first, route, sender, queue), seconds
             ),
         )
 
@@ -261,9 +264,10 @@ class ProducerBase(Lifecycle):
         with self._begin_span(message, type_="transaction") as span:
             message = span.carry(message)
             out = self._envelopes.one(message, extra)
-            route = await session.routes.publish(message.topic, seconds=self._seconds(timeout))
+            limit = TimeLimit(self._seconds(timeout))
+            route = await session.routes.publish(message.topic, seconds=limit.seconds)
             target = target_queue(message, route, sender, queue, selector)
-            result = await (await self._send([message], out, target, timeout))
+            result = await (await self._send([message], out, target, limit.left))
             span.note(result)
         return result
 
@@ -272,16 +276,15 @@ class ProducerBase(Lifecycle):
         messages: Sequence[Message],
         out: OutgoingSend,
         target: Target,
-        timeout: float | None,
+        seconds: float,
         stamp: Stamp | None = None,
     ) -> asyncio.Future[SendResult]:
-        """Start a send; trace its result if tracing is enabled."""
+        """Start a send that may take so many seconds; trace its result if tracing is enabled."""
         assert self._sender is not None
         queue, fixed = target
         traced = None
         if self._tracer is not None:
             traced = self._tracer.watch(messages, out, queue)
-        seconds = self._seconds(timeout)
         if stamp is not None and self._idempotent is not None:
             future = await self._idempotent.send(
                 out, messages, stamp, queue, is_ordered=fixed, timeout=seconds

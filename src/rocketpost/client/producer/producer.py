@@ -9,6 +9,7 @@ from typing import Any
 from rocketpost.client.checks import check_timeout
 from rocketpost.client.config import ProducerConfig, check_group, with_name_servers
 from rocketpost.client.message import Message, ReceivedMessage, SendResult, check_message
+from rocketpost.client.patience import TimeLimit
 from rocketpost.client.producer.base import ProducerBase
 from rocketpost.client.producer.batching import check_batch, join_results, pack
 from rocketpost.client.producer.gathering import auto_batcher_for
@@ -296,11 +297,12 @@ class Producer(ProducerBase):
         config, first = self.config, messages[0]
         bytes_max, count_max = config.message_bytes_max, config.batch_count_max
         packs = pack(messages, bytes_max=bytes_max, count_max=count_max, ids=message_ids)
-        route = await session.routes.publish(first.topic, seconds=self._seconds(timeout))
+        limit = TimeLimit(self._seconds(timeout))
+        route = await session.routes.publish(first.topic, seconds=limit.seconds)
         requests = [self._envelopes.batch(packed) for packed in packs]
         futures = [
             await self._send(
-                packed.messages, out, target_queue(first, route, sender, queue), timeout
+                packed.messages, out, target_queue(first, route, sender, queue), limit.left
             )
             for packed, out in zip(packs, requests, strict=True)
         ]
@@ -332,28 +334,28 @@ class Producer(ProducerBase):
         assert self._requests is not None
         requests = self._requests
         check_send(message, queue, selector, timeout)
-        seconds = timeout or self.config.send_timeout
-        deadline = asyncio.get_running_loop().time() + seconds
+        limit = TimeLimit(self._seconds(timeout))
         correlation_id, reply = requests.open()
         try:
             with self._begin_span(message) as span:
                 message = span.carry(message)
-                extra = request_properties(correlation_id, session.client_id, seconds)
+                extra = request_properties(correlation_id, session.client_id, limit.seconds)
                 out = self._envelopes.one(message, extra)
-                route = await session.routes.publish(message.topic, seconds=seconds)
+                route = await session.routes.publish(message.topic, seconds=limit.seconds)
                 await requests.introduce(route)
                 target = target_queue(message, route, sender, queue, selector)
-                sent = await self._send([message], out, target, seconds)
+                sent = await self._send([message], out, target, limit.left)
                 sent.add_done_callback(look_at)
                 first: set[asyncio.Future[Any]] = {sent, reply}
                 await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
                 if not reply.done():
                     span.note(await sent)
-            async with asyncio.timeout_at(deadline):
+            async with asyncio.timeout(limit.left):
                 return await reply
         except TimeoutError:
             raise NoReply(
-                f"nobody replied to the message {out.message_id} in {seconds:g} s; it is stored"
+                f"nobody replied to the message {out.message_id} in {limit.seconds:g} s;"
+                " it is stored"
             ) from None
         finally:
             requests.forget(correlation_id)

@@ -7,17 +7,13 @@ from typing import Final
 
 from rocketpost.errors import ConfigError
 from rocketpost.model.group import parse_tags
+from rocketpost.model.properties import split_keys
 from rocketpost.settings import option
 from rocketpost.spark.body_options import check_choice
 from rocketpost.spark.row_options import RowOptions
 from rocketpost.spark.source.predicates import NumberBounds, Predicates, TextBounds
 
 _CLOCK_STEP_MS: Final = 600_000
-
-
-def split_keys(keys: str) -> list[str]:
-    """Return the keys of a message as brokers split and index them: by blanks only."""
-    return [word for word in keys.split(" ") if word]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 from pyspark.sql.datasource import InputPartition
 
+from rocketpost.model.properties import split_keys
 from rocketpost.spark.log import queue_reads
 from rocketpost.spark.log.end import find_gaps, find_layout, list_segments
 from rocketpost.spark.log.files import (
@@ -33,7 +34,7 @@ from rocketpost.spark.log.files import (
     split_segment,
 )
 from rocketpost.spark.log.key_lookup import look_up
-from rocketpost.spark.log.options import LogOptions, split_keys
+from rocketpost.spark.log.options import LogOptions
 from rocketpost.spark.log.queue_reads import Pending, QueueRange, Window
 from rocketpost.spark.log.store_state import StoreState, read_state
 from rocketpost.spark.records.fields import Ints

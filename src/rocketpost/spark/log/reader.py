@@ -16,6 +16,7 @@ from rocketpost.client.compression import decompress
 from rocketpost.client.consumer.fetch import unwrap_batch
 from rocketpost.codec.record import CRC_MASK, decode_record, encode_record
 from rocketpost.errors import RocketpostError
+from rocketpost.model.properties import split_keys
 from rocketpost.model.sysflag import INNER_BATCH, NEED_UNWRAP
 from rocketpost.spark.log import plan as log_plan
 from rocketpost.spark.log.files import (
@@ -26,7 +27,7 @@ from rocketpost.spark.log.files import (
     split_segment,
 )
 from rocketpost.spark.log.key_lookup import read_sizes
-from rocketpost.spark.log.options import LogOptions, split_keys
+from rocketpost.spark.log.options import LogOptions
 from rocketpost.spark.log.plan import LogTask
 from rocketpost.spark.log.queue_reads import Pending, QueueRange, find_places, read_places
 from rocketpost.spark.log.visibility import Visibility

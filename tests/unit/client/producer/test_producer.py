@@ -374,6 +374,21 @@ async def test_a_group_without_a_leader_fails_no_send(use_network: Use, kind: st
             await asyncio.sleep(sender.config.route_seconds + 1)
 
 
+@pytest.mark.parametrize("kind", ["one", "batch"])
+@in_virtual_time
+async def test_the_wait_for_a_leader_counts_for_the_time_limit(use_network: Use, kind: str) -> None:
+    """The new leader does not answer."""
+    table = {"T": headless_of(ONE["T"])}
+    use_network(network_of(table, {A: broker(lambda command: None)}))
+    loop = asyncio.get_running_loop()
+    async with producer(send_timeout=3.0) as sender:
+        loop.call_later(2, table.update, ONE)
+        began = loop.time()
+        with pytest.raises(RequestTimeout):
+            await SENDS[kind](sender)
+        assert loop.time() - began == pytest.approx(3.0, abs=0.2)
+
+
 @in_virtual_time
 async def test_sends_that_wait_for_a_leader_keep_their_order(use_network: Use) -> None:
     table = {"T": headless_of(ONE["T"])}
