@@ -6,20 +6,22 @@ lanes count the requests that they take in one call together.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 from typing import Final, NamedTuple
 
 from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.model.histogram import Histogram
 
-LATENCY_BOUNDS_MS: Final = (1, 3, 5, 7, 10, 100, 1000, 2000, 3000)
+# Python compares two floats in half the time of a float and an integer.
+LATENCY_BOUNDS_MS: Final = (1.0, 3.0, 5.0, 7.0, 10.0, 100.0, 1000.0, 2000.0, 3000.0)
+_QUICK_MS: Final = LATENCY_BOUNDS_MS[0]
 CREATION_BOUNDS_MS: Final = (10, 100, 1000, 3000, 5000)
 UNKNOWN: Final = "unknown"
 """Name of codes that have none, so that strangers cannot add names."""
 
 _SUCCESS: Final = int(ResponseCode.SUCCESS)
+_NO_REQUEST: Final = -1
 
 
 class Result(StrEnum):
@@ -64,37 +66,65 @@ class Timing:
 
 
 class LaneTimes:
-    """Counts the requests that one lane takes, those of one call or wave together."""
+    """Counts the requests that one lane takes, those of one call or wave together.
 
-    __slots__ = ("_answered", "_histogram", "total")
+    A lone send pays for each object that is touched here. So quick requests of one code are counted
+    in this object, until the code changes or somebody asks.
+    """
 
-    def __init__(self, histogram: Callable[[_Key], Histogram]) -> None:
-        self._histogram = histogram
-        self._answered: dict[int, Histogram] = {}
-        self.total = 0
-        """Number of requests that the lane has taken."""
+    __slots__ = ("_histograms", "_quick", "_request", "_sum_ms")
 
-    def count(self, request: int, seconds: float, count: int, oneway_count: int = 0) -> None:
+    def __init__(self) -> None:
+        self._histograms: dict[_Key, Histogram] = {}
+        self._request = _NO_REQUEST
+        self._quick = 0
+        self._sum_ms = 0.0
+
+    def count(self, request: int, seconds: float, count: int) -> None:
         """Count requests that were answered with success.
 
         Args:
             request: Their code.
             seconds: Time until their answers.
             count: Their number.
-            oneway_count: Number of those that want no answer.
         """
-        self.total += count
         milliseconds = seconds * 1000
-        if count > oneway_count:
-            found = self._answered.get(request)
-            if found is None:
-                found = self._histogram((request, _SUCCESS, False, False))
-                self._answered[request] = found
-            # The body of Histogram.add: a call would double the cost of a lone send's metrics.
-            found.counts[bisect_left(LATENCY_BOUNDS_MS, milliseconds)] += count - oneway_count
-            found.sum += milliseconds * (count - oneway_count)
-        if oneway_count:
-            self._histogram((request, _SUCCESS, False, True)).add(milliseconds, oneway_count)
+        if request != self._request or milliseconds > _QUICK_MS:
+            self._settle()
+            self._request = request
+            self._histogram((request, _SUCCESS, False, False)).add(milliseconds, count)
+        else:
+            self._quick += count
+            self._sum_ms += milliseconds * count
+
+    def count_oneway(self, request: int, seconds: float, count: int) -> None:
+        """Count requests that want no answer; see :meth:`count`."""
+        self._histogram((request, _SUCCESS, False, True)).add(seconds * 1000, count)
+
+    @property
+    def histograms(self) -> Mapping[_Key, Histogram]:
+        """Times of the requests that the lane has taken."""
+        self._settle()
+        return self._histograms
+
+    @property
+    def total(self) -> int:
+        """Number of requests that the lane has taken."""
+        return sum([each.count for each in self.histograms.values()])
+
+    def _settle(self) -> None:
+        """Add the quick requests to the others of their code."""
+        if self._quick:
+            found = self._histogram((self._request, _SUCCESS, False, False))
+            found.counts[0] += self._quick
+            found.sum += self._sum_ms
+            self._quick, self._sum_ms = 0, 0.0
+
+    def _histogram(self, key: _Key) -> Histogram:
+        found = self._histograms.get(key)
+        if found is None:
+            found = self._histograms[key] = Histogram(LATENCY_BOUNDS_MS)
+        return found
 
 
 class RequestTimes:
@@ -115,9 +145,9 @@ class RequestTimes:
             )
         }
         """Times of requests that create or change topics and groups: done and refused ones."""
-        self.sends = LaneTimes(self.histogram)
+        self.sends = LaneTimes()
         """Requests of the send lane."""
-        self.pulls = LaneTimes(self.histogram)
+        self.pulls = LaneTimes()
         """Requests of the pull lane."""
 
     def begin(self) -> Timing:
@@ -133,9 +163,13 @@ class RequestTimes:
 
     def latencies(self) -> list[tuple[TimesKey, Histogram]]:
         """Return the times of all requests."""
+        found = dict(self._latencies)
+        for lane in (self.sends, self.pulls):
+            for key, histogram in lane.histograms.items():
+                found[key] = histogram + found[key] if key in found else histogram
         return [
-            (TimesKey(request, response, is_held, _RESULTS[is_oneway]), found)
-            for (request, response, is_held, is_oneway), found in self._latencies.items()
+            (TimesKey(request, response, is_held, _RESULTS[is_oneway]), histogram)
+            for (request, response, is_held, is_oneway), histogram in found.items()
         ]
 
     def creations(self, code: RequestCode) -> Iterator[tuple[bool, Histogram]]:

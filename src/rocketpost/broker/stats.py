@@ -8,6 +8,8 @@ this module has no timer.
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, Protocol
@@ -17,7 +19,7 @@ from rocketpost.codec.bodies.stats import StatsBody, WindowStats
 from rocketpost.model.clock import Clock
 from rocketpost.model.histogram import Histogram
 
-SIZE_BOUNDS: Final = (1024, 4096, 524_288, 1_048_576, 2_097_152, 4_194_304)
+SIZE_BOUNDS: Final = (1024.0, 4096.0, 524_288.0, 1_048_576.0, 2_097_152.0, 4_194_304.0)
 """Upper bounds of message sizes in the histogram of a topic."""
 RATE_WINDOWS_S: Final = (10, 60, 600)
 _DAY_MS: Final = 86_400_000
@@ -95,14 +97,55 @@ class Meter:
 class TopicMeter(Meter):
     """Messages and bytes of one topic, with the sizes of the messages if metrics are served.
 
-    Messages that became visible together are counted with their mean size.
+    Messages that became visible together are counted with their mean size. Most messages of a topic
+    are of similar size: those are counted here, until another size comes or somebody asks.
     """
 
-    __slots__ = ("sizes",)
+    __slots__ = ("_sizes", "above", "up_to", "within")
 
     def __init__(self, now_ms: int) -> None:
         super().__init__(now_ms)
-        self.sizes = Histogram(SIZE_BOUNDS)
+        self._sizes = Histogram(SIZE_BOUNDS)
+        self.above = self.up_to = 0.0
+        """Bounds of the size that was counted last."""
+        self.within = 0
+        """Messages of that size that are not in the histogram yet."""
+
+    def count_size(self, mean: float, count: int) -> None:
+        """Count messages whose size is not within the bounds, and change these."""
+        self._settle()
+        at = bisect_left(SIZE_BOUNDS, mean)
+        self.above = SIZE_BOUNDS[at - 1] if at else 0.0
+        self.up_to = SIZE_BOUNDS[at] if at < len(SIZE_BOUNDS) else math.inf
+        self.within = count
+
+    @property
+    def sizes(self) -> Histogram:
+        """The sizes of the messages, if metrics are served."""
+        self._settle()
+        self._sizes.sum = self.size
+        return self._sizes
+
+    def _settle(self) -> None:
+        self._sizes.counts[bisect_left(SIZE_BOUNDS, self.up_to)] += self.within
+        self.within = 0
+
+
+class ReaderMeter(Meter):
+    """Messages, bytes and calls of one group that takes messages from one topic.
+
+    Args:
+        row: ``topic@group``.
+        now_ms: The time.
+    """
+
+    __slots__ = ("reader",)
+
+    def __init__(self, row: str, now_ms: int) -> None:
+        super().__init__(now_ms)
+        topic, _, group = row.partition("@")
+        self.reader = topic, group
+        """Names of the topic and of the group."""
 
 
 class _Totals(NamedTuple):
@@ -133,7 +176,7 @@ class BrokerStats:
         self._day_of = day_of or (lambda ms: ms // _DAY_MS)
         self.started_ms = clock.now_ms()
         self._topics: dict[str, TopicMeter] = {}
-        self._groups: dict[str, Meter] = {}
+        self._groups: dict[str, ReaderMeter] = {}
         self._send_backs: dict[str, Meter] = {}
         self._all_put = Meter(self.started_ms)
         self._all_got = Meter(self.started_ms)
@@ -170,7 +213,11 @@ class BrokerStats:
         if meter is None:
             meter = self._topics[topic] = TopicMeter(self._clock.now_ms())
         if self.times is not None:
-            meter.sizes.add(size / count, count)
+            mean = size / count
+            if meter.above < mean <= meter.up_to:
+                meter.within += count
+            else:
+                meter.count_size(mean, count)
         for each in (meter, self._all_put):
             each.count += count
             each.size += size
@@ -188,7 +235,7 @@ class BrokerStats:
         """Count a pull that returned messages; ``row`` is ``topic@group``."""
         meter = self._groups.get(row)
         if meter is None:
-            meter = self._groups[row] = Meter(self._clock.now_ms())
+            meter = self._groups[row] = ReaderMeter(row, self._clock.now_ms())
         meter.count += count
         meter.size += size
         meter.calls += 1
@@ -270,13 +317,9 @@ class BrokerStats:
         """Return the counters of every topic."""
         return list(self._topics.items())
 
-    def groups(self) -> list[tuple[str, str, Meter]]:
+    def readers(self) -> list[ReaderMeter]:
         """Return the counters of every topic and group that takes messages from it."""
-        rows = []
-        for row, meter in self._groups.items():
-            topic, _, group = row.partition("@")
-            rows.append((topic, group, meter))
-        return rows
+        return list(self._groups.values())
 
     def topic_put_tps(self, topic: str) -> float:
         """Return the messages per second that the topic received in the last minute."""

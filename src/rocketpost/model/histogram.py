@@ -27,6 +27,16 @@ class Histogram:
         """Number of values."""
         return sum(self.counts)
 
+    def __add__(self, other: Histogram) -> Histogram:
+        """Return the values of both, which have the same bounds."""
+        assert other.bounds == self.bounds
+        found = Histogram(self.bounds)
+        found.counts = [
+            mine + theirs for mine, theirs in zip(self.counts, other.counts, strict=True)
+        ]
+        found.sum = self.sum + other.sum
+        return found
+
     def add(self, value: float, count: int = 1) -> None:
         """Count a value, or several equal ones."""
         self.counts[bisect_left(self.bounds, value)] += count

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from rocketpost.broker.request_times import (
     UNKNOWN,
     RequestTimes,
@@ -50,7 +52,8 @@ def test_held_and_oneway_requests_are_told_apart() -> None:
 
 def test_a_lane_counts_the_requests_of_one_call_together() -> None:
     times = RequestTimes(now=Watch())
-    times.sends.count(SEND, 0.002, 10, 4)
+    times.sends.count(SEND, 0.002, 6)
+    times.sends.count_oneway(SEND, 0.002, 4)
     times.sends.count(SEND, 0.001, 1)
     assert {key.result: found.count for key, found in times.latencies()} == {
         Result.SUCCESS: 7,
@@ -70,6 +73,24 @@ def test_a_lane_and_the_ordinary_way_share_their_counts() -> None:
     ((_, found),) = times.latencies()
     assert found.counts == [0, 3, 0, 0, 0, 0, 0, 0, 0, 1]
     assert round(found.sum) == 4006
+
+
+@pytest.mark.parametrize("asks_between", [True, False])
+def test_quick_and_slow_requests_of_a_lane_are_all_counted(asks_between: bool) -> None:
+    times = RequestTimes(now=Watch())
+    other = int(RequestCode.SEND_BATCH_MESSAGE)
+    for code in (SEND, SEND, other, SEND, other, other):
+        for milliseconds in (0.25, 1.0, 1.5, 0.25, 60_000.0):
+            times.sends.count(code, milliseconds / 1000, 2)
+            if asks_between:
+                times.latencies()
+    found = {key.request: histogram for key, histogram in times.latencies()}
+    assert [each * 3 for each in [3, 1, 0, 0, 0, 0, 0, 0, 0, 1]] == [
+        each // 2 for each in found[SEND].counts
+    ]
+    assert found[SEND].counts == found[other].counts
+    assert round(found[SEND].sum) == round(found[other].sum) == 3 * 2 * 60_003
+    assert times.sends.total == 6 * 5 * 2
 
 
 def test_creations_are_counted_by_their_outcome() -> None:

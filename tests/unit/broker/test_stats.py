@@ -2,8 +2,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from rocketpost.broker.stats import BrokerStats
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rocketpost.broker.request_times import RequestTimes
+from rocketpost.broker.stats import SIZE_BOUNDS, BrokerStats
 from rocketpost.codec.bodies.stats import WindowStats
+from rocketpost.model.histogram import Histogram
 from rocketpost.testing.clock import FakeClock
 
 
@@ -44,6 +50,38 @@ def test_pulls_are_counted_by_outcome(clock: FakeClock) -> None:
     assert stats.group_get_tps("T", "G") == 1.0
     assert stats.group_get_tps("T", "H") == 0.0
     assert stats.put_failures == 1
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([1, 1023, 1024, 1025, 4096, 4097, 2_000_000, 4_194_304, 9_000_000]),
+            st.integers(1, 3),
+            st.booleans(),
+        )
+    )
+)
+def test_sizes_are_counted_by_mean_size(runs: list[tuple[int, int, bool]]) -> None:
+    clock = FakeClock()
+    stats, expected = BrokerStats(clock=clock), Histogram(SIZE_BOUNDS)
+    stats.times = RequestTimes(now=lambda: 0.0)
+    for size, count, asks in [*runs, (1, 1, True)]:
+        stats.count_stored([Message("T", size, count)])
+        expected.add(size / count, count)
+        if asks:
+            ((_, meter),) = stats.topics()
+            assert meter.sizes.counts == expected.counts
+            assert meter.sizes.sum == pytest.approx(expected.sum)
+
+
+def test_readers_know_their_names(clock: FakeClock) -> None:
+    stats = BrokerStats(clock=clock)
+    stats.count_get("T", "G", 8, 800)
+    stats.count_get("%RETRY%G", "G", 1, 100)
+    assert [(each.reader, each.count) for each in stats.readers()] == [
+        (("T", "G"), 8),
+        (("%RETRY%G", "G"), 1),
+    ]
 
 
 def test_items_have_rocketmqs_names(clock: FakeClock) -> None:

@@ -24,3 +24,12 @@ def test_equal_values_count_as_if_they_were_added_one_by_one(
         for _ in range(count):
             singly.add(value)
     assert (at_once.counts, at_once.sum) == (singly.counts, singly.sum)
+
+
+def test_the_values_of_two_histograms_are_added() -> None:
+    one, other = Histogram((2, 5)), Histogram((2, 5))
+    one.add(1, 3)
+    other.add(7)
+    both = one + other
+    assert (both.counts, both.sum) == ([3, 0, 1], 10)
+    assert (one.counts, other.counts) == ([3, 0, 0], [0, 0, 1])

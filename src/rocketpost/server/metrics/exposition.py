@@ -144,7 +144,12 @@ def flag(value: bool) -> str:
 
 def label_text(labels: Mapping[str, str]) -> str:
     """Return ``name="value"`` pairs with their values escaped."""
-    return ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in labels.items())
+    return ",".join([f'{name}="{_escape(value)}"' for name, value in labels.items()])
+
+
+def _escape(value: str) -> str:
+    # A name of a topic or a group has none of these characters.
+    return value.translate(_ESCAPES) if "\\" in value or '"' in value or "\n" in value else value
 
 
 def read_label_text(text: str) -> dict[str, str]:
@@ -178,7 +183,7 @@ class Labels:
 
 
 class PairLabels:
-    """Texts of labels whose values follow from the first two. Owned by the loop.
+    """Texts of labels whose values follow from a pair of names. Owned by the loop.
 
     Args:
         names: The names of the labels.
@@ -187,17 +192,15 @@ class PairLabels:
     def __init__(self, *names: str) -> None:
         self._names = names
         self._texts: dict[tuple[str, str], str] = {}
+        self.find: Final = self._texts.get
+        """Returns the text that was made for a pair, or None."""
 
-    def get(self, first: str, second: str) -> str | None:
-        """Return the text of the labels that begin with these values, if it was made before."""
-        return self._texts.get((first, second))
-
-    def put(self, first: str, second: str, *others: str) -> str:
-        """Make the text of the labels, and return it."""
+    def make(self, pair: tuple[str, str], *values: str) -> str:
+        """Make the text for a pair, and return it."""
         if len(self._texts) >= LABELS_MAX:
             self._texts.clear()
-        text = label_text(dict(zip(self._names, (first, second, *others), strict=True)))
-        self._texts[first, second] = text
+        text = label_text(dict(zip(self._names, values, strict=True)))
+        self._texts[pair] = text
         return text
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, cast
 
@@ -23,14 +24,9 @@ from rocketpost.server.metrics.exposition import (
     histogram,
     pause,
 )
-from rocketpost.server.metrics.group_lags import GroupLag, LagQueue, StoreTimes, group_lags
+from rocketpost.server.metrics.group_lags import GroupLags, LagQueue, StoreTimes, collect_lags
 
-LAGS_AT_ONCE: Final = 50
-"""Most groups whose lag is computed before the event loop serves requests again."""
-READS_AT_ONCE: Final = 20
-"""Most records that are read for it, perhaps from the disk, before the same."""
-
-_IN: Final = Labels("topic", "message_type", "is_system")
+_IN: Final = PairLabels("topic", "message_type", "is_system")
 _OUT: Final = PairLabels("topic", "consumer_group", "is_system")
 _DEAD: Final = Labels("consumer_group", "topic", "is_system")
 _LAG: Final = PairLabels("topic", "consumer_group", "is_retry", "is_system")
@@ -63,13 +59,12 @@ def traffic_families(context: BrokerContext) -> Iterator[Family]:
         bounds=SIZE_BOUNDS,
     )
     readers, reads = [], []
-    for topic, group, meter_of_group in stats.groups():
-        if exist(topic, group):
-            text = _OUT.get(topic, group) or _OUT.put(
-                topic, group, _is_system(topics, topic, group)
-            )
+    for reader in stats.readers():
+        pair = reader.reader
+        if exist(*pair):
+            text = _OUT.find(pair) or _OUT.make(pair, *pair, _is_system(topics, *pair))
             readers.append(text)
-            reads.append(meter_of_group)
+            reads.append(reader)
     yield pause()
     yield counter(
         "rocketmq_messages_out_total",
@@ -104,30 +99,19 @@ def lag_families(
             not been acknowledged.
         times: The store times that are known from the scrape before.
     """
-    topics, exist = context.tables.topics, context.tables.exist
-    texts: list[str] = []
-    lags: list[GroupLag] = []
-    rows, reads = 0, times.reads
-    for lag in group_lags(
+    lags = GroupLags()
+    for _ in collect_lags(
+        lags,
         context.tables.offsets,
         cast(Callable[[str], Iterable[LagQueue]], context.store.queues.each_of),
         popped_counts,
         times,
+        exist=context.tables.exist,
         now_ms=context.clock.now_ms(),
     ):
-        if not exist(lag.topic, lag.group):
-            continue  # offsets may be kept when a group is deleted
-        labels = _LAG.get(lag.topic, lag.group)
-        if labels is None:
-            is_retry = flag(lag.topic.startswith(RETRY_PREFIX))
-            is_system = _is_system(topics, lag.topic, lag.group)
-            labels = _LAG.put(lag.topic, lag.group, is_retry, is_system)
-        texts.append(labels)
-        lags.append(lag)
-        rows += 1
-        if rows >= LAGS_AT_ONCE or times.reads - reads >= READS_AT_ONCE:
-            rows, reads = 0, times.reads
-            yield pause()
+        yield pause()
+    topics = context.tables.topics
+    texts = [_LAG.find(pair) or _lag_labels(topics, pair) for pair in lags.readers]
 
     def family(name: str, text: str, values: list[int]) -> Family:
         return gauge(f"rocketmq_consumer_{name}", text, Column(texts, values))
@@ -135,33 +119,37 @@ def lag_families(
     yield family(
         "lag_messages",
         "Messages that are not consumed.",
-        [each.ready + each.in_flight for each in lags],
+        list(map(operator.add, lags.ready, lags.in_flight)),
     )
     yield family(
         "inflight_messages",
         "Messages that a group was given and has not consumed.",
-        [each.in_flight for each in lags],
+        lags.in_flight,
     )
-    yield family(
-        "ready_messages",
-        "Messages that a group was not given yet.",
-        [each.ready for each in lags],
-    )
+    yield family("ready_messages", "Messages that a group was not given yet.", lags.ready)
     yield family(
         "lag_latency_milliseconds",
         "Age of the oldest message that is not consumed.",
-        [each.lag_ms for each in lags],
+        lags.lag_ms,
     )
     yield family(
         "queueing_latency_milliseconds",
         "Age of the oldest message that a group was not given yet.",
-        [each.queueing_ms for each in lags],
+        lags.queueing_ms,
     )
 
 
 def _in_labels(topics: TopicTable, config: TopicConfig) -> str:
-    topic, kind = config.topic_name, config.attributes.get(MESSAGE_TYPE, "")
-    return _IN(topic, kind.lower() or "normal", flag(topics.is_system(topic)))
+    topic = config.topic_name
+    pair = topic, config.attributes.get(MESSAGE_TYPE, "")
+    return _IN.find(pair) or _IN.make(
+        pair, topic, pair[1].lower() or "normal", flag(topics.is_system(topic))
+    )
+
+
+def _lag_labels(topics: TopicTable, pair: tuple[str, str]) -> str:
+    is_retry = flag(pair[0].startswith(RETRY_PREFIX))
+    return _LAG.make(pair, *pair, is_retry, _is_system(topics, *pair))
 
 
 def _is_system(topics: TopicTable, topic: str, group: str) -> str:

@@ -270,13 +270,19 @@ class SendLane:
 
     def acknowledge(self, sends: list[LaneSends]) -> None:
         """Write the replies, those of one connection together."""
+        times = self._stats.times
         if len(sends) == 1:
             (send,) = sends
-            if send.answers:
-                send.connection.answer_at_once(send.replies, send.answers)
+            answers = send.answers
+            if answers:
+                send.connection.answer_at_once(send.replies, answers)
+            if times is None:
+                return
+            if answers == send.count:
+                times.sends.count(send.code, times.now() - send.since, answers)
+                return
         else:
             self._answer_together(sends)
-        times = self._stats.times
         if times is not None:
             _count(times, sends)
 
@@ -323,11 +329,16 @@ def _replies_of(send: LaneSends) -> list[Command]:
 def _count(times: RequestTimes, sends: list[LaneSends]) -> None:
     """Count sends that were answered now, those of one kind that were taken together at once."""
     now, count = times.now(), times.sends.count
-    code, since, requests, answers = sends[0].code, sends[0].since, 0, 0
+    code, since, answers = sends[0].code, sends[0].since, 0
     for send in sends:
+        if send.answers < send.count:
+            times.sends.count_oneway(send.code, now - send.since, send.count - send.answers)
+            if not send.answers:
+                continue
         if send.since != since or send.code != code:
-            count(code, now - since, requests, requests - answers)
-            code, since, requests, answers = send.code, send.since, 0, 0
-        requests += send.count
+            if answers:
+                count(code, now - since, answers)
+            code, since, answers = send.code, send.since, 0
         answers += send.answers
-    count(code, now - since, requests, requests - answers)
+    if answers:
+        count(code, now - since, answers)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import mmap
 from struct import Struct
 from typing import Final
 from zlib import crc32
@@ -37,7 +38,7 @@ from rocketpost.store.descriptors import is_transient
 from rocketpost.store.draft import Draft
 from rocketpost.store.files import IOV_MAX, Buffer, FileSystem
 from rocketpost.store.log.allocator import Allocator
-from rocketpost.store.log.segment import Segment
+from rocketpost.store.log.segment import ReadPages, Segment
 from rocketpost.store.log.segmented_log import SegmentedLog
 
 logger = logging.getLogger(__name__)
@@ -314,14 +315,25 @@ class CommitLog:
         segment = self._segments.find(position)
         return segment is not None and segment.is_readable(position - segment.start, size)
 
-    def store_time(self, position: int) -> int:
-        """Return the store time of the record at ``position``; -1 if it cannot be read."""
-        segment = self._segments.find(position)
-        if segment is None or position + _TIMES_END > self.written:
+    def store_time(self, position: int, pages: ReadPages | None = None) -> int:
+        """Return the store time of the record at ``position``; -1 if it cannot be read.
+
+        Args:
+            position: The position.
+            pages: The pages that the caller has read since others ran; they are not read again.
+        """
+        segment, end = self._segments.find(position), position + _TIMES_END
+        if segment is None or end > self.written:
             return -1
         at, view = position - segment.start, segment._view or segment.view()
-        if at + _TIMES_END > len(view) or not segment.is_readable(at, _TIMES_END):
+        if at + _TIMES_END > len(view):
             return -1
+        if pages is None or position < pages.start or end > pages.end:
+            if not segment.is_readable(at, _TIMES_END):
+                return -1
+            if pages is not None:
+                pages.start = position - at % mmap.PAGESIZE
+                pages.end = end + -(at + _TIMES_END) % mmap.PAGESIZE
         six = _INT.unpack_from(view, at + SYS_FLAG_AT)[0] & sysflag.BORN_HOST_V6
         found: int = _LONG.unpack_from(view, at + STORE_TIME_AT + (12 if six else 0))[0]
         return found

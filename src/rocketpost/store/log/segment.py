@@ -13,6 +13,15 @@ _WARM_BYTES: Final = 1024 * 1024
 """Size of one read into memory."""
 
 
+class ReadPages:
+    """The pages of the log that were read last. Valid until other work of the process runs."""
+
+    __slots__ = ("end", "start")
+
+    def __init__(self) -> None:
+        self.start = self.end = 0  # positions in the log
+
+
 class Segment:
     """A file of fixed size that starts at position ``start``. Opened and mapped when needed.
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from rocketpost.model.ids import Position, QueueOffset
+from rocketpost.store.log.segment import ReadPages
 from rocketpost.store.queue.files import ENTRY, ENTRY_BYTES, FILLER, FILLER_SIZE, QueueFiles
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class ConsumeQueue:
         *,
         directory: str,
         files: QueueFiles,
-        store_time: Callable[[int], int],
+        store_time: Callable[[int, ReadPages | None], int],
         start: int = 0,
         offsets: memoryview | None = None,
         slot: int = 0,
@@ -183,8 +184,13 @@ class ConsumeQueue:
         data = self.read(offset, 1)
         return _unpack(data) if data else None
 
-    def store_time(self, offset: int) -> int:
-        """Return the store time of a message; -1 if there is none."""
+    def store_time(self, offset: int, pages: ReadPages | None = None) -> int:
+        """Return the store time of a message; -1 if there is none.
+
+        Args:
+            offset: The message.
+            pages: See :meth:`CommitLog.store_time`.
+        """
         if not self.first <= offset < self.end:
             return -1
         tail = self.tail
@@ -195,7 +201,7 @@ class ConsumeQueue:
         )
         if entry is None or entry[1] == FILLER_SIZE:
             return -1
-        return self._store_time(entry[0])
+        return self._store_time(entry[0], pages)
 
     def offset_at(self, timestamp_ms: int, *, upper: bool = False) -> QueueOffset:
         """Return the first offset stored at or after a time, or with ``upper`` the last up to it.

@@ -9,6 +9,7 @@ from typing import Final
 from rocketpost.errors import StoreError
 from rocketpost.store.deleted_topics import DeletedTopics
 from rocketpost.store.layout import Layout, parse_deleted_topic, parse_queue_id
+from rocketpost.store.log.segment import ReadPages
 from rocketpost.store.queue.check import QueueCheck
 from rocketpost.store.queue.consume_queue import ConsumeQueue
 from rocketpost.store.queue.files import ENTRY, ENTRY_BYTES, QueueFiles
@@ -30,7 +31,7 @@ class QueueTable:
         files: QueueFiles,
         deleted_topics: DeletedTopics,
         *,
-        store_time: Callable[[int], int],
+        store_time: Callable[[int, ReadPages | None], int],
     ) -> None:
         self._layout = layout
         self._files = files

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import mmap
+
 import pytest
 
 from rocketpost.codec.record import Record, encode_record, pack_host
 from rocketpost.errors import StoreError
+from rocketpost.store.files import RealFiles
+from rocketpost.store.log.segment import ReadPages
 
 from ..conftest import Opener, draft
 from ..test_message_store import bodies
@@ -30,6 +34,33 @@ def test_records_are_those_of_the_codec(
         body=b"body", topic=topic, properties_bytes=b"TAGS\x01t\x02",
     )  # fmt: skip
     assert store.view(appended.position, appended.size) == b"".join(encode_record(wanted))
+
+
+def test_store_times_of_one_page_read_it_once(
+    opener: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opener()
+    appended = [store.append(draft(b"x" * 500)) for _ in range(20)]
+    store.confirm(store.commit())
+    read: set[int] = set()
+    populate = RealFiles.populate
+
+    def noting(self: RealFiles, view: memoryview, offset: int, size: int) -> bool:
+        read.add(offset)
+        return populate(self, view, offset, size)
+
+    monkeypatch.setattr(RealFiles, "populate", noting)
+    queue, pages = store.queue("TopicA", 0), ReadPages()
+    assert queue is not None
+    times = [queue.store_time(offset, pages) for offset in range(20)]
+    assert times == [opener.clock.ms] * 20
+    starts = {each.position - each.position % mmap.PAGESIZE for each in appended}
+    assert len(starts) <= len(read) < len(appended)
+    read.clear()
+    queue.store_time(19, pages)
+    assert not read
+    queue.store_time(19)
+    assert read == {appended[19].position}
 
 
 def test_a_record_that_no_file_could_hold_is_refused(opener: Opener) -> None:

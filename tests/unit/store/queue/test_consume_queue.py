@@ -20,7 +20,7 @@ class Queues:
     def make(self, start: int = 0) -> ConsumeQueue:
         return ConsumeQueue(
             "TopicA", 0, directory=str(self.directory), files=self.files,
-            store_time=lambda position: self.times.get(position, -1), start=start,
+            store_time=lambda position, pages: self.times.get(position, -1), start=start,
         )  # fmt: skip
 
 

@@ -19,7 +19,9 @@ class Replay:
         layout = Layout(str(root))
         files = QueueFiles(RealFiles(), file_bytes=100 * ENTRY_BYTES)
         deleted_topics = DeletedTopics(RealFiles(), layout.deleted_topics)
-        self.table = QueueTable(layout, files, deleted_topics, store_time=lambda position: -1)
+        self.table = QueueTable(
+            layout, files, deleted_topics, store_time=lambda position, pages: -1
+        )
         self.refused: list[int] = []
         self.position = 0
         self.replay = QueueReplay(

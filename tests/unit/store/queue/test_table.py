@@ -19,7 +19,7 @@ def table(root: Path, per_file: int = PER_FILE) -> QueueTable:
     layout = Layout(str(root))
     files = QueueFiles(RealFiles(), file_bytes=per_file * ENTRY_BYTES)
     deleted_topics = DeletedTopics(RealFiles(), layout.deleted_topics)
-    return QueueTable(layout, files, deleted_topics, store_time=lambda position: -1)
+    return QueueTable(layout, files, deleted_topics, store_time=lambda position, pages: -1)
 
 
 def write(root: Path, count: int, *, topic: str = "TopicA") -> QueueTable:
