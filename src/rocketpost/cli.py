@@ -287,16 +287,16 @@ def health(
 def completion(shell: str) -> None:
     """Print a script that completes the words of rocketpost and mqadmin in SHELL.
 
-    For bash: rocketpost completion bash > ~/.local/share/bash-completion/completions/rocketpost
+    \b
+    bash: rocketpost completion bash >> ~/.bashrc
+    zsh:  rocketpost completion zsh > DIRECTORY/_rocketpost
+          (a DIRECTORY of $fpath, before compinit runs)
+    fish: rocketpost completion fish >> ~/.config/fish/config.fish
     """
-    from click.shell_completion import get_completion_class
-
     from rocketpost.admin.main import mqadmin
+    from rocketpost.completion import completion_script
 
-    found = get_completion_class(shell)
-    assert found is not None
-    for command, name in ((rocketpost, "rocketpost"), (mqadmin, "mqadmin")):
-        click.echo(found(command, {}, name, f"_{name.upper()}_COMPLETE").source())
+    click.echo(completion_script(shell, ("rocketpost", rocketpost), ("mqadmin", mqadmin)))
 
 
 @rocketpost.command()

@@ -329,6 +329,8 @@ async def test_with_access_control_off_nobody_prepares_an_account(tmp_path: Path
         assert answer.code == DENIED
         assert "access control is off" in (answer.remark or "")
         assert (await peer.succeed(Code.AUTH_LIST_USER)).body == b""
+        answer = await peer.call(Code.GET_AUDIT_LOG, count="1")
+        assert (answer.remark or "").startswith("access control is off on this server, so it keeps")
         peer.connection.close()
 
 

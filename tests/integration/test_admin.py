@@ -788,7 +788,11 @@ def test_commands_for_slaves_and_controllers_say_why_they_fail(admin: Admin) -> 
     line = admin.fails("resetMasterFlushOffset", "-b", admin.brokers[0], "-o", "7")
     assert "is a master" in line
     line = admin.fails("getBrokerEpoch", "-c", CLUSTER)
-    assert "this request only for controllerMode" in line
+    assert f"{admin.brokers[0]} has no epochs: it is in no group that elects its leader" in line
+    line = admin.fails("getControllerMetaData", "-a", admin.brokers[0])
+    assert f"{admin.brokers[0]} is neither a controller nor a broker of a group" in line
+    line = admin.fails("electMaster", "-a", admin.brokers[0], "-b", "0", "-bn", "b", "-c", CLUSTER)
+    assert f"{admin.brokers[0]} is neither a controller nor a broker of a group" in line
     assert "broker-x" in admin.fails("getBrokerEpoch", "-b", "broker-x")
 
 

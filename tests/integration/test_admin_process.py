@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import shlex
 import shutil
 import subprocess
 import sys
@@ -105,31 +106,82 @@ def varying(text: bytes) -> list[bytes]:
     return [b" ".join(line.translate(digits).split()) for line in text.splitlines()]
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
-def test_bash_completes_commands_and_options(tmp_path: Path) -> None:
-    """The script that ``rocketpost completion bash`` prints is run by bash."""
+@pytest.fixture
+def commands(tmp_path: Path) -> dict[str, str]:
+    """Return variables with which a shell finds the commands of this checkout."""
+    folder = tmp_path / "commands"
+    folder.mkdir()
     for name, module in (("mqadmin", "admin.main"), ("rocketpost", "cli")):
-        program = tmp_path / name
+        program = folder / name
         code = f"from rocketpost.{module} import {name}\n{name}(prog_name='{name}')\n"
         program.write_text(f"#!{sys.executable}\n{code}")
         program.chmod(0o755)
+    return os.environ | {"PATH": f"{folder}:{os.environ['PATH']}"}
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+def test_bash_completes_commands_and_options(commands: dict[str, str]) -> None:
+    """The script that ``rocketpost completion bash`` prints is run by bash."""
     script = """
 source <(rocketpost completion bash)
 complete_words() {
     COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=()
-    _mqadmin_completion mqadmin
+    _$1_completion $1
     echo "${COMPREPLY[@]}"
 }
 complete_words mqadmin topicRo
 complete_words mqadmin TOPICRO
 complete_words mqadmin consumerProgress --wa
+complete_words rocketpost heal
+complete_words rocketpost health --js
 """
     done = subprocess.run(
-        ["bash", "-c", script],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        ["bash", "-c", script], capture_output=True, text=True, check=False, env=commands
     )
     assert done.stderr == ""
-    assert done.stdout.splitlines() == ["topicRoute", "topicRoute", "--watch"]
+    assert done.stdout.splitlines() == ["topicRoute", "topicRoute", "--watch", "health", "--json"]
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="there is no zsh")
+@pytest.mark.parametrize("way", ["fpath", "source"])
+def test_zsh_completes_commands_and_options(
+    commands: dict[str, str], tmp_path: Path, way: str
+) -> None:
+    """The script is loaded by zsh from its path, or run; then keys are typed into a zsh."""
+    functions = tmp_path / "functions"
+    functions.mkdir()
+    printed = subprocess.run(
+        ["rocketpost", "completion", "zsh"], capture_output=True, check=True, env=commands
+    )
+    (functions / "_rocketpost").write_bytes(printed.stdout)
+    begin = {
+        "fpath": f"fpath=({functions} $fpath); autoload -U compinit; compinit -D -u",
+        "source": f"autoload -U compinit; compinit -D -u; source {functions}/_rocketpost",
+    }[way]
+    script = f"""
+zmodload zsh/zpty
+zpty shell zsh -f -i
+zpty -w shell {shlex.quote(begin)}
+zpty -w shell 'show() {{ print -r -- "<$BUFFER>"; BUFFER= }}; zle -N show; bindkey "^X" show'
+complete_words() {{
+    local seen
+    zpty -w -n shell "$1"$'\\t\\x18'
+    zpty -r shell seen $'*<'${{1%% *}}$' [^\\n]#>*'
+    print -r -- ${{${{seen##*<}}%%>*}}
+}}
+setopt extended_glob
+complete_words "mqadmin topicRo"
+complete_words "rocketpost heal"
+complete_words "mqadmin consumerProgress --wa"
+complete_words "rocketpost health --js"
+"""
+    done = subprocess.run(
+        ["zsh", "-f", "-c", script], capture_output=True, text=True, check=False, env=commands
+    )
+    assert done.stderr == ""
+    assert [line.rstrip() for line in done.stdout.splitlines()] == [
+        "mqadmin topicRoute",
+        "rocketpost health",
+        "mqadmin consumerProgress --watch",
+        "rocketpost health --json",
+    ]

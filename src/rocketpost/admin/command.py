@@ -119,16 +119,25 @@ def watch(work: Work, seconds: float) -> Work:
     """Return a function that does some work again and again.
 
     On a terminal each result replaces the one before. In a pipe a line with the time precedes each
-    one, unless it is JSON.
+    one, unless it is JSON. Once there was a result, a failure is shown and does not end it: the
+    servers that are watched may be restarting.
     """
 
     async def repeat(admin: AdminClient, **options: Any) -> None:
+        is_first = True
         while True:
             if sys.stdout.isatty():
                 click.clear()
             if not options.get("as_json"):
                 say(f"Every {seconds:g} s: {time.strftime('%Y-%m-%d %H:%M:%S')}")
-            await work(admin, **options)
+            try:
+                await work(admin, **options)
+            except (RocketpostError, Failure) as error:
+                if is_first:
+                    raise
+                failure = error if isinstance(error, Failure) else Failure(describe_error(error))
+                failure.show()
+            is_first = False
             sys.stdout.flush()
             await asyncio.sleep(seconds)
 

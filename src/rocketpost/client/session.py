@@ -46,6 +46,7 @@ _FIRST_HEARTBEAT_SECONDS = 1.0
 _UNREGISTER_SECONDS = 1.0
 _LONG_CONNECT_SECONDS = 0.25
 _UNSIGNED = "the request was not signed: a broker with access control requires credentials"
+_CONTROL_IS_OFF = "access control is off"
 _ACCESS_WORDS = ("username cannot be null", "accesskey", "aclexception", "signature", "authentic")
 
 T = TypeVar("T")
@@ -58,7 +59,7 @@ def _is_about_access(response: Command) -> bool:
     if response.code not in (ResponseCode.NO_PERMISSION, ResponseCode.SYSTEM_ERROR):
         return False
     remark = (response.remark or "").lower()
-    return any(word in remark for word in _ACCESS_WORDS)
+    return _CONTROL_IS_OFF not in remark and any(word in remark for word in _ACCESS_WORDS)
 
 
 class Answer(msgspec.Struct):

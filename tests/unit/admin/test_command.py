@@ -12,6 +12,8 @@ from rocketpost.admin.command import (
     describe_error,
     errors_from,
     find_masters,
+    say,
+    watch,
 )
 from rocketpost.client.admin import AdminClient
 from rocketpost.codec.faults import (
@@ -31,6 +33,7 @@ from rocketpost.errors import (
     RocketpostError,
     RouteNotFound,
 )
+from rocketpost.testing.virtual_time import in_virtual_time
 
 
 @pytest.mark.parametrize(
@@ -97,3 +100,34 @@ def test_warnings_of_the_client_are_notes_on_stderr() -> None:
     assert result.exit_code == 0
     assert result.stderr == "note: query failed: topic=T\n"
     assert logging.getLogger("rocketpost").handlers == before
+
+
+@in_virtual_time
+async def test_a_watch_survives_failures_that_follow_a_result(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    results: list[Exception | str] = ["one", ConnectionLost("lost h:1"), Failure("no x"), "two"]
+
+    async def work(admin: AdminClient) -> None:
+        result = results.pop(0)
+        if isinstance(result, Exception):
+            raise result
+        say(result)
+
+    with pytest.raises(IndexError):
+        await watch(work, 1.0)(AdminClient(name_servers="h:1"))
+    printed = capsys.readouterr()
+    assert [line for line in printed.out.splitlines() if "Every" not in line] == ["one", "two"]
+    assert printed.err.splitlines() == [
+        f"mqadmin: {describe_error(ConnectionLost('lost h:1'))}",
+        "mqadmin: no x",
+    ]
+
+
+@pytest.mark.parametrize("error", [ConnectionLost("lost h:1"), Failure("no x")])
+async def test_a_watch_that_fails_at_once_ends(error: Exception) -> None:
+    async def work(admin: AdminClient) -> None:
+        raise error
+
+    with pytest.raises(type(error)):
+        await watch(work, 1.0)(AdminClient(name_servers="h:1"))

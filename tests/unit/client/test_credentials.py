@@ -144,5 +144,18 @@ async def test_a_refusal_says_that_keys_may_be_missing(
         assert ("the request was not signed" in notes) is said
 
 
+async def test_a_refusal_because_access_control_is_off_does_not_speak_of_keys(
+    use_network: Callable[[FakeNetwork], FakeNetwork],
+) -> None:
+    remark = "access control is off on this server; set authenticationEnabled=true"
+    off = Answer(ResponseCode.NO_PERMISSION, remark=remark)
+    use_network(network_of({"T": route_of({"a": "a:1"})}, {"a:1": lambda command: off}))
+    config = ProducerConfig(name_servers=NAMESRV, retries=0)
+    async with Producer("P", config=config) as producer:
+        with pytest.raises(NoPermission) as raised:
+            await producer.send(Message("T", b"x"))
+    assert not any("signed" in note for note in getattr(raised.value, "__notes__", []))
+
+
 def _refused(command: Command) -> Answer:
     return Answer(ResponseCode.NO_PERMISSION, remark="username cannot be null.")

@@ -180,8 +180,8 @@ async def _progress(admin: AdminClient, group: str, topic: str | None) -> Consum
         if topic is not None:
             raise
         raise Failure(
-            f"no broker knows the group {group}: none of its consumers ever subscribed; "
-            "for a group that only pulls, give -t TOPIC"
+            f"no consumer of the group {group} ever subscribed, so its topics are not known; for a "
+            "group that only pulls, give -t TOPIC"
         ) from error
 
 

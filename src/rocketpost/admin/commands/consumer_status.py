@@ -223,7 +223,8 @@ async def find_connections(
         return await admin.groups.connections(group, address=broker)
     except RouteNotFound as error:
         raise Failure(
-            f"no broker knows the group {group}: none of its consumers ever subscribed"
+            f"no consumer of the group {group} ever subscribed; `mqadmin getConsumerConfig` shows "
+            "whether the group exists"
         ) from error
 
 

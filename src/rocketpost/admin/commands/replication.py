@@ -24,6 +24,8 @@ from rocketpost.admin.report import Report
 from rocketpost.client.admin import AdminClient
 from rocketpost.codec.bodies.group_status import SyncState
 from rocketpost.codec.bodies.stats import EpochList, ReplicaInfo, ReplicationState, UpstreamInfo
+from rocketpost.codec.faults import RequestCodeNotSupported, ServerError
+from rocketpost.codec.headers.broker_group import ControllerMetadata
 
 _REPLICAS: Final = Table(
     "%-32s  %-16s %16s %16s %16s %16s",
@@ -184,7 +186,7 @@ async def get_broker_epoch(
         found: dict[str, EpochList] = {}
         for process in processes:
             with errors_from(process.address):
-                epochs = await admin.brokers.epochs(process.address)
+                epochs = await _epochs_at(admin, process.address)
             if epochs.epoch_list:
                 epochs.epoch_list[-1].end_offset = epochs.max_offset  # the last one is still open
             found[process.address] = epochs
@@ -195,6 +197,18 @@ async def get_broker_epoch(
             say(epochs_text(address, epochs))
 
     await repeat(every, show)
+
+
+async def _epochs_at(admin: AdminClient, address: str) -> EpochList:
+    try:
+        return await admin.brokers.epochs(address)
+    except ServerError as error:
+        if "controllerMode" not in str(error.remark):
+            raise
+        raise Failure(
+            f"{address} has no epochs: it is in no group that elects its leader, and follows no "
+            "controller; `mqadmin haStatus` shows masters and slaves"
+        ) from error
 
 
 def epochs_text(address: str, epochs: EpochList) -> str:
@@ -227,12 +241,22 @@ _controller_option = click.option(
 
 async def _find_leader(admin: AdminClient, controller: str) -> str:
     """Return the address of the leading controller, or of a group's leader."""
-    address = controller.split(";")[0].strip()
-    with errors_from(address):
-        found = await admin.brokers.controller_metadata(address)
+    found = await _metadata_of(admin, controller)
     if not found.controller_leader_address:
-        raise Failure(f"{address} knows no leader now; try again later")
+        raise Failure(f"{controller} knows no leader now; try again later")
     return found.controller_leader_address
+
+
+async def _metadata_of(admin: AdminClient, controller: str) -> ControllerMetadata:
+    address = controller.split(";")[0].strip()
+    try:
+        with errors_from(address, except_for=RequestCodeNotSupported):
+            return await admin.brokers.controller_metadata(address)
+    except RequestCodeNotSupported as error:
+        raise Failure(
+            f"{address} is neither a controller nor a broker of a group that elects its leader; "
+            "`mqadmin haStatus` shows masters and slaves"
+        ) from error
 
 
 @admin_command("getControllerMetaData", is_watchable=True)
@@ -240,9 +264,7 @@ async def _find_leader(admin: AdminClient, controller: str) -> str:
 @json_option
 async def get_controller_metadata(admin: AdminClient, *, controller: str, as_json: bool) -> None:
     """Show which controller, or which broker of a group, leads."""
-    address = controller.split(";")[0].strip()
-    with errors_from(address):
-        found = await admin.brokers.controller_metadata(address)
+    found = await _metadata_of(admin, controller)
     if as_json:
         say_json(found)
         return

@@ -32,10 +32,12 @@ logger = logging.getLogger(__name__)
 
 AUDIT_LINES_MAX: Final = 1000
 """Most lines of the audit log in one answer."""
-_OFF: Final = (
-    "access control is off on this server, so it takes no changes of users and rules over the "
-    "network; set authenticationEnabled=true, or use `rocketpost user` while it is stopped"
+_OFF: Final = "access control is off on this server"
+_NO_CHANGES: Final = (
+    f"{_OFF}, so it takes no changes of users and rules over the network; set "
+    "authenticationEnabled=true, or use `rocketpost user` while it is stopped"
 )
+_NO_AUDIT: Final = f"{_OFF}, so it keeps no audit log; set authenticationEnabled=true"
 
 
 class AccessHandlers:
@@ -201,6 +203,8 @@ class AccessHandlers:
             InvalidParameter: The number of lines is not valid.
             StoreError: The log cannot be read.
         """
+        if self._gate is None:
+            raise NoPermission(_NO_AUDIT)
         if not self._caller(command).is_super:
             raise NoPermission("only super users may read the audit log")
         if not 0 < header.count <= AUDIT_LINES_MAX:
@@ -242,7 +246,7 @@ class AccessHandlers:
         caller = None if self._gate is None else self._gate.user_of(command)
         if caller is None:
             raise NoPermission(
-                _OFF
+                _NO_CHANGES
                 if self._gate is None
                 else "users can be changed only by a request that a user has signed"
             )
