@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -17,6 +18,35 @@ from rocketpost.server.logs.lines import OneLineFormatter
 from rocketpost.server.settings.logs import BASE, LogConfig, parse_levels
 
 _TEXT: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
+
+
+class LogFile(RotatingFileHandler):
+    """A file that is renamed at its greatest size, and opened again if something else has moved it.
+
+    So ``logrotate`` needs neither ``copytruncate``, which loses lines, nor a signal.
+    """
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line."""
+        try:
+            self._follow_path()
+        except OSError:
+            self.handleError(record)
+        else:
+            super().emit(record)
+
+    def _follow_path(self) -> None:
+        if self.stream is None:
+            return
+        opened = os.fstat(self.stream.fileno())
+        try:
+            found = os.stat(self.baseFilename)
+        except FileNotFoundError:
+            found = None
+        if found is None or (found.st_dev, found.st_ino) != (opened.st_dev, opened.st_ino):
+            self.stream.close()
+            self.stream = None
+            self.stream = self._open()
 
 
 def open_log_blocking(config: LogConfig, *, label: str = "") -> LimitRepetition:
@@ -83,7 +113,7 @@ def _handler_blocking(config: LogConfig, label: str) -> logging.Handler:
         path = path.with_name(f"{path.stem}-{label}{path.suffix}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return RotatingFileHandler(
+        return LogFile(
             path,
             maxBytes=config.log_file_bytes,
             backupCount=config.log_file_count,

@@ -49,6 +49,35 @@ def lines_of(path: Path) -> list[str]:
     return path.read_text().splitlines()
 
 
+@pytest.mark.parametrize("is_recreated", [True, False])
+def test_a_file_that_was_moved_is_opened_again(tmp_path: Path, is_recreated: bool) -> None:
+    path, moved = tmp_path / "broker.log", tmp_path / "broker.log.old"
+    open_log(BrokerConfig(log_file=str(path)))
+    logger = logging.getLogger(NAME)
+    logger.error("first")
+    path.rename(moved)
+    if is_recreated:
+        path.touch()
+    logger.error("second")
+    logger.error("third")
+    assert [line.rpartition(" ")[2] for line in lines_of(moved)] == ["first"]
+    assert [line.rpartition(" ")[2] for line in lines_of(path)] == ["second", "third"]
+
+
+def test_lines_are_written_again_once_the_directory_is_back(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "logs" / "broker.log"
+    open_log(BrokerConfig(log_file=str(path)))
+    logger = logging.getLogger(NAME)
+    path.parent.rename(tmp_path / "moved")
+    logger.error("lost")
+    assert "No such file or directory" in capsys.readouterr().err
+    path.parent.mkdir()
+    logger.error("second")
+    assert [line.rpartition(" ")[2] for line in lines_of(path)] == ["second"]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_logFileBytes_and_logFileCount(tmp_path: Path, kind: type[LogConfig]) -> None:
     path = tmp_path / "logs" / "broker.log"
