@@ -15,7 +15,8 @@ from rocketpost.model.histogram import Histogram
 
 # Python compares two floats in half the time of a float and an integer.
 LATENCY_BOUNDS_MS: Final = (1.0, 3.0, 5.0, 7.0, 10.0, 100.0, 1000.0, 2000.0, 3000.0)
-_QUICK_MS: Final = LATENCY_BOUNDS_MS[0]
+QUICK_SECONDS: Final = LATENCY_BOUNDS_MS[0] / 1000
+"""Longest time of requests in the first bucket."""
 CREATION_BOUNDS_MS: Final = (10, 100, 1000, 3000, 5000)
 UNKNOWN: Final = "unknown"
 """Name of codes that have none, so that strangers cannot add names."""
@@ -68,17 +69,20 @@ class Timing:
 class LaneTimes:
     """Counts the requests that one lane takes, those of one call or wave together.
 
-    A lone send pays for each object that is touched here. So quick requests of one code are counted
-    in this object, until the code changes or somebody asks.
+    A lone send pays for each call and each object that is touched. So quick requests of one code
+    are counted in this object, by the lane itself, until the code changes or somebody asks.
     """
 
-    __slots__ = ("_histograms", "_quick", "_request", "_sum_ms")
+    __slots__ = ("_histograms", "quick", "quick_seconds", "request")
 
     def __init__(self) -> None:
         self._histograms: dict[_Key, Histogram] = {}
-        self._request = _NO_REQUEST
-        self._quick = 0
-        self._sum_ms = 0.0
+        self.request = _NO_REQUEST
+        """Code of the quick requests."""
+        self.quick = 0
+        """Number of quick requests that are not in the histograms yet."""
+        self.quick_seconds = 0.0
+        """Sum of their times."""
 
     def count(self, request: int, seconds: float, count: int) -> None:
         """Count requests that were answered with success.
@@ -88,14 +92,13 @@ class LaneTimes:
             seconds: Time until their answers.
             count: Their number.
         """
-        milliseconds = seconds * 1000
-        if request != self._request or milliseconds > _QUICK_MS:
+        if request != self.request or seconds > QUICK_SECONDS:
             self._settle()
-            self._request = request
-            self._histogram((request, _SUCCESS, False, False)).add(milliseconds, count)
+            self.request = request
+            self._histogram((request, _SUCCESS, False, False)).add(seconds * 1000, count)
         else:
-            self._quick += count
-            self._sum_ms += milliseconds * count
+            self.quick += count
+            self.quick_seconds += seconds * count
 
     def count_oneway(self, request: int, seconds: float, count: int) -> None:
         """Count requests that want no answer; see :meth:`count`."""
@@ -114,11 +117,11 @@ class LaneTimes:
 
     def _settle(self) -> None:
         """Add the quick requests to the others of their code."""
-        if self._quick:
-            found = self._histogram((self._request, _SUCCESS, False, False))
-            found.counts[0] += self._quick
-            found.sum += self._sum_ms
-            self._quick, self._sum_ms = 0, 0.0
+        if self.quick:
+            found = self._histogram((self.request, _SUCCESS, False, False))
+            found.counts[0] += self.quick
+            found.sum += self.quick_seconds * 1000
+            self.quick, self.quick_seconds = 0, 0.0
 
     def _histogram(self, key: _Key) -> Histogram:
         found = self._histograms.get(key)

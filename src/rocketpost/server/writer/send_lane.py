@@ -31,7 +31,7 @@ from typing import Final
 
 from rocketpost.broker.dedup.unique_keys import KeyWindow
 from rocketpost.broker.plain_topics import SPECIAL_NAMES, PlainTopics, pack_names
-from rocketpost.broker.request_times import RequestTimes
+from rocketpost.broker.request_times import QUICK_SECONDS, RequestTimes
 from rocketpost.broker.send import SendService
 from rocketpost.broker.stats import BrokerStats
 from rocketpost.broker.topic import TopicTable
@@ -279,7 +279,12 @@ class SendLane:
             if times is None:
                 return
             if answers == send.count:
-                times.sends.count(send.code, times.now() - send.since, answers)
+                counted, seconds = times.sends, times.now() - send.since
+                if seconds <= QUICK_SECONDS and send.code == counted.request:
+                    counted.quick += answers
+                    counted.quick_seconds += seconds * answers
+                else:
+                    counted.count(send.code, seconds, answers)
                 return
         else:
             self._answer_together(sends)
