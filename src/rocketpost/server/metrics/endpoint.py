@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import time
 import zlib
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
@@ -72,7 +71,7 @@ class MetricsEndpoint:
         *,
         slices: Callable[[bool], Iterator[bytes]],
         readiness: Callable[[], Readiness],
-        now: Callable[[], float] = time.monotonic,
+        now: Callable[[], float],
     ) -> None:
         self._slices = slices
         self._readiness = readiness

@@ -61,7 +61,9 @@ class Monitor:
             dispatcher.times = self._reception.times
         self._term = term
         self._name_servers = name_servers
-        self._endpoint = MetricsEndpoint(slices=self._slices, readiness=self.readiness)
+        self._endpoint = MetricsEndpoint(
+            slices=self._slices, readiness=self.readiness, now=time.monotonic
+        )
         self._context: BrokerContext | None = None
         self._metrics: BrokerMetrics | None = None
         self._watch = DiskWatch(flush_ms=0)
