@@ -75,8 +75,8 @@ def _pull(form: ModuleType, data: bytes, at: int, given: tuple[Any, ...]) -> dic
     encoding = lane.encoding
     pieces, fields_at = found_pieces(encoding, broker_id=0, topic_sys_flag=1, group_sys_flag=1)
     head = form.AnswerHead(pieces, encoding, fields_at)
-    end = _START + len(_SEGMENT)
-    answer = lane.answer(head, *given, _SEGMENT, _START, end, 5, 99)
+    part = form.LogPart(_SEGMENT, _START, _START + len(_SEGMENT))
+    answer = lane.answer(head, *given, part, 5, 99)
     return {
         "shape": shape,
         "numbers": (lane.queue_offset, lane.commit_offset, lane.opaque),

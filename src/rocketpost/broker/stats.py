@@ -231,19 +231,19 @@ class BrokerStats:
         """Count a pull that returned messages."""
         self.count_get_of(f"{topic}@{group}", count, size)
 
-    def count_get_of(self, row: str, count: int, size: int) -> None:
-        """Count a pull that returned messages; ``row`` is ``topic@group``."""
+    def count_get_of(self, row: str, count: int, size: int, calls: int = 1) -> None:
+        """Count pulls that returned messages; ``row`` is ``topic@group``."""
         meter = self._groups.get(row)
         if meter is None:
             meter = self._groups[row] = ReaderMeter(row, self._clock.now_ms())
         meter.count += count
         meter.size += size
-        meter.calls += 1
+        meter.calls += calls
         every = self._all_got
         every.count += count
         every.size += size
-        every.calls += 1
-        self.found += 1
+        every.calls += calls
+        self.found += calls
 
     def count_send_back(self, topic: str, group: str) -> None:
         """Count a message that a group could not handle and sent back."""

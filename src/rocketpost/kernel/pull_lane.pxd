@@ -32,6 +32,11 @@ cdef class AnswerHead:
     cdef Py_ssize_t fields_at, end0, end1, end2, end3
 
 
+cdef class LogPart:
+    cdef const unsigned char[::1] segment
+    cdef readonly Long start, end
+
+
 cdef class PullLane:
     cdef unsigned char[::1] shape, head
     cdef readonly Py_ssize_t end, count, passed, size
@@ -69,11 +74,10 @@ cdef class PullLane:
 
     @cython.locals(p=Source, whole=Py_ssize_t, takes_all=cython.bint, total=Py_ssize_t,
                    count=Py_ssize_t, passed=Py_ssize_t, at=Py_ssize_t, position=Long, size=Long,
-                   head_bytes=Py_ssize_t, answer=bytes, room="char*", filled=Py_ssize_t,
-                   ordinal=Py_ssize_t, ahead=Py_ssize_t)
+                   start=Long, end=Long, head_bytes=Py_ssize_t, answer=bytes, room="char*",
+                   filled=Py_ssize_t, ordinal=Py_ssize_t, ahead=Py_ssize_t)
     cpdef bytes answer(self, AnswerHead head, bytes units, object wanted, Py_ssize_t count_max,
-                       Long bytes_max, const unsigned char[::1] segment, Long start, Long end,
-                       Long first, Long queue_end)
+                       Long bytes_max, LogPart part, Long first, Long queue_end)
 
     @cython.locals(is_binary=cython.int, to=Py_ssize_t, fields_at=Py_ssize_t)
     cdef Py_ssize_t _write_head(self, AnswerHead head, Long next_offset, Long first, Long queue_end,

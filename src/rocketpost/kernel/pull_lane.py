@@ -89,6 +89,15 @@ class AnswerHead:
         self.end3 = self.end2 + len(pieces[3])
 
 
+class LogPart:
+    """The bytes of one file of the log from position ``start`` on, to be read up to ``end``."""
+
+    def __init__(self, segment: memoryview, start: int, end: int) -> None:
+        assert 0 <= end - start <= len(segment)
+        self.segment = segment
+        self.start, self.end = start, end
+
+
 class PullLane:
     """Splits pulls and writes answers. Belongs to the event loop.
 
@@ -318,16 +327,13 @@ class PullLane:
         wanted: AbstractSet[int],
         count_max: int,
         bytes_max: int,
-        segment: memoryview,
-        start: int,
-        end: int,
+        part: LogPart,
         first: int,
         queue_end: int,
     ) -> bytes | None:
         """Return the complete answer to the pull that was split last.
 
-        Entries are chosen as ``kernel.queue_scan`` does it. The results are also in the
-        attributes ``count``, ``passed`` and ``size``.
+        Entries are chosen as in ``kernel.queue_scan``; ``count``, ``passed`` and ``size`` are set.
 
         Args:
             head: The fixed parts of the answer.
@@ -335,9 +341,7 @@ class PullLane:
             wanted: Tags codes to keep; empty means every entry.
             count_max: Maximum number of chosen entries.
             bytes_max: Maximum bytes of chosen records; the first record may exceed it.
-            segment: The bytes of one file of the log.
-            start: Position of the first byte of ``segment``.
-            end: Position up to which its bytes may be read.
+            part: The part of the log with the records.
             first: The queue's first offset.
             queue_end: The queue's end.
 
@@ -345,8 +349,8 @@ class PullLane:
             The answer; None if no entry is chosen, if an entry has no record in this part of the
             log, or if the records are large.
         """
-        assert 0 <= end - start <= len(segment)
         p = units
+        start, end = part.start, part.end
         whole = len(units) // _UNIT_BYTES
         takes_all = not wanted
         total = count = passed = 0
@@ -369,11 +373,9 @@ class PullLane:
         head_bytes = self._write_head(head, self.queue_offset + passed, first, queue_end, total)
         if head_bytes + total > _FRAME_BYTES_MAX:
             return None
-        self.count = count
-        self.passed = passed
-        self.size = total
+        self.count, self.passed, self.size = count, passed, total
         if not cython.compiled:
-            return b"".join([self.head[:head_bytes], *_records(p, passed, wanted, segment, start)])
+            return b"".join([self.head[:head_bytes], *_records(p, passed, wanted, part)])
         answer: bytes = PyBytes_FromStringAndSize(cython.NULL, head_bytes + total)
         room = PyBytes_AS_STRING(answer)
         memcpy(room, cython.address(self.head[0]), head_bytes)
@@ -382,13 +384,12 @@ class PullLane:
         while ordinal < passed:
             at = ordinal * _UNIT_BYTES
             if takes_all or _long(p, at + _TAGS_AT) in wanted:
-                size = _int(p, at + _SIZE_AT)
                 if takes_all and ordinal + _AHEAD < passed:
                     ahead = at + _AHEAD * _UNIT_BYTES
-                    prefetch(
-                        cython.address(segment[_long(p, ahead) - start]), _int(p, ahead + _SIZE_AT)
-                    )
-                memcpy(room + filled, cython.address(segment[_long(p, at) - start]), size)
+                    size = _int(p, ahead + _SIZE_AT)
+                    prefetch(cython.address(part.segment[_long(p, ahead) - start]), size)
+                size = _int(p, at + _SIZE_AT)
+                memcpy(room + filled, cython.address(part.segment[_long(p, at) - start]), size)
                 filled += size
             ordinal += 1
         return answer
@@ -398,8 +399,7 @@ class PullLane:
     ) -> int:
         """Write prefix and header of an answer into ``head``; returns their size."""
         is_binary = head.encoding
-        to = self._copy(head, 0, head.end0, _PREFIX_BYTES)
-        to = self._put(to, next_offset, is_binary)
+        to = self._put(self._copy(head, 0, head.end0, _PREFIX_BYTES), next_offset, is_binary)
         to = self._copy(head, head.end0, head.end1, to)
         to = self._put(to, first, is_binary)
         to = self._copy(head, head.end1, head.end2, to)
@@ -450,14 +450,14 @@ class PullLane:
 
 
 def _records(
-    units: bytes, passed: int, wanted: AbstractSet[int], segment: memoryview, start: int
+    units: bytes, passed: int, wanted: AbstractSet[int], part: LogPart
 ) -> list[memoryview]:
     """Return the records of the wanted entries among the first ``passed``."""
     records = []
     for at in range(0, passed * _UNIT_BYTES, _UNIT_BYTES):
         if not wanted or _long(units, at + _TAGS_AT) in wanted:
-            begin = _long(units, at) - start
-            records.append(segment[begin : begin + _int(units, at + _SIZE_AT)])
+            begin = _long(units, at) - part.start
+            records.append(part.segment[begin : begin + _int(units, at + _SIZE_AT)])
     return records
 
 

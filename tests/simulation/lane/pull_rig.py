@@ -143,13 +143,17 @@ class PullRig(Rig):
         ):
             yield
         known: Any = self.pulls._known
-        check = known._check
+        check, trusted_part = known._check, known._trusted_part
 
         def check_patched(*given: Any) -> bool:
             with patch.object(known_pulls, "AnswerHead", lane.AnswerHead):
                 return bool(check(*given))
 
-        known._check = check_patched
+        def part_patched(*given: Any) -> Any:
+            with patch.object(known_pulls, "LogPart", lane.LogPart):
+                return trusted_part(*given)
+
+        known._check, known._trusted_part = check_patched, part_patched
 
 
 def _subscription(topic: str, tags: str, version: int) -> Subscription:

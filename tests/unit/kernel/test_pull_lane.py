@@ -176,7 +176,8 @@ def test_answers_are_those_of_the_codec(
     pieces, fields_at = found_pieces(encoding, broker_id=2, topic_sys_flag=3, group_sys_flag=1)
     head = kernel.AnswerHead(pieces, encoding, fields_at)
     given = (units + bytes(torn), wanted, count_max, bytes_max)
-    found = lane.answer(head, *given, memoryview(SEGMENT), START, START + len(SEGMENT), *ends)
+    part = kernel.LogPart(memoryview(SEGMENT), START, START + len(SEGMENT))
+    found = lane.answer(head, *given, part, *ends)
     gathered = gather_records(*given, memoryview(SEGMENT), START, START + len(SEGMENT))
     if gathered is None or not gathered[1]:
         assert found is None
@@ -216,5 +217,5 @@ def test_entries_outside_of_the_part_are_left(kernel: ModuleType) -> None:
         (-(2**63), 2),
     ):
         units = good + pack(">qiq", position, size, 0)
-        part = (memoryview(SEGMENT), START, START + 4096)
-        assert lane.answer(head, units, frozenset(), 9, 9999, *part, 0, 1) is None
+        part = kernel.LogPart(memoryview(SEGMENT), START, START + 4096)
+        assert lane.answer(head, units, frozenset(), 9, 9999, part, 0, 1) is None

@@ -19,11 +19,15 @@ messages that need no check; then both give the same answer and leave the same s
   objects* as when the ordinary checks were passed. Settings are not compared; whoever changes them
   calls :meth:`KnownPulls.forget`.
 - Nothing is changed for a pull that is left.
+- The pulls of one read are answered together: the time, the log's end and the part of the log that
+  was found for the first of them are those of all, and they are counted when :meth:`KnownPulls.end`
+  is called. Nothing else happens in between, and nothing of it is kept for the next read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from struct import Struct
 from typing import Any, Final, Protocol
 
 from rocketpost.broker.group.membership import ConsumerGroup, Membership
@@ -37,7 +41,7 @@ from rocketpost.broker.topic import TopicTable
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.pull_shapes import PullShape, found_pieces, read_shape
 from rocketpost.errors import Fault
-from rocketpost.kernel.pull_lane import AnswerHead, PullLane
+from rocketpost.kernel.pull_lane import AnswerHead, LogPart, PullLane
 from rocketpost.model import sysflag
 from rocketpost.model.group import GroupConfig, Subscription
 from rocketpost.model.names import RETRY_PREFIX, is_own_offset
@@ -46,6 +50,8 @@ from rocketpost.model.topic import TopicConfig
 
 SHAPES_MAX: Final = 4096
 """Most shapes that are known at a time; then all are forgotten."""
+_UNREAD: Final = -1
+_position_of = Struct(">q").unpack_from
 
 
 class PullQueue(Protocol):
@@ -74,18 +80,20 @@ class PullRecords(Protocol):
         """Position one past the newest byte."""
         ...
 
-    def queue(self, topic: str, queue_id: int) -> PullQueue | None:
-        """Return a queue; None if it was never written."""
-        ...
-
 
 class TrustedAccess(Protocol):
     """Access to records that need no check."""
 
-    def trusted_part(
-        self, queue: Any, offset: int, end: int, position: int
-    ) -> tuple[memoryview, int, int] | None:
-        """Return the part of the log with trusted records: its bytes, start and end."""
+    def fresh_from(self) -> tuple[int, int]:
+        """Return the time now in ms, and the position from which on no record needs a check."""
+        ...
+
+    def was_checked(self, queue: Any, begin: int, end: int, now_ms: int) -> bool:
+        """Tell whether the records of a range of queue offsets were checked lately."""
+        ...
+
+    def part_at(self, position: int) -> tuple[memoryview, int, int] | None:
+        """Return the file of the log with ``position``: its bytes, its start, its records' end."""
         ...
 
 
@@ -103,6 +111,7 @@ class KnownPull:
         "members",
         "message_model",
         "queue_id",
+        "queue_key",
         "row",
         "shape",
         "subscription",
@@ -117,6 +126,7 @@ class KnownPull:
         self.topic_name = request.topic
         self.group_name = request.consumer_group
         self.queue_id = request.queue_id
+        self.queue_key = request.topic, request.queue_id
         self.row = f"{request.topic}@{request.consumer_group}"
         """The name of the group's row in tables of offsets and counters."""
         self.commits = bool(request.sys_flag & sysflag.PULL_COMMIT_OFFSET) and not is_own_offset(
@@ -135,12 +145,17 @@ class KnownPull:
 
 
 class KnownPulls:
-    """Answers pulls of known shapes. Owned by the event loop; waits for nothing."""
+    """Answers pulls of known shapes. Owned by the event loop; waits for nothing.
+
+    Args:
+        find_queue: Returns the queue with this topic and number; None if it was never written.
+    """
 
     def __init__(
         self,
         *,
         records: PullRecords,
+        find_queue: Callable[[tuple[str, int]], PullQueue | None],
         access: TrustedAccess,
         reader: QueueReader,
         topics: TopicTable,
@@ -155,14 +170,23 @@ class KnownPulls:
         self._known: dict[bytes, KnownPull | None] = {}
         self._seen: set[int] = set()
         self._records = records
+        self._find_queue = find_queue
         self._access = access
         self._reader = reader
         self._topics = topics
+        self._find_topic = topics.configs.get
         self._groups = groups
+        self._find_group = groups.configs.get
         self._membership = membership
         self._subscriptions = subscriptions
         self._offsets = offsets
         self._stats = stats
+        # Of the read whose pulls are being answered:
+        self._now_ms = _UNREAD
+        self._fresh_from = self._oldest = 0
+        self._part: LogPart | None = None
+        self._row = ""
+        self._calls = self._count = self._size = 0
 
     def __len__(self) -> int:
         return len(self._known)
@@ -185,46 +209,44 @@ class KnownPulls:
     def answer(self, shape: bytes, lane: PullLane) -> bytes | None:
         """Return the answer to the pull that ``lane`` has split; None to leave it.
 
+        The caller calls :meth:`end` before it lets anything else happen.
+
         Args:
             shape: The shape of the pull.
             lane: Has the numbers of the pull; writes the answer.
         """
-        known = self.find(shape, lane)
+        known = self._known.get(shape)
         if known is None:
-            return None
-        topic_name, group_name, queue_id = known.topic_name, known.group_name, known.queue_id
-        queue = self._records.queue(topic_name, queue_id)
+            known = self._learn(shape, lane)
+            if known is None:
+                return None
+        queue = self._find_queue(known.queue_key)
         offset: int = lane.queue_offset
-        if queue is None or not queue.first <= offset < queue.end:
+        if queue is None:
             return None
-        topic = self._topics.find(topic_name)
+        first, end = queue.first, queue.end
+        if not first <= offset < end:
+            return None
+        topic = self._find_topic(known.topic_name)
         if (
             topic is None
             or topic is not known.topic
-            or self._groups.find(group_name) is not known.group
+            or self._find_group(known.group_name) is not known.group
             or (known.members is not None and not self._is_subscribed(known))
         ) and not self._check(known):
             return None
-        offsets = self._offsets
-        if offsets.has_reset(topic_name, group_name, queue_id):
+        offsets, queue_id = self._offsets, known.queue_id
+        if offsets.has_reset(known.topic_name, known.group_name, queue_id):
             return None
-        end, count_max = queue.end, known.entries_max
+        count_max = known.entries_max
         units = queue.read(offset, count_max if offset + count_max < end else end - offset)
-        position = int.from_bytes(units[:8], "big")
-        if (
-            len(units) < QUEUE_UNIT_BYTES
-            or self._records.end_position - position > self._reader.limits.memory_bytes
-        ):
-            return None
-        part = self._access.trusted_part(
-            queue, offset, offset + len(units) // QUEUE_UNIT_BYTES, position
-        )
+        part = self._trusted_part(queue, offset, units)
         if part is None:
             return None
         head = known.head
         assert head is not None
         answer = lane.answer(
-            head, units, known.tags, known.count_max, known.bytes_max, *part, queue.first, end
+            head, units, known.tags, known.count_max, known.bytes_max, part, first, end
         )
         if answer is None:
             return None
@@ -233,13 +255,56 @@ class KnownPulls:
             if commit_offset > end:
                 return None
             try:
-                offsets.commit(topic_name, group_name, queue_id, commit_offset)
+                offsets.commit(known.topic_name, known.group_name, queue_id, commit_offset)
             except Fault:
                 return None  # refused again the ordinary way
         row = known.row
-        self._stats.count_get_of(row, lane.count, lane.size)
+        if row != self._row:
+            self._count_calls()
+            self._row = row
+        self._calls += 1
+        self._count += lane.count
+        self._size += lane.size
         offsets.note_pull_of(row, queue_id, offset + lane.passed)
         return answer
+
+    def end(self) -> None:
+        """Count the pulls that were answered, and forget what was found for them."""
+        self._count_calls()
+        self._now_ms = _UNREAD
+        self._part = None
+
+    def _count_calls(self) -> None:
+        if self._calls:
+            self._stats.count_get_of(self._row, self._count, self._size, self._calls)
+            self._calls = self._count = self._size = 0
+
+    def _trusted_part(self, queue: PullQueue, offset: int, units: bytes) -> LogPart | None:
+        """Return the part of the log with the records of queue entries.
+
+        None if there are no entries, or if records must be checked or may not be in memory.
+        """
+        if self._now_ms == _UNREAD:
+            self._now_ms, self._fresh_from = self._access.fresh_from()
+            self._oldest = self._records.end_position - self._reader.limits.memory_bytes
+        size = len(units)
+        if size < QUEUE_UNIT_BYTES:
+            return None
+        position = _position_of(units)[0]
+        if position < self._oldest or (
+            position < self._fresh_from
+            and not self._access.was_checked(
+                queue, offset, offset + size // QUEUE_UNIT_BYTES, self._now_ms
+            )
+        ):
+            return None
+        part = self._part
+        if part is None or not part.start <= position < part.end:
+            found = self._access.part_at(position)
+            if found is None:
+                return None
+            part = self._part = LogPart(*found)
+        return part
 
     def _learn(self, shape: bytes, lane: PullLane) -> KnownPull | None:
         """Learn what a shape means when it is seen for the second time.

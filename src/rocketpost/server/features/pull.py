@@ -73,6 +73,7 @@ class PullFeature(Feature):
 
         self._known = KnownPulls(
             records=store,
+            find_queue=store.queues.get,
             access=store.integrity.reader,
             reader=self._reader,
             topics=tables.topics,

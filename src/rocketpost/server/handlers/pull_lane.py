@@ -63,18 +63,21 @@ class PullExpress:
         since = 0.0 if times is None else times.now()
         answers: list[bytes] = []
         left = ANSWER_BYTES_MAX
-        while shape is not None and left > 0 and lane.code == code:
-            if logins is not None and not logins.may_pull(
-                connection, pulls.find(shape, lane), lane, PULL_ACCESS
-            ):
-                break
-            answer = pulls.answer(shape, lane)
-            if answer is None:
-                break
-            answers.append(answer)
-            left -= len(answer)
-            at, connection.encoding = lane.end, lane.encoding
-            shape = lane.split(data, at, end, is_signed)
+        try:
+            while shape is not None and left > 0 and lane.code == code:
+                if logins is not None and not logins.may_pull(
+                    connection, pulls.find(shape, lane), lane, PULL_ACCESS
+                ):
+                    break
+                answer = pulls.answer(shape, lane)
+                if answer is None:
+                    break
+                answers.append(answer)
+                left -= len(answer)
+                at, connection.encoding = lane.end, lane.encoding
+                shape = lane.split(data, at, end, is_signed)
+        finally:
+            pulls.end()
         if answers:
             connection.send_at_once(answers)  # none of them was counted
             if times is not None:

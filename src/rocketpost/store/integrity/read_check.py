@@ -134,21 +134,31 @@ class ReadCheck:
             end: The queue offset after the last.
             position: The position of the first record.
         """
+        now_ms, fresh_from = self.fresh_from()
+        return position >= fresh_from or self.was_checked(queue, begin, end, now_ms)
+
+    def fresh_from(self) -> tuple[int, int]:
+        """Return the time now in ms, and the position from which on records are trusted now.
+
+        Those records were written recently.
+        """
         now_ms = self._clock.now_ms()
-        if self._is_fresh(position, now_ms):
-            return True
+        if not 0 <= now_ms - self._marked_ms < self.interval_ms:
+            self._move_mark(now_ms)
+        return now_ms, self._fresh_from
+
+    def was_checked(self, queue: ConsumeQueue, begin: int, end: int, now_ms: int) -> bool:
+        """Tell whether the records of a range of queue offsets were found sound recently."""
         checked_from, checked_end, checked_ms = queue.checked
-        is_recent = 0 <= now_ms - checked_ms < self.interval_ms
-        return is_recent and checked_from <= begin and end <= checked_end
+        return (
+            checked_from <= begin
+            and end <= checked_end
+            and 0 <= now_ms - checked_ms < self.interval_ms
+        )
 
     def is_fresh(self, position: int) -> bool:
         """Tell whether the record at ``position`` was written recently."""
-        return self._is_fresh(position, self._clock.now_ms())
-
-    def _is_fresh(self, position: int, now_ms: int) -> bool:
-        if not 0 <= now_ms - self._marked_ms < self.interval_ms:
-            self._move_mark(now_ms)
-        return position >= self._fresh_from
+        return position >= self.fresh_from()[1]
 
     def report_at(self, position: int) -> None:
         """Report the record at ``position``, which cannot be read, if an entry points to it.

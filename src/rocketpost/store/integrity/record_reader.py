@@ -38,8 +38,11 @@ class RecordReader:
     ) -> None:
         self._log = commit_log
         self._view = commit_log.view
+        self.part_at = commit_log.part_at
         self._dispatcher = dispatcher
         self._check = check
+        self.fresh_from = check.fresh_from
+        self.was_checked = check.was_checked
         self._require_checksum = require_checksum
 
     def gather(
@@ -72,23 +75,6 @@ class RecordReader:
         if part is None or not self._check.trusts(queue, offset, end, position):
             return None
         return gather_records(units, wanted, count_max, bytes_max, *part)
-
-    def trusted_part(
-        self, queue: ConsumeQueue, offset: int, end: int, position: int
-    ) -> tuple[memoryview, int, int] | None:
-        """Return the part of the log with a range of records, if none of them needs a check.
-
-        Args:
-            queue: The queue.
-            offset: The first queue offset of the range.
-            end: The queue offset after the last.
-            position: The position of the first record.
-
-        Returns:
-            The bytes of a file of the log, its start, and where its records end.
-        """
-        part = self._log.part_at(position)
-        return part if part and self._check.trusts(queue, offset, end, position) else None
 
     def cold_spans(self, queue: ConsumeQueue, offset: int, units: list[Unit]) -> list[Span]:
         """Return the parts of the log to read first, if records are neither trusted nor in memory.

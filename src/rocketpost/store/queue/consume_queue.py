@@ -168,9 +168,10 @@ class ConsumeQueue:
             return bytes(tail.data[at : at + count_max * ENTRY_BYTES])
         if offset < self.first:
             return b""
-        from_files = min(count_max, tail.start - offset)
+        in_files = tail.start - offset
+        from_files = count_max if count_max < in_files else in_files
         try:
-            found = self._files.read(self._directory, offset, from_files, final_end=tail.start)
+            found = self._files.read(self._directory, offset, from_files, tail.start)
         except FileNotFoundError:
             logger.error("queue file is missing directory=%s offset=%s", self._directory, offset)
             return b""

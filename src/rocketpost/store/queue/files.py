@@ -89,7 +89,7 @@ class QueueFiles:
             self.files.close(fd)
         self.unsynced.append(path)
 
-    def read(self, directory: str, offset: int, count: int, *, final_end: int = 0) -> bytes:
+    def read(self, directory: str, offset: int, count: int, final_end: int = 0) -> bytes:
         """Return up to ``count`` entries from ``offset`` on, of one file. For the loop thread.
 
         Args:
