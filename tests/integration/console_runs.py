@@ -34,6 +34,8 @@ from .console_client import NAME, PASSWORD, Console
 CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium")
 NO_CHROMIUM = "there is no chromium-headless-shell"
 FOREIGN_HOST = "evil.example"
+PATIENCE_MS = 240_000
+"""Time that a page may take on a machine that is busy with other tests; Playwright's is 30 s."""
 
 
 @asynccontextmanager
@@ -48,6 +50,13 @@ async def run_chromium() -> AsyncIterator[Any]:
             yield browser
         finally:
             await browser.close()
+
+
+async def open_context(browser: Any, **options: Any) -> Any:
+    """Return a new profile of a browser, whose pages are waited for as long as a test may take."""
+    context = await browser.new_context(**options)
+    context.set_default_timeout(PATIENCE_MS)
+    return context
 
 
 def watch(page: Any) -> list[str]:
@@ -65,7 +74,7 @@ def watch(page: Any) -> list[str]:
 
 async def make_user(console: Console, browser: Any) -> Any:
     """Run 1: no password is known, the printed link makes the first user, once."""
-    context = await browser.new_context()
+    context = await open_context(browser)
     page = await context.new_page()
     problems = watch(page)
     await page.goto(console.url + "/")
@@ -77,7 +86,7 @@ async def make_user(console: Console, browser: Any) -> Any:
     await page.fill("#again", PASSWORD)
     await page.click("button.primary")
     await page.wait_for_selector("nav.side")
-    stranger = await browser.new_context()
+    stranger = await open_context(browser)
     other = await stranger.new_page()
     assert (await other.goto(console.url + console.link)).status == 410
     await stranger.close()
@@ -89,7 +98,7 @@ async def make_user(console: Console, browser: Any) -> Any:
 
 async def refuse_strangers(console: Console, browser: Any) -> None:
     """Run 2: every page sends a stranger to the login, and a program away."""
-    context = await browser.new_context()
+    context = await open_context(browser)
     page = await context.new_page()
     guarded = [each for each in ROUTES if each.role is not None]
     assert len(guarded) > 25
@@ -137,7 +146,7 @@ def serve_page(text: str) -> Iterator[str]:
 
 async def refuse_foreign_pages(console: Console, browser: Any, state: Any) -> None:
     """Run 3: a foreign page can neither change, nor read, nor frame; nor use a name of its own."""
-    context = await browser.new_context(storage_state=state)
+    context = await open_context(browser, storage_state=state)
     own = await context.new_page()
     await own.goto(console.url + "/do/create-group?preview=1&group=stolen")
     fields = {
@@ -176,7 +185,7 @@ async def notice_a_kill(
     console: Console, browser: Any, state: Any, kill: Callable[[], None], *, seconds: float
 ) -> None:
     """Run 4: an open page says that a broker is silent, and shows no number that was true once."""
-    context = await browser.new_context(storage_state=state)
+    context = await open_context(browser, storage_state=state)
     page = await context.new_page()
     await page.goto(console.url + "/")
     await page.wait_for_selector("#freshness .dot-good", timeout=30_000)
@@ -249,7 +258,7 @@ async def reset_as_shown(
     console: Console, browser: Any, state: Any, name_servers: str, topic: str
 ) -> None:
     """Run 5: what a reset shows before is what it does, for groups with members and without."""
-    context = await browser.new_context(storage_state=state)
+    context = await open_context(browser, storage_state=state)
     page = await context.new_page()
     await make_topic(page, console, topic, 2)
     await send(name_servers, topic, 20)
@@ -301,7 +310,7 @@ async def count_exactly(
     console: Console, browser: Any, state: Any, name_servers: str, topic: str
 ) -> None:
     """Run 6: with a filter, the page shows how many messages really wait."""
-    context = await browser.new_context(storage_state=state)
+    context = await open_context(browser, storage_state=state)
     page = await context.new_page()
     await make_topic(page, console, topic, 2)
     release, begun = asyncio.Event(), asyncio.Event()

@@ -67,7 +67,7 @@ async def test_ten_thousand_dead_letters_are_sent_again_once(tmp_path: Path, bro
         await make_dead(cluster, "Billed", "billing", count)
         with run_console(cluster.addresses, tmp_path / "state") as console:
             state = await runs.make_user(console, browser)
-            context = await browser.new_context(storage_state=state)
+            context = await runs.open_context(browser, storage_state=state)
             page = await context.new_page()
             await page.goto(console.url + "/dead-letters/billing")
             assert "10,000 letters match" in await page.inner_text("#count")
@@ -85,7 +85,7 @@ async def test_ten_thousand_dead_letters_are_sent_again_once(tmp_path: Path, bro
                 job = await (await page.request.get(console.url + path + ".json")).json()
             console.process.kill()
         with run_console(cluster.addresses, tmp_path / "state") as console:
-            page = await (await browser.new_context()).new_page()
+            page = await (await runs.open_context(browser)).new_page()
             await log_in(page, console)
             await page.goto(console.url + path)
             assert "interrupted" in await page.inner_text("#state")
@@ -131,7 +131,7 @@ async def test_hostile_messages_and_names_are_text(tmp_path: Path, browser: Any)
                 message = Message("Hostile", body, tags=tag, keys=name, properties=properties)
                 ids[name] = (await producer.send(message)).offset_id
         state = await runs.make_user(console, browser)
-        context = await browser.new_context(storage_state=state)
+        context = await runs.open_context(browser, storage_state=state)
         page = await context.new_page()
         problems = runs.watch(page)
         for form in ("auto", "text", "json", "hex", "base64"):
@@ -191,7 +191,8 @@ async def test_pages_are_accessible(
         consumer = runs.make_consumer(cluster.addresses, "Orders", "billing", [], tags="*")
         async with consumer:
             state = await runs.make_user(console, browser)
-            context = await browser.new_context(
+            context = await runs.open_context(
+                browser,
                 storage_state=state,
                 locale=language,
                 color_scheme=theme,
@@ -238,7 +239,7 @@ async def test_everything_is_reached_by_keys_and_without_script(
     ):
         state = await runs.make_user(console, browser)
         await runs.send(cluster.addresses, "Orders", 3)
-        context = await browser.new_context(storage_state=state)
+        context = await runs.open_context(browser, storage_state=state)
         page = await context.new_page()
         await page.goto(console.url + "/")
         await page.keyboard.press("Tab")
@@ -274,7 +275,7 @@ async def test_everything_is_reached_by_keys_and_without_script(
         await page.keyboard.press("Escape")
         assert await page.locator("dialog[open]").count() == 0
         await context.close()
-        plain = await browser.new_context(storage_state=state, java_script_enabled=False)
+        plain = await runs.open_context(browser, storage_state=state, java_script_enabled=False)
         page = await plain.new_page()
         await page.goto(console.url + "/")
         await page.click(".side >> text=Topics")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,13 +26,13 @@ from rocketpost.testing.cluster import Cluster
 from rocketpost.testing.waiting import until
 
 from .console_client import NAME, PASSWORD, Console, run_console
+from .console_runs import CHROMIUM, NO_CHROMIUM, PATIENCE_MS
 from .test_console_dead_letters import make_dead
 
-CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium")
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium-headless-shell"),
+    pytest.mark.skipif(CHROMIUM is None, reason=NO_CHROMIUM),
 ]
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
@@ -102,10 +101,16 @@ def chromium() -> Iterator[Any]:
         running.close()
 
 
+def open_context(browser: Any, **options: Any) -> Any:
+    context = browser.new_context(**options)
+    context.set_default_timeout(PATIENCE_MS)
+    return context
+
+
 @pytest.fixture(scope="module")
 def state(console: Console, chromium: Any) -> Any:
     """Make the first user in the browser, and return the cookies of the session."""
-    context = chromium.new_context()
+    context = open_context(chromium)
     page = context.new_page()
     watch = Watch(page)
     page.goto(console.url + "/")
@@ -126,7 +131,7 @@ def state(console: Console, chromium: Any) -> Any:
 def test_a_topic_is_made_by_clicks_and_deleted_by_typing(
     console: Console, chromium: Any, state: Any
 ) -> None:
-    context = chromium.new_context(storage_state=state)
+    context = open_context(chromium, storage_state=state)
     page = context.new_page()
     watch = Watch(page)
     page.goto(console.url + "/topics")
@@ -148,7 +153,7 @@ def test_a_topic_is_made_by_clicks_and_deleted_by_typing(
 
 
 def test_keys_lead_through_the_pages(console: Console, chromium: Any, state: Any) -> None:
-    context = chromium.new_context(storage_state=state)
+    context = open_context(chromium, storage_state=state)
     page = context.new_page()
     page.goto(console.url + "/")
     for letter, path in (("t", "/topics"), ("g", "/groups"), ("b", "/brokers"), ("o", "/")):
@@ -175,7 +180,8 @@ def test_keys_lead_through_the_pages(console: Console, chromium: Any, state: Any
 def test_every_page_is_shown_without_an_error(
     console: Console, chromium: Any, state: Any, language: str, theme: str
 ) -> None:
-    context = chromium.new_context(
+    context = open_context(
+        chromium,
         storage_state=state,
         locale=language,
         color_scheme=theme,

@@ -113,7 +113,7 @@ async def open_stage(tmp_path: Path) -> AsyncIterator[Stage]:
                 while TOPIC not in await admin.cluster.topics():
                     await asyncio.sleep(0.05)
             state = await runs.make_user(console, browser)
-            context = await browser.new_context(storage_state=state)
+            context = await runs.open_context(browser, storage_state=state)
             yield Stage(cluster, admin, await context.new_page(), console)
             await context.close()
 

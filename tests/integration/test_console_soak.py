@@ -53,7 +53,7 @@ async def test_tabs_do_not_make_it_grow(tmp_path: Path) -> None:
             runs.run_chromium() as browser,
         ):
             state = await runs.make_user(console, browser)
-            context = await browser.new_context(storage_state=state)
+            context = await runs.open_context(browser, storage_state=state)
             problems: list[str] = []
             for number in range(TABS):
                 page = await context.new_page()
