@@ -272,3 +272,25 @@ def test_a_broker_that_is_killed_is_shown_at_once(tmp_path: Path) -> None:
         assert (page["inTps"], page["inToday"]) == (None, None)
         assert page["alarms"][0]["kind"] == "silent"
         assert "no answer" in browser.get("/brokers").text
+
+
+def test_nothing_is_missing_while_the_name_server_is_down(tmp_path: Path) -> None:
+    with (
+        Cluster(tmp_path / "cluster") as cluster,
+        run_console(cluster.addresses, tmp_path / "state") as console,
+    ):
+        browser = make_first_user(console)
+        assert browser.get("/topics/TBW102").status == 200
+        assert browser.get("/topics/Nowhere").status == 404
+        cluster.name_servers[0].kill()
+        deadline = time.monotonic() + 60
+        while browser.get("/topics/TBW102").status != 502:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        page = browser.json("/")
+        assert (page["topics"], page["groups"], page["lag"]) == (None, None, None)
+        shown = browser.get("/").text
+        assert "No name server answers" in shown
+        assert "Nothing needs attention" not in shown
+        for path in ("/topics", "/groups", "/brokers", "/clients", "/dead-letters"):
+            assert "0 in all" not in browser.get(path).text

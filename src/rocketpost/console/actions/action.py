@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 from rocketpost.console.access.users import Role
 from rocketpost.console.actions.plan import Plan, Step
-from rocketpost.console.collect.snapshot import BrokerView, Snapshot, TopicView
 from rocketpost.console.jobs.record import JobRecord
-from rocketpost.console.visit import BadInputError, NotFoundError, Visit
+from rocketpost.console.visit import BadInputError, Visit
 
 
 class Field(NamedTuple):
@@ -62,32 +61,3 @@ def require(visit: Visit, name: str) -> str:
     if not value:
         raise BadInputError(visit.text("action.needed", field=visit.text(f"action.field_{name}")))
     return value
-
-
-def masters(snapshot: Snapshot) -> list[BrokerView]:
-    """Return the masters that name servers list, by name."""
-    return [each for each in snapshot.brokers if each.is_master and each.cluster]
-
-
-def find_master(snapshot: Snapshot, name: str) -> BrokerView:
-    """Return the master of a broker name.
-
-    Raises:
-        NotFoundError: There is none.
-    """
-    for each in masters(snapshot):
-        if each.name == name:
-            return each
-    raise NotFoundError(name)
-
-
-def find_topic(snapshot: Snapshot, name: str) -> TopicView:
-    """Return a topic.
-
-    Raises:
-        NotFoundError: No broker has it.
-    """
-    found = snapshot.topics.get(name)
-    if found is None:
-        raise NotFoundError(name)
-    return found

@@ -7,10 +7,11 @@ from typing import Final
 from rocketpost.admin.losses import can_cause_losses, setting_losses
 from rocketpost.client.admin import AdminClient
 from rocketpost.console.access.users import Role
-from rocketpost.console.actions.action import Action, Field, find_master, masters, require
+from rocketpost.console.actions.action import Action, Field, require
 from rocketpost.console.actions.plan import Plan, Step
 from rocketpost.console.bodies import is_secret_key
 from rocketpost.console.collect.snapshot import BrokerView, Snapshot
+from rocketpost.console.lookup import find_master, masters
 from rocketpost.console.visit import BadInputError, Visit
 
 ALL: Final = "*"

@@ -6,17 +6,10 @@ from typing import Any, Final
 
 from rocketpost.codec.bodies.assignment import RequestMode
 from rocketpost.console.access.users import Role
-from rocketpost.console.actions.action import (
-    Action,
-    Field,
-    find_master,
-    find_topic,
-    masters,
-    require,
-)
+from rocketpost.console.actions.action import Action, Field, require
 from rocketpost.console.actions.plan import Plan, Step
-from rocketpost.console.collect.snapshot import GroupView, Snapshot
-from rocketpost.console.visit import BadInputError, NotFoundError, Visit
+from rocketpost.console.lookup import find_group, find_master, find_topic, masters
+from rocketpost.console.visit import BadInputError, Visit
 from rocketpost.model.group import GroupConfig
 from rocketpost.model.names import group_problem
 
@@ -61,7 +54,7 @@ async def create(visit: Visit, plan: Plan, step: Step) -> str:
 async def plan_deletion(visit: Visit) -> Plan:
     """Plan the end of a group."""
     snapshot = await visit.cluster.collector.fresh_snapshot()
-    group = _find_group(snapshot, require(visit, "group"))
+    group = find_group(snapshot, require(visit, "group"))
     names = sorted(group.brokers) or [each.name for each in masters(snapshot)]
     return Plan(
         action="delete-group",
@@ -87,7 +80,7 @@ async def delete(visit: Visit, plan: Plan, step: Step) -> str:
 async def plan_change(visit: Visit) -> Plan:
     """Plan other settings of a group on all its brokers."""
     snapshot = await visit.cluster.collector.fresh_snapshot()
-    group = _find_group(snapshot, require(visit, "group"))
+    group = find_group(snapshot, require(visit, "group"))
     wishes = _wishes(visit)
     if not wishes:
         raise BadInputError(visit.text("action.nothing"))
@@ -182,13 +175,6 @@ def _wishes(visit: Visit) -> dict[str, Any]:
 
 def _words(values: dict[str, Any]) -> str:
     return ", ".join(f"{key} {str(value).lower()}" for key, value in values.items())
-
-
-def _find_group(snapshot: Snapshot, name: str) -> GroupView:
-    found = snapshot.groups.get(name)
-    if found is None:
-        raise NotFoundError(name)
-    return found
 
 
 ACTIONS: Final = (

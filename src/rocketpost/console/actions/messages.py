@@ -11,10 +11,11 @@ from rocketpost.client.producer.recall import recall_message
 from rocketpost.codec.bodies.topic import decode_object
 from rocketpost.codec.recall_handle import RecallHandle
 from rocketpost.codec.record import parse_message_id, unpack_host
-from rocketpost.console.actions.action import Action, Field, find_topic, require
+from rocketpost.console.actions.action import Action, Field, require
 from rocketpost.console.actions.plan import Plan, Step
 from rocketpost.console.bodies import mask_paths
 from rocketpost.console.jobs.copying import ORIGIN
+from rocketpost.console.lookup import find_topic
 from rocketpost.console.visit import BadInputError, ForbiddenError, NotFoundError, Visit
 from rocketpost.diagnosis.explanation import find_indexed
 from rocketpost.errors import MessageRefused, RemoteProtocolError

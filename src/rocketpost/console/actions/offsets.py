@@ -10,8 +10,9 @@ from typing import Final
 from rocketpost.client.consumer.offset_calls import OffsetCalls
 from rocketpost.codec.bodies.offset import ConsumeState
 from rocketpost.codec.faults import ConsumerNotOnline
-from rocketpost.console.actions.action import Action, Field, find_master, require
+from rocketpost.console.actions.action import Action, Field, require
 from rocketpost.console.actions.plan import Plan, Step
+from rocketpost.console.lookup import find_master
 from rocketpost.console.shapes import parse_moment
 from rocketpost.console.visit import BadInputError, NotFoundError, Visit
 from rocketpost.errors import RocketpostError

@@ -6,12 +6,13 @@ import time
 from typing import Final
 
 from rocketpost.client.consumer.offset_calls import OffsetCalls
-from rocketpost.console.actions.action import Action, Field, find_topic, require
+from rocketpost.console.actions.action import Action, Field, require
 from rocketpost.console.actions.plan import Plan, Step
 from rocketpost.console.clusters import Cluster
 from rocketpost.console.jobs.copying import KIND, make_filter
 from rocketpost.console.jobs.record import JobRecord
 from rocketpost.console.jobs.runner import BusyError, new_job_id
+from rocketpost.console.lookup import find_topic
 from rocketpost.console.shapes import parse_moment
 from rocketpost.console.views.scan import find_queues
 from rocketpost.console.visit import BadInputError, Visit

@@ -6,15 +6,9 @@ from typing import Final
 
 from rocketpost.codec.faults import TopicNotExist
 from rocketpost.console.access.users import Role
-from rocketpost.console.actions.action import (
-    Action,
-    Field,
-    find_master,
-    find_topic,
-    masters,
-    require,
-)
+from rocketpost.console.actions.action import Action, Field, require
 from rocketpost.console.actions.plan import Plan, Step
+from rocketpost.console.lookup import find_master, find_topic, masters
 from rocketpost.console.visit import BadInputError, Visit
 from rocketpost.model.names import topic_problem
 from rocketpost.model.topic import TopicConfig, perm_text

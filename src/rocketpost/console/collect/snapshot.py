@@ -55,6 +55,11 @@ class TopicView(msgspec.Struct, kw_only=True, rename="camel"):
     in_rate: float | None = None
     worst_lag: int | None = None
 
+    @property
+    def is_of_users(self) -> bool:
+        """Whether users made it, rather than the servers for themselves."""
+        return self.kind not in ("system", "retry", "dead")
+
 
 class GroupView(msgspec.Struct, kw_only=True, rename="camel"):
     """A consumer group over all brokers."""
@@ -120,6 +125,11 @@ class Snapshot(msgspec.Struct, kw_only=True, rename="camel"):
     groups: dict[str, GroupView] = {}
     producers: dict[str, int] = {}
     """Connected producers by group, where brokers tell."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether a name server told which brokers there are; else all the rest is unknown."""
+        return self.at_ms > 0 and self.problem is None
 
     @property
     def silent(self) -> list[BrokerView]:

@@ -8,8 +8,9 @@ import msgspec
 
 from rocketpost.console.bodies import is_secret_key
 from rocketpost.console.collect.snapshot import BrokerView
+from rocketpost.console.lookup import find_servers
 from rocketpost.console.pages import Page
-from rocketpost.console.visit import NotFoundError, Visit
+from rocketpost.console.visit import Visit
 from rocketpost.diagnosis.concurrency import map_concurrently
 from rocketpost.errors import RocketpostError
 
@@ -61,12 +62,11 @@ async def show_broker(visit: Visit) -> Page:
 
     Raises:
         NotFoundError: No name server knows it.
+        RocketpostError: No name server answered.
     """
     name = visit.param("name")
     snapshot = await visit.cluster.collector.fresh_snapshot()
-    servers = [each for each in snapshot.brokers if each.name == name]
-    if not servers:
-        raise NotFoundError(name)
+    servers = find_servers(snapshot, name)
     others = [each for each in snapshot.brokers if each.is_master and each.name != name]
     settings, problem = await _read_settings(visit, servers[0], others[:20])
     data = BrokerPage(

@@ -16,11 +16,12 @@ from rocketpost.codec.headers.offset import ConsumeStats
 from rocketpost.console.collect.snapshot import GroupView, Snapshot
 from rocketpost.console.collect.survey import group_addresses
 from rocketpost.console.group_history import GroupHistory, read_history
+from rocketpost.console.lookup import find_group
 from rocketpost.console.pages import Page
 from rocketpost.console.shapes import draw_chart
 from rocketpost.console.timelines import COLOURS, place_marks
 from rocketpost.console.views.lists import cut_list
-from rocketpost.console.visit import NotFoundError, Visit
+from rocketpost.console.visit import Visit
 from rocketpost.diagnosis.concurrency import map_concurrently
 from rocketpost.diagnosis.lag import count_matching_lags, queue_lag, total_lag
 from rocketpost.diagnosis.members import MemberReports, collect_reports, list_client_ids
@@ -147,12 +148,11 @@ async def show_group(visit: Visit) -> Page:
 
     Raises:
         NotFoundError: No broker has it.
+        RocketpostError: Nobody knows whether a broker has it.
     """
     name = visit.param("name")
     snapshot = await visit.cluster.collector.fresh_snapshot()
-    group = snapshot.groups.get(name)
-    if group is None:
-        raise NotFoundError(name)
+    group = find_group(snapshot, name)
     data, infos = await read_group(visit, snapshot, group, stacks=visit.query("stacks") == "1")
     if data.members_problem is None:
         clients = [each.client_id for each in data.members]

@@ -52,9 +52,9 @@ class Overview(msgspec.Struct, kw_only=True, rename="camel"):
     in_today: int | None
     out_today: int | None
     lag: int | None
-    topics: int
-    groups: int
-    producers: int
+    topics: int | None
+    groups: int | None
+    producers: int | None
     brokers: list[BrokerView]
     alarms: list[Alarm]
     by_lag: list[GroupView]
@@ -98,17 +98,18 @@ def summarize(snapshot: Snapshot) -> Overview:
     growing = sorted(
         (each for each in groups if (each.change or 0) > 0), key=lambda each: -(each.change or 0)
     )
-    unknown = any(each.lag is None for each in groups)
+    is_known = snapshot.is_known
+    lags = [each.lag for each in groups]
     return Overview(
         in_tps=_total([each.in_tps for each in masters]),
         out_tps=_total([each.out_tps for each in masters]),
         in_bytes=_total([each.in_bytes for each in masters]),
         in_today=_total([each.in_today for each in masters]),
         out_today=_total([each.out_today for each in masters]),
-        lag=None if unknown else sum(each.lag or 0 for each in groups),
-        topics=sum(1 for each in snapshot.topics.values() if each.kind not in ("system", "retry")),
-        groups=len(groups),
-        producers=sum(snapshot.producers.values()),
+        lag=sum(map(int, filter(None, lags))) if is_known and None not in lags else None,
+        topics=sum(each.is_of_users for each in snapshot.topics.values()) if is_known else None,
+        groups=len(groups) if is_known else None,
+        producers=sum(snapshot.producers.values()) if is_known else None,
         brokers=snapshot.brokers,
         alarms=find_alarms(snapshot),
         by_lag=behind[:_TOP],

@@ -32,9 +32,14 @@ async def search(visit: Visit) -> Page | Response:
         return redirect(visit.link("/messages", by="id", id=text))
     word = text.casefold()
     data: dict[str, Any] = {
-        "topics": [name for name in sorted(snapshot.topics) if word in name.casefold()][
-            :_FOUND_MAX
-        ],
+        # Topics that servers made for themselves come last.
+        "topics": [
+            each.name
+            for each in sorted(
+                snapshot.topics.values(), key=lambda each: (not each.is_of_users, each.name)
+            )
+            if word in each.name.casefold()
+        ][:_FOUND_MAX],
         "groups": [name for name in sorted(snapshot.groups) if word in name.casefold()][
             :_FOUND_MAX
         ],

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from rocketpost.codec.bodies.topic import TopicState
 from rocketpost.console.collect.snapshot import TOPIC_KINDS, GroupView, Snapshot, TopicView
+from rocketpost.console.lookup import find_topic
 from rocketpost.console.pages import Page
 from rocketpost.console.views.lists import cut_list
-from rocketpost.console.visit import NotFoundError, Visit
+from rocketpost.console.visit import Visit
 from rocketpost.diagnosis.concurrency import map_concurrently
 from rocketpost.errors import RocketpostError
 from rocketpost.model.topic import TopicConfig, perm_text
-
-_HIDDEN: Final = ("system", "retry", "dead")
 
 
 class TopicQueueRow(msgspec.Struct, kw_only=True, rename="camel"):
@@ -87,12 +86,11 @@ async def show_topic(visit: Visit) -> Page:
 
     Raises:
         NotFoundError: No broker has it.
+        RocketpostError: Nobody knows whether a broker has it.
     """
     name = visit.param("name")
     snapshot = await visit.cluster.collector.fresh_snapshot()
-    topic = snapshot.topics.get(name)
-    if topic is None:
-        raise NotFoundError(name)
+    topic = find_topic(snapshot, name)
     brokers = _readers(snapshot, topic)
 
     async def state(item: tuple[str, str]) -> TopicState | str:
@@ -169,7 +167,7 @@ def describe_config(broker: str, address: str, config: TopicConfig) -> ConfigRow
 
 
 def _is_of_kind(topic: TopicView, kind: str) -> bool:
-    return kind == "all" or (topic.kind not in _HIDDEN if kind == "users" else topic.kind == kind)
+    return kind == "all" or (topic.is_of_users if kind == "users" else topic.kind == kind)
 
 
 def _readers(snapshot: Snapshot, topic: TopicView) -> list[tuple[str, str]]:

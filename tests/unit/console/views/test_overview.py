@@ -57,6 +57,19 @@ def test_groups_are_offline_still_mixed_or_late() -> None:
     assert [each.name for each in summarize(snapshot).by_delay] == ["away", "slow", "fine"]
 
 
+def test_nothing_is_counted_while_name_servers_are_silent() -> None:
+    found = summarize(Snapshot(at_ms=NOW, problem="no name server answers"))
+    counts = (found.lag, found.topics, found.groups, found.producers, found.in_tps)
+    assert counts == (None,) * 5
+
+
+def test_a_lag_is_a_sum_only_if_all_are_known() -> None:
+    groups = {"a": GroupView(name="a", lag=3), "b": GroupView(name="b", lag=0)}
+    assert summarize(Snapshot(at_ms=NOW, groups=groups)).lag == 3
+    groups["c"] = GroupView(name="c", lag=None)
+    assert summarize(Snapshot(at_ms=NOW, groups=groups)).lag is None
+
+
 def test_a_survey_tells_of_dead_letters_halves_and_flapping_queues() -> None:
     admin: AdminClient = object()  # type: ignore[assignment]
     survey = Survey(admin, Collector(admin), now_ms=lambda: NOW)
