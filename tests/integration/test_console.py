@@ -241,11 +241,21 @@ def test_languages_and_themes(console: Console, browser: Browser) -> None:
     assert 'data-theme="dark"' in page
 
 
+def test_what_a_search_does_not_find_is_looked_for_elsewhere(browser: Browser) -> None:
+    page = browser.get("/search?q=order%2042").text
+    assert "Nothing was found" in page
+    assert 'href="/messages?by=key&amp;key=order+42"' in page
+    assert 'href="/clients?q=order+42"' in page
+
+
 def test_the_audit_log_says_who_read_what(console: Console, browser: Browser) -> None:
     lines = browser.json("/audit")["rows"]
     acts = {line["act"] for line in lines}
     assert {"make user", "login"} <= acts
     assert all(PASSWORD not in str(line) for line in lines)
+    chinese = browser.get("/audit", **{"Accept-Language": "zh"}).text
+    assert "创建用户" in chinese
+    assert "make user" not in chinese
 
 
 def test_a_console_that_others_reach_needs_tls(cluster: Cluster, tmp_path: Path) -> None:

@@ -83,6 +83,7 @@ async def test_a_topic_is_created_changed_and_deleted(cluster: Cluster, browser:
     assert 'role="alert"' in bad.text
     shown = preview(browser, "create-topic", topic="Made", queues="4", type="FIFO")
     assert "4 / 4 RW- FIFO" in shown.text
+    assert "<bdi>Made</bdi></span></h1>" in shown.text  # it has no page yet
     async with AdminClient(name_servers=cluster.addresses) as admin:
         address = await find_broker(admin)
         with pytest.raises(TopicNotExist):  # a preview changes nothing
@@ -94,11 +95,14 @@ async def test_a_topic_is_created_changed_and_deleted(cluster: Cluster, browser:
         again = confirm(browser, "create-topic", shown)
         assert again.status == 400  # a ticket works once
         await until(lambda: "Made" in browser.get("/topics.json").text, seconds=30)
+        found = browser.json("/search?q=d")["topics"]
+        assert found.index("Made") < found.index("SCHEDULE_TOPIC_XXXX")
         shown = preview(browser, "change-topic", topic="Made", write_queues="6", perm="6")
         assert "4 / 6 RW-" in shown.text
         confirm(browser, "change-topic", shown)
         assert (await admin.topics.config(address, "Made")).write_queue_nums == 6
         shown = preview(browser, "delete-topic", topic="Made")
+        assert '<a href="/topics/Made">Made</a></span></h1>' in shown.text
         refused = confirm(browser, "delete-topic", shown, typed="made")
         assert refused.status == 409
         assert (await admin.topics.config(address, "Made")).write_queue_nums == 6

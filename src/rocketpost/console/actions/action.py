@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final, NamedTuple
 
 from rocketpost.console.access.users import Role
 from rocketpost.console.actions.plan import Plan, Step
 from rocketpost.console.jobs.record import JobRecord
 from rocketpost.console.visit import BadInputError, Visit
+
+_READERS_MAX: Final = 20
+"""Most groups that a preview names."""
 
 
 class Field(NamedTuple):
@@ -49,6 +52,14 @@ class Action(NamedTuple):
     def key(self) -> str:
         """The last part of the keys of its texts."""
         return self.name.replace("-", "_")
+
+
+def describe_readers(visit: Visit, groups: Iterable[str]) -> str:
+    """Return the risk that groups receive messages that are sent to a topic once more."""
+    names = sorted(groups)[:_READERS_MAX]
+    if not names:
+        return visit.text("action.risk_no_readers")
+    return visit.text("action.risk_readers", names=", ".join(names))
 
 
 def require(visit: Visit, name: str) -> str:

@@ -8,7 +8,7 @@ from collections import Counter
 from typing import Final
 
 from rocketpost.client.admin import Outcome, Selection
-from rocketpost.console.actions.action import Action, Field, require
+from rocketpost.console.actions.action import Action, Field, describe_readers, require
 from rocketpost.console.actions.plan import Plan, Step
 from rocketpost.console.collect.snapshot import Snapshot
 from rocketpost.console.jobs.record import JobRecord
@@ -53,7 +53,7 @@ async def plan_resending(visit: Visit) -> Plan:
         raise BadInputError(visit.text("action.no_letters"))
     before = await _count_sent(visit, group, selection, counts)
     snapshot = await visit.cluster.collector.fresh_snapshot()
-    readers = sorted({name for topic in counts for name in _readers(snapshot, topic)})
+    readers = {name for topic in counts for name in _readers(snapshot, topic)}
     words = {
         "-r": visit.number("rate", 100, 1, RATE_MAX), "-x": fields["cause"], "-t": fields["topic"],
         "-i": fields["ids"], "-k": fields["keys"], "-b": fields["begin"], "-e": fields["end"],
@@ -71,7 +71,7 @@ async def plan_resending(visit: Visit) -> Plan:
             for topic, count in sorted(counts.items())
         ],
         total=counts.total(),
-        risks=[visit.text("action.risk_readers", names=", ".join(readers[:20]) or "–")],
+        risks=[describe_readers(visit, readers)],
         is_reversible=False,
         typed=group if counts.total() > _TYPED_LETTERS else "",
         command=visit.command(

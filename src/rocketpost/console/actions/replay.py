@@ -6,7 +6,7 @@ import time
 from typing import Final
 
 from rocketpost.client.consumer.offset_calls import OffsetCalls
-from rocketpost.console.actions.action import Action, Field, require
+from rocketpost.console.actions.action import Action, Field, describe_readers, require
 from rocketpost.console.actions.plan import Plan, Step
 from rocketpost.console.clusters import Cluster
 from rocketpost.console.jobs.copying import KIND, make_filter
@@ -49,7 +49,6 @@ async def plan_replay(visit: Visit) -> Plan:
     if not total:
         raise BadInputError(visit.text("action.no_messages"))
     visit.number("rate", 100, 1, _RATE_MAX)
-    risks = [visit.text("action.risk_readers", names=", ".join(sorted(goal.groups)[:20]) or "–")]
     return Plan(
         action="replay",
         title=visit.text("action.replay"),
@@ -62,7 +61,7 @@ async def plan_replay(visit: Visit) -> Plan:
             for queue, begin, end in places
         ],
         total=total,
-        risks=risks,
+        risks=[describe_readers(visit, goal.groups)],
         is_reversible=False,
         typed=target if total > _TYPED else "",
     )

@@ -7,6 +7,7 @@ the cluster has changed meanwhile, nothing is done and the new preview is shown.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Container
 from functools import partial
 from typing import Any, Final
 
@@ -24,7 +25,7 @@ from rocketpost.console.actions import (
 from rocketpost.console.actions.action import Action
 from rocketpost.console.actions.plan import Plan, Result, Ticket, apply_steps
 from rocketpost.console.pages import Page, json_response, redirect
-from rocketpost.console.visit import BadInputError, ForbiddenError, NotFoundError, Visit
+from rocketpost.console.visit import BadInputError, ForbiddenError, NotFoundError, Visit, quote_name
 
 _ALL: Final[tuple[Action, ...]] = (
     *topics.ACTIONS, *groups.ACTIONS, *offsets.ACTIONS,
@@ -32,6 +33,7 @@ _ALL: Final[tuple[Action, ...]] = (
 )  # fmt: skip
 ACTIONS: Final = {each.name: each for each in _ALL}
 _FIELD_LENGTH_MAX: Final = 600_000
+_NAME_LENGTH_MAX: Final = 2000
 _CONFLICT: Final = 409
 
 
@@ -139,8 +141,32 @@ def _page(
         data=data,
         command=command,
         status=status,
-        values={"action": action, "problem": problem, "defaults": defaults or {}},
+        values={
+            "action": action,
+            "problem": problem,
+            "defaults": defaults or {},
+            "subjects": _find_subjects(visit, action),
+        },
     )
+
+
+def _find_subjects(visit: Visit, action: Action) -> list[tuple[str, str]]:
+    """Return the names of what an action is about, each with the path of its page if it has one."""
+    snapshot = visit.cluster.collector.snapshot
+    brokers = {each.name for each in snapshot.brokers}
+    places: dict[str, tuple[str, Container[str]]] = {
+        "group": ("/groups/", snapshot.groups),
+        "source": ("/groups/", snapshot.groups),
+        "topic": ("/topics/", snapshot.topics),
+        "broker": ("/brokers/", brokers),
+        **dict.fromkeys(("key", "id"), ("", ())),
+    }
+    subjects = []
+    for field in action.fields:
+        if field.name in places and (name := visit.query(field.name, length_max=_NAME_LENGTH_MAX)):
+            path, known = places[field.name]
+            subjects.append((name, path + quote_name(name) if name in known else ""))
+    return subjects
 
 
 async def _record(visit: Visit, action: Action, ticket: Ticket, plan: Plan, outcome: str) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from rocketpost.console.actions.audit_log import KEPT_MAX, AuditLine
+from rocketpost.console.catalogue import Catalogue
 from rocketpost.console.pages import Page
 from rocketpost.console.views.lists import cut_list
 from rocketpost.console.visit import Visit
@@ -25,5 +28,17 @@ async def show_audit(visit: Visit) -> Page:
         template="audit.html",
         title=visit.text("nav.audit"),
         data=listing,
-        values={"path": str(visit.services.audit.path)},
+        values={
+            "path": str(visit.services.audit.path),
+            "act_text": partial(_act_text, visit.services.catalogue, visit.language),
+        },
     )
+
+
+def _act_text(catalogue: Catalogue, language: str, act: str) -> str:
+    """Return an act in the visitor's language; as it was recorded if another version named it."""
+    word = act.replace(" ", "_").replace("-", "_")
+    for key in (f"act.{word}", f"action.{word}"):
+        if catalogue.has(key):
+            return catalogue.text(language, key)
+    return act

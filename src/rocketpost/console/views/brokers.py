@@ -84,6 +84,7 @@ async def show_broker(visit: Visit) -> Page:
         data=data,
         command=visit.command("brokerStatus", "-b", address),
         is_live=True,
+        values={"has_others": bool(others)},
     )
 
 
