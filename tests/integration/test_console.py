@@ -13,6 +13,7 @@ from rocketpost.admin.main import mqadmin
 from rocketpost.client import Message, Producer, PushConsumer, PushConsumerConfig, StartFrom
 from rocketpost.client.admin import AdminClient
 from rocketpost.console.views.table import ROUTES
+from rocketpost.model.route import MessageQueue
 from rocketpost.testing.cluster import Cluster
 from rocketpost.testing.process import ServerProcess
 from rocketpost.testing.waiting import until
@@ -62,6 +63,9 @@ def test_the_first_user_is_made_once(console: Console, browser: Browser) -> None
 
 
 def test_a_stranger_sees_no_page(console: Console, browser: Browser) -> None:
+    login = console.browser().get("/login").text
+    assert 'id="search"' not in login
+    assert 'id="freshness"' not in login
     stranger = console.browser()
     guarded = [route for route in ROUTES if route.role is not None]
     assert len(guarded) > 15
@@ -177,13 +181,19 @@ async def test_a_group_and_its_messages_are_shown(
             await producer.send(Message(topic, b"late", tags="A" if number % 2 else "B"))
     async with AdminClient(name_servers=cluster.addresses) as admin:
         state = await admin.groups.progress(group, topic)
+        retries = MessageQueue("broker-0", 0, f"%RETRY%{group}")
+        await admin.groups.set_offset(cluster.broker_addresses[0], group, retries, 0)
     lag = sum(each.broker_offset - each.consumer_offset for each in state.queues.values())
     assert lag >= 8
-    await until(lambda: group in browser.get("/groups.json").text, seconds=30)
+    await until(lambda: f'"%RETRY%{group}"' in browser.get("/groups.json").text, seconds=30)
     page = browser.json(f"/groups/{group}")
     assert page["lag"] == lag
     assert page["membersTotal"] == 0
     assert {row["waitsFor"] for row in page["queues"] if row["lag"]} == {"no member is online"}
+    assert {row["topic"] for row in page["queues"]} == {topic, f"%RETRY%{group}"}
+    shown = browser.get(f"/groups/{group}").text
+    for action, name in (("reset-offsets", "group"), ("copy-offsets", "source")):
+        assert f'href="/do/{action}?{name}={group}&amp;topic={topic}"' in shown
     found = browser.json(f"/messages?by=time&topic={topic}&tags=A&begin=-1h")
     assert len(found["rows"]) == 9
     assert found["scanned"] == 28

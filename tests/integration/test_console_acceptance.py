@@ -278,6 +278,9 @@ async def test_everything_is_reached_by_keys_and_without_script(
         plain = await runs.open_context(browser, storage_state=state, java_script_enabled=False)
         page = await plain.new_page()
         await page.goto(console.url + "/")
+        for script_only in ("#live-switch", ".copy"):
+            assert await page.locator(script_only).count() == 1
+            assert await page.locator(script_only).is_hidden()
         await page.click(".side >> text=Topics")
         await page.fill("#filter", "Type")
         await page.press("#filter", "Enter")

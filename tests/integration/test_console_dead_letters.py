@@ -129,6 +129,8 @@ async def test_letters_are_shown_by_cause_and_sent_again_by_rule(
     done = wait_for(browser, job_of(browser, "billing", cause="OutOfStock"), "done")
     assert done["counts"] == {"sent": 10}
     assert await copies_of(cluster, "Billed") == 40
+    assert f'href="/jobs/{done["id"]}"' in browser.get("/dead-letters/billing").text
+    assert done["id"] not in browser.get("/dead-letters/shipping").text
     again = wait_for(browser, job_of(browser, "billing", rate="1000"), "done")
     assert again["counts"] == {"sent": 20, "already_sent": 10}
     copy = browser.get(f"/messages/{again['events'][0]['copyId']}")

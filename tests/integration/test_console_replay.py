@@ -51,7 +51,10 @@ async def test_messages_are_copied_by_a_rule_and_after_a_kill(tmp_path: Path) ->
             await make_topic(browser, "Some")
             await send(cluster, "Source", 300)
             assert preview(browser, "replay", topic="Source", target="Source").status == 400
-            assert preview(browser, "replay", topic="Source", target="Nowhere").status == 404
+            missing = preview(browser, "replay", topic="Source", target="Nowhere", tags="kept")
+            assert missing.status == 404
+            assert "There is no Nowhere." in missing.text
+            assert 'value="kept"' in missing.text  # the form keeps what was typed
             bad = preview(browser, "replay", topic="Source", target="Some", sql="price >")
             assert bad.status == 400
             path = start(

@@ -149,6 +149,7 @@ async def _serve(services: Services, listener: socket.socket, parent_fd: int | N
         uvicorn.Config(
             make_app(services),
             log_config=None,
+            log_level=logging.WARNING,
             access_log=False,
             server_header=False,
             lifespan="off",

@@ -153,10 +153,14 @@ def filter_accepts(subscription: Subscription, properties: Mapping[str, str]) ->
         return None  # not valid, or it names a filter that is stored at a broker
 
 
+def _deliveries(count: int) -> str:
+    return "delivery" if count == 1 else "deliveries"
+
+
 def _judge_by_copies(fate: Fate, facts: Facts, now_ms: int) -> Fate | None:
     if facts.dead:
         copy = max(facts.dead, key=lambda each: each.store_ms)
-        reason = f"given up after {copy.reconsume_times} deliveries"
+        reason = f"given up after {copy.reconsume_times} {_deliveries(copy.reconsume_times)}"
         return _change(fate, State.DEAD, reason, dead_ms=copy.store_ms, copy=copy)
     last = max((copy for copy, _ in facts.retries), key=_retry_number, default=None)
     waits = max(facts.waiting, key=_retry_number, default=None)

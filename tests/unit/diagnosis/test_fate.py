@@ -89,6 +89,9 @@ def test_a_dead_letter_ends_it() -> None:
         facts(dead=(dead,), retries=((copy(2), GroupOffsets(committed=4)),), retry_max=2), now_ms=0
     )
     assert (fate.state, fate.dead_ms, fate.copy) == (State.DEAD, 900, dead)
+    assert fate.reason == "given up after 3 deliveries"
+    once = judge_fate(facts(dead=(copy(1, topic="%DLQ%G"),)), now_ms=0)
+    assert once.reason == "given up after 1 delivery"
 
 
 def test_the_youngest_copy_counts() -> None:

@@ -38,6 +38,7 @@ MEMORY_BYTES_MAX = 768 * 1024 * 1024
 VALUE_BYTES_MAX = 8 * 1024 * 1024
 _CPU_SECONDS_MAX = 30
 _STEPS = 10_000
+_ONLY_SELECT = "only SELECT on the table messages is answered"
 _ALLOWED = frozenset(
     {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 )
@@ -61,11 +62,11 @@ def run_query(wish: dict[str, Any]) -> dict[str, Any]:
     try:
         cursor = connection.execute(wish["sql"])
         if cursor.description is None:
-            return {"problem": "only SELECT is answered"}
+            return {"problem": _ONLY_SELECT}
         found = cursor.fetchmany(count_max + 1)
     except sqlite3.Error as error:
         late = time.monotonic() > deadline
-        text = f"the query took longer than {wish['seconds']} s" if late else str(error)
+        text = f"the query took longer than {wish['seconds']} s" if late else _describe(error)
         return {"problem": text}
     except sqlite3.Warning as error:  # two statements in one
         return {"problem": str(error)}
@@ -78,6 +79,11 @@ def run_query(wish: dict[str, Any]) -> dict[str, Any]:
         "rows": [[_plain(value) for value in row] for row in found[:count_max]],
         "isCut": len(found) > count_max,
     }
+
+
+def _describe(error: sqlite3.Error) -> str:
+    # SQLite names no reason when the authorizer refuses a statement.
+    return _ONLY_SELECT if str(error) == "not authorized" else str(error)
 
 
 def _authorize(action: int, *_: object) -> int:

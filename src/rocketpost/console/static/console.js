@@ -126,8 +126,9 @@
       return;
     }
     const help = document.getElementById("key-help");
+    const search = document.getElementById("search");
     const acts = {
-      "/": () => document.getElementById("search").focus(),
+      "/": () => { if (search) search.focus(); },
       "g": () => { prefix = true; },
       "j": () => choose(1),
       "k": () => choose(-1),

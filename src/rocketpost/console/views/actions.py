@@ -50,6 +50,9 @@ async def show_action(visit: Visit) -> Page:
         plan = await action.plan(visit)
     except BadInputError as error:
         return await _form(visit, action, problem=str(error))
+    except NotFoundError as error:
+        problem = visit.text("action.missing", name=error)
+        return await _form(visit, action, problem=problem, status=404)
     fields = {
         each.name: visit.query(each.name, length_max=_FIELD_LENGTH_MAX) for each in action.fields
     }
@@ -100,13 +103,13 @@ def _find(visit: Visit) -> Action:
     return action
 
 
-async def _form(visit: Visit, action: Action, *, problem: str = "") -> Page:
+async def _form(visit: Visit, action: Action, *, problem: str = "", status: int = 400) -> Page:
     defaults = dict.fromkeys((each.name for each in action.fields), "")
     if action.prefill is not None and not problem:
         defaults |= await action.prefill(visit)
     data = {"fields": [each.name for each in action.fields], "problem": problem}
     return _page(
-        visit, action, data, status=400 if problem else 200, problem=problem, defaults=defaults
+        visit, action, data, status=status if problem else 200, problem=problem, defaults=defaults
     )
 
 

@@ -22,6 +22,8 @@ from rocketpost.console.actions.dead_letters import selection_of
 from rocketpost.console.bodies import make_visible, preview_body
 from rocketpost.console.collect.snapshot import GroupView, Snapshot
 from rocketpost.console.collect.survey import group_addresses
+from rocketpost.console.jobs.record import JobRecord
+from rocketpost.console.jobs.resending import KIND
 from rocketpost.console.pages import Page
 from rocketpost.console.shapes import count_bars, safe_cell
 from rocketpost.console.views.lists import cut_list
@@ -36,6 +38,8 @@ LETTERS_MAX: Final = 20_000
 SECONDS_MAX: Final = 5.0
 SHOWN_MAX: Final = 100
 EXPORTED_MAX: Final = 1_000_000
+_JOBS_MAX: Final = 3
+"""Newest jobs that the page of a group shows."""
 _GROUPS_MAX: Final = 300
 """Most groups whose letters a list counts."""
 FORMATS: Final = ("jsonl", "csv")
@@ -142,6 +146,7 @@ async def show_letters(visit: Visit) -> Page:
         command=visit.command("dlqList", "-g", group, *pairs, "-c"),
         values={
             "problem": problem,
+            "jobs": _find_jobs(visit, group),
             "letters_max": LETTERS_MAX,
             "shown_max": SHOWN_MAX,
             "fields": {
@@ -149,6 +154,13 @@ async def show_letters(visit: Visit) -> Page:
             },
         },
     )
+
+
+def _find_jobs(visit: Visit, group: str) -> list[JobRecord]:
+    """Return the newest jobs that resent letters of a group."""
+    about = (KIND, group, visit.cluster.name)
+    jobs = visit.services.jobs.list()
+    return [each for each in jobs if (each.kind, each.what, each.cluster) == about][:_JOBS_MAX]
 
 
 async def export_letters(visit: Visit) -> Response:

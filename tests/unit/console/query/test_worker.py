@@ -70,6 +70,11 @@ def test_nothing_but_select_is_answered(sql: str) -> None:
     assert ask(sql)["problem"]
 
 
+def test_a_refusal_says_what_is_answered() -> None:
+    for sql in ("DELETE FROM messages", "PRAGMA database_list", "-- nothing"):
+        assert ask(sql)["problem"] == "only SELECT on the table messages is answered"
+
+
 def test_a_query_ends_in_time_and_makes_no_large_values() -> None:
     endless = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT max(x) FROM n"
     assert "longer" in ask(endless, seconds=0.05)["problem"]
