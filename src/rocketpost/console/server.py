@@ -108,7 +108,8 @@ def open_port_blocking(config: ConsoleConfig) -> socket.socket:
         return socket.create_server((config.host, config.port), family=family)
     except OSError as error:
         raise ConfigError(
-            f"cannot listen on {config.host} port {config.port}: {error.strerror}; pass --port"
+            f"cannot listen on {config.host} port {config.port}: {error.strerror}; choose "
+            "another one with --port, or with --console-port of rocketpost up"
         ) from error
 
 

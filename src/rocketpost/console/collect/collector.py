@@ -45,6 +45,8 @@ _REMEMBER_SECONDS: Final = 3600.0
 """Time for which a broker is still shown that no name server lists any more."""
 _FRESH_SECONDS: Final = 1.5
 """Longest time that a page waits for a new round."""
+_SEARCH_SECONDS: Final = 5.0
+"""Shortest time between two rounds that read the tables because a page misses something."""
 
 
 class _Tables(msgspec.Struct, kw_only=True):
@@ -75,6 +77,7 @@ class Collector:
         """Brokers by address, and when a name server listed them last."""
         self._members: dict[str, int] = {}
         self._mixed: frozenset[str] = frozenset()
+        self._searched_at = -_SEARCH_SECONDS
         self._watched_at = 0.0
         self._watched_every = WATCHED_SECONDS
         self._wish = asyncio.Event()
@@ -113,6 +116,24 @@ class Collector:
                     await self._done.wait()
             except TimeoutError:
                 logger.debug("a page does not wait for the round")
+        return self.snapshot
+
+    async def search(self, has: Callable[[Snapshot], bool]) -> Snapshot:
+        """Return the snapshot for a page about one thing, which may have been made just now.
+
+        If the snapshot does not have it, the tables of brokers are read again.
+        """
+        snapshot = await self.fresh_snapshot()
+        now = self._clock()
+        if has(snapshot) or now - self._searched_at < _SEARCH_SECONDS:
+            return snapshot
+        self._searched_at = now
+        self.forget_tables()
+        try:
+            async with asyncio.timeout(_FRESH_SECONDS), self._done:
+                await self._done.wait_for(lambda: has(self.snapshot))
+        except TimeoutError:
+            logger.debug("a page does not find what it is about")
         return self.snapshot
 
     @property

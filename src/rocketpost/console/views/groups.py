@@ -151,7 +151,7 @@ async def show_group(visit: Visit) -> Page:
         RocketpostError: Nobody knows whether a broker has it.
     """
     name = visit.param("name")
-    snapshot = await visit.cluster.collector.fresh_snapshot()
+    snapshot = await visit.cluster.collector.search(lambda each: name in each.groups)
     group = find_group(snapshot, name)
     data, infos = await read_group(visit, snapshot, group, stacks=visit.query("stacks") == "1")
     if data.members_problem is None:

@@ -89,7 +89,7 @@ async def show_topic(visit: Visit) -> Page:
         RocketpostError: Nobody knows whether a broker has it.
     """
     name = visit.param("name")
-    snapshot = await visit.cluster.collector.fresh_snapshot()
+    snapshot = await visit.cluster.collector.search(lambda each: name in each.topics)
     topic = find_topic(snapshot, name)
     brokers = _readers(snapshot, topic)
 

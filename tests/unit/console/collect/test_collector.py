@@ -1,0 +1,94 @@
+"""A round reads tables seldom, but at once if a page misses what it is about."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
+
+from rocketpost.client.admin import AdminClient
+from rocketpost.codec.bodies.cluster import ClusterInfo
+from rocketpost.codec.bodies.offset import BrokerConsumeState
+from rocketpost.console.collect.collector import Collector
+from rocketpost.console.collect.snapshot import Snapshot
+from rocketpost.model.route import BrokerData
+from rocketpost.model.topic import TopicConfig
+from rocketpost.testing.virtual_time import in_virtual_time
+
+
+class FakeAdmin:
+    """A cluster of one broker, whose topics can be changed."""
+
+    def __init__(self, *topics: str) -> None:
+        self.names = list(topics)
+        self.reads = 0
+        """How often the tables were read."""
+        self.cluster = self.brokers = self
+        self.topics = SimpleNamespace(table=self.read_topics)
+        self.groups = SimpleNamespace(table=self.read_groups, producers=self.find_producers)
+
+    async def info(self) -> ClusterInfo:
+        data = BrokerData(cluster="c", broker_name="b", broker_addrs={0: "h:1"})
+        return ClusterInfo(broker_addr_table={"b": data}, cluster_addr_table={"c": ["b"]})
+
+    async def runtime(self, address: str) -> dict[str, str]:
+        return {}
+
+    async def consume_stats(self, address: str, *, timeout: float) -> BrokerConsumeState:
+        return BrokerConsumeState(broker_addr=address, groups=[])
+
+    async def read_topics(self, address: str) -> Any:
+        self.reads += 1
+        return SimpleNamespace(
+            topic_config_table={name: TopicConfig(topic_name=name) for name in self.names}
+        )
+
+    async def read_groups(self, address: str) -> Any:
+        return SimpleNamespace(subscription_group_table={})
+
+    async def find_producers(self, address: str) -> dict[str, list[Any]]:
+        return {}
+
+
+@asynccontextmanager
+async def collect(admin: FakeAdmin) -> AsyncIterator[Collector]:
+    client: AdminClient = admin  # type: ignore[assignment]
+    collector = Collector(client, clock=asyncio.get_running_loop().time)
+    task = asyncio.create_task(collector.run())
+    try:
+        yield collector
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def has(name: str) -> Any:
+    def check(snapshot: Snapshot) -> bool:
+        return name in snapshot.topics
+
+    return check
+
+
+@in_virtual_time
+async def test_a_topic_that_was_made_just_now_is_found() -> None:
+    admin = FakeAdmin("Old")
+    async with collect(admin) as collector:
+        assert set((await collector.search(has("Old"))).topics) == {"Old"}
+        admin.names.append("New")
+        assert set((await collector.fresh_snapshot()).topics) == {"Old"}
+        assert set((await collector.search(has("New"))).topics) == {"Old", "New"}
+
+
+@in_virtual_time
+async def test_searches_in_vain_do_not_read_tables_again_and_again() -> None:
+    admin = FakeAdmin("Old")
+    async with collect(admin) as collector:
+        await collector.search(has("Old"))
+        for _ in range(10):
+            assert not has("None")(await collector.search(has("None")))
+        assert admin.reads == 2
+        await asyncio.sleep(5)
+        await collector.search(has("None"))
+        assert admin.reads == 3
