@@ -62,6 +62,11 @@ async def test_users_of_brokers_log_in_and_brokers_decide(tmp_path: Path) -> Non
             assert 'href="/access"' in root.get("/").text
             assert olga.get("/do/delete-topic").status == 403
             check_rights(olga)
+            cluster.name_servers[0].kill()
+            await until(lambda: first.json("/")["topics"] is None, seconds=60)
+            late = console.browser().log_in("olga", "olga-secret")
+            assert late.status == 401
+            assert "cannot be asked now" in late.text
 
 
 def check_rights(olga: Browser) -> None:
@@ -70,3 +75,27 @@ def check_rights(olga: Browser) -> None:
     assert "refused" in confirm(olga, "create-topic", shown).text
     assert olga.get("/topics/Orders").status == 200
     assert olga.json("/topics/Secrets")["problems"]
+
+
+async def test_a_user_of_one_cluster_is_a_stranger_to_another(tmp_path: Path) -> None:
+    own = {"ROCKETMQ_ACCESS_KEY": ROOT.access_key, "ROCKETMQ_SECRET_KEY": ROOT.secret_key}
+    with (
+        Cluster(tmp_path / "guarded", settings=GUARDED) as cluster,
+        Cluster(tmp_path / "open") as other,
+    ):
+        await prepare(cluster)
+        options = ("-n", other.addresses)
+        state = tmp_path / "state"
+        with run_console(cluster.addresses, state, *options, environment=own) as console:
+            first = make_first_user(console)
+            names = [cluster.addresses, other.addresses]
+            for name in names:
+                path = f"/topics/TBW102?cluster={name}"
+                await until(lambda: first.get(path).status == 200, seconds=30)  # noqa: B023
+            olga = console.browser()
+            assert olga.log_in("olga", "olga-secret").status == 303
+            assert olga.get(f"/topics/Orders?cluster={cluster.addresses}").status == 200
+            for path in ("/topics/TBW102", "/messages?topic=TBW102", "/dead-letters/some"):
+                refused = olga.get(f"{path}{'&' if '?' in path else '?'}cluster={other.addresses}")
+                assert refused.status != 500
+                assert "your login is not one of this cluster" in refused.text

@@ -12,6 +12,7 @@ from rocketpost.client.config import ClientConfig
 from rocketpost.console.access.sessions import Session
 from rocketpost.console.collect.collector import Collector
 from rocketpost.console.collect.survey import Survey
+from rocketpost.errors import NoPermission
 
 T = TypeVar("T")
 _CLIENTS_MAX: Final = 50
@@ -69,10 +70,19 @@ class Cluster:
             await client.stop()
 
     def client_of(self, session: Session | None) -> AdminClient:
-        """Return the client of a user of the brokers, else the console's own."""
+        """Return the client of a user of the brokers, else the console's own.
+
+        Raises:
+            NoPermission: The user is one of other brokers, or has not used this cluster lately.
+        """
         if session is None or session.credentials is None:
             return self.own_client
-        return self._clients[session.credentials.access_key]
+        client = self._clients.get(session.credentials.access_key)
+        if client is None:
+            raise NoPermission(
+                "your login is not one of this cluster, or was long ago; log in again"
+            )
+        return client
 
     async def login(
         self, session_config: ClientConfig, check: Callable[[AdminClient], Awaitable[T]]

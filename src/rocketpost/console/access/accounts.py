@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,6 +20,8 @@ from rocketpost.errors import ConfigError, Fault, NoPermission, RocketpostError
 
 if TYPE_CHECKING:
     from rocketpost.console.clusters import Cluster
+
+logger = logging.getLogger(__name__)
 
 
 class Accounts:
@@ -71,30 +74,43 @@ async def check_broker_user(
 ) -> tuple[User, Credentials] | None:
     """Return the user of the brokers with a name and a password, or None.
 
-    The password signs a request, so a broker judges it. A super user becomes an administrator; for
-    others the brokers decide on every request, which is signed with their keys.
+    The password signs a request, so a broker of each cluster judges it. A super user of all
+    clusters that know the user becomes an administrator; for others the brokers decide on every
+    request, which is signed with their keys.
+
+    Raises:
+        RocketpostError: Some cluster could not be asked, and no other one knows the user.
     """
     try:
         credentials = Credentials(name, password)
     except ConfigError:
         return None
+    roles: list[Role] = []
+    problem: RocketpostError | None = None
     for cluster in clusters:
-        addresses = [each.address for each in cluster.collector.snapshot.brokers if each.is_master]
-        for address in addresses[:1]:
+        snapshot = await cluster.collector.fresh_snapshot()
+        address = next((each.address for each in snapshot.brokers if each.is_master), None)
+        if address is None:
+            problem = RocketpostError(snapshot.problem or "there is no broker")
+            continue
 
-            async def judge(client: AdminClient, address: str = address) -> Role | None:
-                return await _judge(client, address, name)
+        async def judge(client: AdminClient, address: str = address) -> Role:
+            return await _judge(client, address, name)
 
-            try:
-                role = await cluster.login(cluster.with_credentials(credentials), judge)
-            except RocketpostError:
-                continue
-            if role is not None:
-                return User(name=name, role=role.word, reads_bodies=True), credentials
+        try:
+            roles.append(await cluster.login(cluster.with_credentials(credentials), judge))
+        except NoPermission as error:
+            logger.info("login refused: user=%s cluster=%s reason=%s", name, cluster.name, error)
+        except RocketpostError as error:
+            problem = error
+    if roles:
+        return User(name=name, role=min(roles).word, reads_bodies=True), credentials
+    if problem is not None:
+        raise problem
     return None
 
 
-async def _judge(client: AdminClient, address: str, name: str) -> Role | None:
+async def _judge(client: AdminClient, address: str, name: str) -> Role:
     """Return the role of the user who signs a client's requests.
 
     Raises:

@@ -35,6 +35,9 @@ logger = logging.getLogger(__name__)
 
 WATCHED_SECONDS: Final = 5.0
 UNWATCHED_SECONDS: Final = 30.0
+WATCHED_SECONDS_MAX: Final = 30.0
+UNWATCHED_SECONDS_MAX: Final = 300.0
+"""Longest pause, after a round that took long: it may have been the machine that stood still."""
 _WATCH_SECONDS: Final = 20.0
 """Time after a page was asked for in which somebody is taken to look."""
 _TABLE_SECONDS: Final = 15.0
@@ -159,8 +162,8 @@ class Collector:
 
     async def _pause(self, took: float, cpu: float) -> None:
         """Wait for the next round; shorter when somebody begins to look."""
-        self._watched_every = max(WATCHED_SECONDS, 10 * cpu, 2 * took)
-        every = max(UNWATCHED_SECONDS, 100 * cpu, 50 * took)
+        self._watched_every = min(WATCHED_SECONDS_MAX, max(WATCHED_SECONDS, 10 * cpu, 2 * took))
+        every = min(UNWATCHED_SECONDS_MAX, max(UNWATCHED_SECONDS, 100 * cpu, 50 * took))
         if self.is_watched:
             every = self._watched_every
             self._wish.clear()

@@ -15,6 +15,7 @@ from rocketpost.console.access.users import User, name_problem
 from rocketpost.console.catalogue import LANGUAGES
 from rocketpost.console.pages import Page, redirect
 from rocketpost.console.visit import THEMES, ZONES, Visit
+from rocketpost.errors import RocketpostError
 
 _CHOICES: Final = {
     "language": tuple(LANGUAGES),
@@ -44,14 +45,18 @@ async def log_in(visit: Visit) -> Page | Response:
         problem = visit.text("login.wait", seconds=math.ceil(wait))
         return _login_page(visit, target, name=name, problem=problem, status=429)
     user, credentials = await accounts.check_password(name, password), None
+    problem = visit.text("login.wrong")
     if user is None and name and password and accounts.users.find(name) is None:
-        found = await check_broker_user(visit.services.clusters, name, password)
+        try:
+            found = await check_broker_user(visit.services.clusters, name, password)
+        except RocketpostError as error:
+            found, problem = None, visit.text("login.unanswered", reason=error)
         if found is not None:
             user, credentials = found
     if user is None:
         accounts.throttle.fail(*keys)
         await _record(visit, name, "login", "refused")
-        return _login_page(visit, target, name=name, problem=visit.text("login.wrong"), status=401)
+        return _login_page(visit, target, name=name, problem=problem, status=401)
     accounts.throttle.forget_failures(*keys)
     await _record(visit, user.name, "login", "done")
     token = accounts.sessions.begin(

@@ -11,7 +11,12 @@ from typing import Any
 from rocketpost.client.admin import AdminClient
 from rocketpost.codec.bodies.cluster import ClusterInfo
 from rocketpost.codec.bodies.offset import BrokerConsumeState
-from rocketpost.console.collect.collector import Collector
+from rocketpost.console.collect.collector import (
+    UNWATCHED_SECONDS_MAX,
+    WATCHED_SECONDS,
+    WATCHED_SECONDS_MAX,
+    Collector,
+)
 from rocketpost.console.collect.snapshot import Snapshot
 from rocketpost.model.route import BrokerData
 from rocketpost.model.topic import TopicConfig
@@ -23,6 +28,10 @@ class FakeAdmin:
 
     def __init__(self, *topics: str) -> None:
         self.names = list(topics)
+        self.jump = 0.0
+        """Seconds by which the clock has jumped."""
+        self.halts: list[float] = []
+        """Seconds for which the machine will stand still in the next rounds."""
         self.reads = 0
         """How often the tables were read."""
         self.cluster = self.brokers = self
@@ -30,6 +39,7 @@ class FakeAdmin:
         self.groups = SimpleNamespace(table=self.read_groups, producers=self.find_producers)
 
     async def info(self) -> ClusterInfo:
+        self.jump += self.halts.pop() if self.halts else 0
         data = BrokerData(cluster="c", broker_name="b", broker_addrs={0: "h:1"})
         return ClusterInfo(broker_addr_table={"b": data}, cluster_addr_table={"c": ["b"]})
 
@@ -55,7 +65,8 @@ class FakeAdmin:
 @asynccontextmanager
 async def collect(admin: FakeAdmin) -> AsyncIterator[Collector]:
     client: AdminClient = admin  # type: ignore[assignment]
-    collector = Collector(client, clock=asyncio.get_running_loop().time)
+    loop = asyncio.get_running_loop()
+    collector = Collector(client, clock=lambda: loop.time() + admin.jump)
     task = asyncio.create_task(collector.run())
     try:
         yield collector
@@ -92,3 +103,21 @@ async def test_searches_in_vain_do_not_read_tables_again_and_again() -> None:
         await asyncio.sleep(5)
         await collector.search(has("None"))
         assert admin.reads == 3
+
+
+@in_virtual_time
+async def test_a_round_that_took_long_does_not_stop_the_next_ones() -> None:
+    admin = FakeAdmin()
+    async with collect(admin) as collector:
+        await collector.fresh_snapshot()
+        admin.halts.append(3600)
+        while collector.snapshot.took_ms < 3_600_000:
+            await asyncio.sleep(1)
+        await asyncio.sleep(0)
+        assert collector.snapshot.every_seconds == UNWATCHED_SECONDS_MAX  # nobody looked meanwhile
+        seen = asyncio.get_running_loop().time()
+        while collector.snapshot.took_ms:
+            await collector.fresh_snapshot()
+            await asyncio.sleep(1)
+        assert asyncio.get_running_loop().time() - seen <= WATCHED_SECONDS_MAX + 2
+        assert collector.snapshot.every_seconds == WATCHED_SECONDS
