@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,9 +57,11 @@ async def test_tabs_do_not_make_it_grow(tmp_path: Path) -> None:
             state = await runs.make_user(console, browser)
             context = await runs.open_context(browser, storage_state=state)
             problems: list[str] = []
+            refreshed: Counter[int] = Counter()
             for number in range(TABS):
                 page = await context.new_page()
                 page.on("pageerror", lambda error: problems.append(str(error)))
+                page.on("requestfinished", partial(count_refresh, refreshed, number))
                 await page.goto(console.url + PATHS[number % len(PATHS)])
             pid = console.process.pid
             samples: list[tuple[float, float]] = []
@@ -71,7 +75,15 @@ async def test_tabs_do_not_make_it_grow(tmp_path: Path) -> None:
                 await asyncio.sleep(2)
             share = (times_of(pid) - before) / (time.monotonic() - began)
         assert problems == []
+        print(f"{refreshed.total():,} refreshes, at least {min(refreshed.values())} of each tab")
+        assert len(refreshed) == TABS  # tabs that do not ask cost nothing
+        assert min(refreshed.values()) > 1
         report(samples, share)
+
+
+def count_refresh(counts: Counter[int], tab: int, request: Any) -> None:
+    if "x-refresh" in request.headers:
+        counts[tab] += 1
 
 
 async def keep_session(context: Any, url: str) -> None:
