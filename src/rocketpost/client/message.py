@@ -49,7 +49,18 @@ class Message:
         MessageRefused: An argument breaks a rule; the text says which.
     """
 
-    __slots__ = ("_extra", "body", "flag", "keys", "sharding_key", "tags", "topic", "wait_store")
+    __slots__ = (
+        "_extra",
+        "_origin",
+        "body",
+        "flag",
+        "keys",
+        "sharding_key",
+        "tags",
+        "topic",
+        "wait_store",
+    )
+    _origin: Message
 
     def __init__(
         self,
@@ -93,15 +104,27 @@ class Message:
         """The application's properties, and those of a delay."""
         return decode_properties(self._extra.encode("utf-8", "replace"))
 
-    def with_context(self, context: Mapping[str, str]) -> Message:
+    def with_context(self, context: Mapping[str, str], *, is_same: bool = False) -> Message:
         """Return a copy of the message that carries the context of a distributed trace.
+
+        Args:
+            context: The names and values that are added to the properties.
+            is_same: Whether the copy is sent in place of this message: see :attr:`origin`.
 
         Raises:
             MessageRefused: A name or a value breaks a rule.
         """
         new = copy.copy(self)
         new._extra += _property_text(context)
+        if is_same:
+            new._origin = self
         return new
+
+    @property
+    def origin(self) -> Message:
+        """The message in whose place this copy is sent; the message itself if it is no copy."""
+        found: Message = getattr(self, "_origin", self)
+        return found
 
     @property
     def priority(self) -> int | None:

@@ -133,7 +133,7 @@ class ClientSpans:
         return RecordedSend(self, span), carrying
 
     def carry(self, message: Message, span: Span) -> Message:
-        """Return a copy of the message with the context of a span.
+        """Return a copy of the message with the context of a span, to be sent in its place.
 
         A message that has a context already, such as one that is passed on, keeps it.
         """
@@ -141,7 +141,7 @@ class ClientSpans:
             return message
         carrier: dict[str, str] = {}
         self._propagate.inject(carrier, context=self._trace.set_span_in_context(span))
-        return message.with_context(carrier) if carrier else message
+        return message.with_context(carrier, is_same=True) if carrier else message
 
     def fail(self, span: Span, error: BaseException) -> None:
         """Record the error by which something ended."""

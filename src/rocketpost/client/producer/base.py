@@ -130,17 +130,7 @@ class ProducerBase(Lifecycle):
         check_send(message, queue, selector, timeout)
         check_numbers(sequence, message_id, is_idempotent=self._numbers is not None)
         if (sends := self._idempotent) is not None:
-            stamp, message_id = sends.stamp(message, sequence)
-            out = self._envelopes.one(message, message_id=message_id)
-
-            def aim_and_send(
-                route: PublishRoute, seconds: float
-            ) -> Awaitable[asyncio.Future[SendResult]]:
-                wished = choose_queue(message, route, queue, selector)
-                target = sends.aim(out, stamp, route, wished), wished is not None
-                return self._send([message], out, target, seconds, stamp)
-
-            return await self._turns.take(message.topic, self._seconds(timeout), aim_and_send)
+            return await self._start_numbered(sends, message, queue, selector, timeout, sequence)
         batcher = self._batcher
         is_usual = selector is None and timeout is None and message_id is None
         if batcher and is_usual and batcher.takes(message):
@@ -153,6 +143,31 @@ class ProducerBase(Lifecycle):
                 [message], out, target_queue(message, route, sender, queue, selector), seconds
             ),
         )
+
+    async def _start_numbered(
+        self,
+        sends: IdempotentSends,
+        message: Message,
+        queue: MessageQueue | None,
+        selector: QueueSelector | None,
+        timeout: float | None,
+        sequence: int | None,
+    ) -> asyncio.Future[SendResult]:
+        stamp, message_id = sends.stamp(message, sequence)
+
+        def aim_and_send(
+            route: PublishRoute, seconds: float
+        ) -> Awaitable[asyncio.Future[SendResult]]:
+            wished = choose_queue(message, route, queue, selector)
+            target = sends.aim(out, stamp, route, wished), wished is not None
+            return self._send([message], out, target, seconds, stamp)
+
+        try:
+            out = self._envelopes.one(message, message_id=message_id)
+            return await self._turns.take(message.topic, self._seconds(timeout), aim_and_send)
+        except BaseException:  # it was not sent
+            sends.put_back([message], [stamp])
+            raise
 
     def _start_plain(
         self, message: Message, queue: MessageQueue | None, timeout: float | None
@@ -202,24 +217,27 @@ class ProducerBase(Lifecycle):
             for at, message in enumerate(messages)
         ]
         stamps = [stamp for stamp, _ in stamped]
-        packs = pack(
-            messages,
-            bytes_max=config.message_bytes_max,
-            count_max=config.batch_count_max,
-            ids=[message_id for _, message_id in stamped],
-            ends=sends.ends(stamps, route if wished is None else None),
-        )
-        requests = [self._envelopes.batch(packed) for packed in packs]
-        futures: list[asyncio.Future[SendResult]] = []
-        at = 0
-        for packed, out in zip(packs, requests, strict=True):
-            target = sends.aim(out, stamps[at], route, wished), wished is not None
-            futures.append(await self._send(packed.messages, out, target, limit.left, stamps[at]))
-            at += out.count
+        started: list[tuple[OutgoingSend, MessageQueue, asyncio.Future[SendResult]]] = []
         try:
-            return await join_results(requests, futures)
-        except Exception:
-            sends.repeat_all(messages, stamps, requests, futures)
+            packs = pack(
+                messages,
+                bytes_max=config.message_bytes_max,
+                count_max=config.batch_count_max,
+                ids=[message_id for _, message_id in stamped],
+                ends=sends.ends(stamps, route if wished is None else None),
+            )
+            at = 0
+            for packed, out in [(packed, self._envelopes.batch(packed)) for packed in packs]:
+                aimed = sends.aim(out, stamps[at], route, wished)
+                target = aimed, wished is not None
+                future = await self._send(packed.messages, out, target, limit.left, stamps[at])
+                started.append((out, aimed, future))
+                at += out.count
+            return await join_results(
+                [out for out, _, _ in started], [future for _, _, future in started]
+            )
+        except BaseException:
+            sends.repeat_all(messages, stamps, started)
             raise
 
     def _require_idempotent(self) -> IdempotentSends:

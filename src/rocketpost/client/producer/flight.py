@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -44,8 +43,18 @@ HEALING_CODES: Final = frozenset(
 )
 """Refusals after which an idempotent send is repeated, whatever the settings."""
 _new = tuple.__new__  # half the cost of a NamedTuple's own constructor
-OnEnd = Callable[[MessageQueue, bool, bool], None]
-"""Called with the queue, whether the message is stored there, and whether that is known."""
+
+
+class Watcher(Protocol):
+    """Follows a sticky send: one that is repeated at the same queue until its time is over."""
+
+    def move(self, queue: MessageQueue) -> None:
+        """Note the queue of the next attempt; no earlier attempt was stored."""
+        ...
+
+    def end(self, queue: MessageQueue, *, is_stored: bool, is_known: bool) -> None:
+        """Note the outcome: whether the message is stored in a queue, and whether that is known."""
+        ...
 
 
 class OutgoingSend(msgspec.Struct, eq=False, gc=False):
@@ -114,7 +123,7 @@ class InFlightSend(msgspec.Struct, eq=False):
         pauses: Number of pauses so far, each taken because there was no broker left to try at once.
         round_start: Number of ``brokers`` that were tried before the last pause.
         error: Error of the last attempt.
-        on_end: Called with the outcome.
+        watcher: Follows it if it is sticky.
     """
 
     out: OutgoingSend
@@ -136,7 +145,7 @@ class InFlightSend(msgspec.Struct, eq=False):
     pauses: int = 0
     round_start: int = 0
     error: RocketpostError | None = None
-    on_end: OnEnd | None = None
+    watcher: Watcher | None = None
 
 
 def result_of(status: SendStatus, flight: InFlightSend, response: Command) -> SendResult:

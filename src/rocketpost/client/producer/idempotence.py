@@ -2,14 +2,14 @@
 
 Each request carries the stamp of its message. After a failure it is repeated with the same stamp at
 the same broker, until that answers or the time is over: only the broker that may have stored the
-message can tell. It goes to another broker only if certainly no attempt was stored: nothing could
-be sent, or the broker refused it.
+message can tell. It goes to another broker only if certainly no attempt was stored, now or when it
+was sent before: nothing could be sent, or the broker refused it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -25,7 +25,7 @@ from rocketpost.codec.faults import RequestCodeNotSupported
 from rocketpost.codec.headers.client import GetProducerStates
 from rocketpost.errors import ConnectionLost, NotSupported, RequestTimeout, RouteNotFound
 from rocketpost.model.route import MessageQueue
-from rocketpost.model.stamp import Stamp
+from rocketpost.model.stamp import Stamp, parse_field
 
 _PAUSE: Final = 0.1
 
@@ -105,16 +105,23 @@ class IdempotentSends:
         is_ordered: bool,
         timeout: float,
     ) -> asyncio.Future[SendResult]:
-        """Start the send of messages with the stamps from ``stamp`` on."""
-        future = await self._sender.send(
-            out,
-            queue,
-            fixed=is_ordered,
-            timeout=timeout,
-            sticky=True,
-            on_end=self._ending(messages, stamp, is_ordered=is_ordered),
-        )
-        future.add_done_callback(self._noting_cancel(messages, stamp, queue))
+        """Start the send of messages with the stamps from ``stamp`` on.
+
+        A message that a broker has stored, or may have stored, goes to no other one.
+        """
+        numbers, first = self._numbers, stamp.sequence
+        is_bound = numbers.queue_of(first) == queue or self._homes.of(first) == queue.broker_name
+        watch = _Watch(numbers, messages, first, queue, is_ordered=is_ordered)
+        try:
+            future = await self._sender.send(
+                out, queue, fixed=is_ordered or is_bound, timeout=timeout, watcher=watch
+            )
+        except BaseException:  # nothing was sent
+            if is_ordered and out.sequence is not None:
+                _, after = parse_field(out.sequence)
+                numbers.unfollow(queue, first + out.count - 1, after)
+            raise
+        future.add_done_callback(watch.note_cancel)
         return future
 
     def ends(self, stamps: Sequence[Stamp], route: PublishRoute | None = None) -> set[int]:
@@ -138,24 +145,36 @@ class IdempotentSends:
             or (not is_new and self._parts_after(stamp.sequence))
         }
 
+    def put_back(self, messages: Sequence[Message], stamps: Sequence[Stamp]) -> None:
+        """Keep the numbers of messages that were sent before and were not sent again."""
+        for message, stamp in reversed(list(zip(messages, stamps, strict=True))):
+            self._numbers.put_back(message, stamp.sequence)
+
     def repeat_all(
         self,
         messages: Sequence[Message],
         stamps: Sequence[Stamp],
-        requests: Sequence[OutgoingSend],
-        futures: Sequence[asyncio.Future[SendResult]],
+        started: Sequence[tuple[OutgoingSend, MessageQueue, asyncio.Future[SendResult]]],
     ) -> None:
         """Keep the number of every message of a batch, in case the batch is sent again.
 
-        A part of it failed; sending all of it again must not store the rest twice.
+        A part of it failed or was given up; sending all of it again must not store the rest twice.
+
+        Args:
+            messages: The messages of the batch.
+            stamps: Their stamps.
+            started: The requests that were started, in order, with their queues and futures.
         """
         at = 0
-        for request, future in zip(requests, futures, strict=True):
-            if future.done() and not future.cancelled() and future.exception() is None:
+        for request, queue, future in started:
+            future.cancel()  # nobody waits for it any more
+            is_stored = not future.cancelled() and future.exception() is None
+            if is_stored or future.cancelled():
+                queue = future.result().queue if is_stored else queue
                 for index in range(at, at + request.count):
-                    queue = future.result().queue
                     self._numbers.mark_unsettled(messages[index], stamps[index].sequence, queue)
             at += request.count
+        self.put_back(messages[at:], stamps[at:])
 
     async def were_stored(
         self, topic: str, sequences: Sequence[int], timeout: float
@@ -213,30 +232,6 @@ class IdempotentSends:
             numbers.queue_of(sequence) != numbers.queue_of(sequence + 1)
         )
 
-    def _ending(
-        self, messages: Sequence[Message], stamp: Stamp, *, is_ordered: bool
-    ) -> Callable[[MessageQueue, bool, bool], None]:
-        def end(queue: MessageQueue, is_stored: bool, is_known: bool) -> None:
-            for at, message in enumerate(messages):
-                if is_known:
-                    self._numbers.mark_settled(stamp.sequence + at)
-                else:
-                    self._numbers.mark_unsettled(message, stamp.sequence + at, queue)
-            if is_ordered and not is_stored:
-                self._numbers.break_off(queue)
-
-        return end
-
-    def _noting_cancel(
-        self, messages: Sequence[Message], stamp: Stamp, queue: MessageQueue
-    ) -> Callable[[asyncio.Future[SendResult]], None]:
-        def note_cancel(future: asyncio.Future[SendResult]) -> None:
-            if future.cancelled():  # the caller gave up; the request is still in flight
-                for at, message in enumerate(messages):
-                    self._numbers.mark_unsettled(message, stamp.sequence + at, queue)
-
-        return note_cancel
-
     async def _ask_all(self, topic: str, route: PublishRoute, deadline: float) -> None:
         names = dict.fromkeys(queue.broker_name for queue in route.queues)
         if self._numbers.is_named and (whole := self._session.routes.peek(topic)) is not None:
@@ -273,6 +268,62 @@ class IdempotentSends:
             ) from None
         states = decode_producer_states(response.body).producers
         return states[0] if states else None
+
+
+class _Watch:
+    """Follows the send of some messages, until their sender knows the outcome or gives up.
+
+    Args:
+        numbers: Keeps what is not settled.
+        messages: The messages.
+        first: The sequence of the first one.
+        queue: The queue of the first attempt.
+        is_ordered: Whether each message of the queue names the one before it.
+    """
+
+    def __init__(
+        self,
+        numbers: Numbering,
+        messages: Sequence[Message],
+        first: int,
+        queue: MessageQueue,
+        *,
+        is_ordered: bool,
+    ) -> None:
+        self._numbers = numbers
+        self._messages = messages
+        self._first = first
+        self._queue = queue
+        self._is_ordered = is_ordered
+        self._was_unsettled = numbers.queue_of(first) is not None
+        self._is_given_up = False
+
+    def move(self, queue: MessageQueue) -> None:
+        """Note the queue of the next attempt."""
+        self._queue = queue
+        for sequence in range(self._first, self._first + len(self._messages)):
+            self._numbers.move(sequence, queue)
+
+    def end(self, queue: MessageQueue, *, is_stored: bool, is_known: bool) -> None:
+        """Note the outcome, unless the sender has given up and so does not know it."""
+        if self._is_ordered and not is_stored:
+            self._numbers.break_off(queue)
+        if self._is_given_up:
+            return
+        # That this send stored nothing says nothing about an earlier one of the same message.
+        is_settled = is_stored or (is_known and not self._was_unsettled)
+        for sequence, message in enumerate(self._messages, self._first):
+            if is_settled:
+                self._numbers.mark_settled(sequence)
+            else:
+                self._numbers.mark_unsettled(message, sequence, queue)
+
+    def note_cancel(self, future: asyncio.Future[SendResult]) -> None:
+        """Note that the sender has given up; the request may still be in flight."""
+        if future.cancelled():
+            self._is_given_up = True
+            for sequence, message in enumerate(self._messages, self._first):
+                self._numbers.mark_unsettled(message, sequence, self._queue)
 
 
 def _is_spread(route: PublishRoute) -> bool:

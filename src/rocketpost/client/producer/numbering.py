@@ -119,6 +119,18 @@ class Numbering:
         if sequence not in self._repeatable:
             self._unsettled.pop(sequence, None)
 
+    def move(self, sequence: int, queue: MessageQueue) -> None:
+        """Note the queue of an unsettled message that has gone to another one."""
+        if sequence in self._unsettled:
+            self._unsettled[sequence] = queue
+
+    def put_back(self, message: Message, sequence: int) -> None:
+        """Keep the number of an unsettled message that was to be sent again, but was not."""
+        if sequence in self._unsettled and not self.is_named and sequence not in self._repeatable:
+            origin = message.origin
+            self._repeatable.add(sequence)
+            self._to_repeat.setdefault(id(origin), (origin, deque()))[1].appendleft(sequence)
+
     def mark_unsettled(self, message: Message, sequence: int, queue: MessageQueue) -> None:
         """Record that it is unknown whether a message is stored in ``queue``."""
         self._unsettled[sequence] = queue
@@ -126,8 +138,9 @@ class Numbering:
             del self._unsettled[next(iter(self._unsettled))]
         if self.is_named or sequence in self._repeatable:
             return
+        origin = message.origin
         self._repeatable.add(sequence)
-        self._to_repeat.setdefault(id(message), (message, deque()))[1].append(sequence)
+        self._to_repeat.setdefault(id(origin), (origin, deque()))[1].append(sequence)
         while len(self._to_repeat) > UNSETTLED_MAX:
             _, sequences = self._to_repeat.pop(next(iter(self._to_repeat)))
             self._repeatable.difference_update(sequences)
@@ -140,19 +153,28 @@ class Numbering:
         self._tails[queue] = sequence
         return before
 
+    def unfollow(self, queue: MessageQueue, sequence: int, before: int | None) -> None:
+        """Undo :meth:`follow` for a message that was not sent, if none follows it yet."""
+        if self._tails.get(queue) == sequence:
+            if before is None:
+                del self._tails[queue]
+            else:
+                self._tails[queue] = before
+
     def break_off(self, queue: MessageQueue) -> None:
         """Let the next message of a queue follow none, because the previous one failed."""
         self._tails.pop(queue, None)
 
     def _find_repeated(self, message: Message) -> int:
-        known = self._to_repeat.get(id(message))
+        origin = message.origin
+        known = self._to_repeat.get(id(origin))
         if known is not None:
             _, sequences = known
             while sequences:
                 sequence = sequences.popleft()
                 self._repeatable.discard(sequence)
                 if not sequences:
-                    del self._to_repeat[id(message)]
+                    del self._to_repeat[id(origin)]
                 if sequence in self._unsettled:
                     return sequence
         sequence = self._next

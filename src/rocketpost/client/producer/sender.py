@@ -33,8 +33,8 @@ from rocketpost.client.producer.flight import (
     HEALING_CODES,
     NOT_STORED_CODES,
     InFlightSend,
-    OnEnd,
     OutgoingSend,
+    Watcher,
     plain_result,
     result_of,
 )
@@ -145,8 +145,7 @@ class Sender:
         *,
         fixed: bool,
         timeout: float,
-        sticky: bool = False,
-        on_end: OnEnd | None = None,
+        watcher: Watcher | None = None,
     ) -> asyncio.Future[SendResult]:
         """Start a send; wait first if too much is in flight.
 
@@ -156,8 +155,7 @@ class Sender:
             fixed: Whether the queue is the user's choice; then there is only one attempt, which
                 waits in line while its broker cannot be reached.
             timeout: The time budget of all attempts.
-            sticky: Whether it is repeated at the same queue until the budget is used up.
-            on_end: Called with the outcome.
+            watcher: Makes the send sticky, and follows it.
 
         Returns:
             The future of the result.
@@ -167,8 +165,9 @@ class Sender:
         attempts, deadline = 1 if fixed else self._attempts, self._loop.time() + timeout
         future = self._loop.create_future()
         flight = InFlightSend(out, queue, future, attempts, deadline, fixed)
+        sticky = watcher is not None
         if sticky:
-            flight.sticky, flight.on_end = True, on_end
+            flight.sticky, flight.watcher = True, watcher
             flight.attempt_seconds = self._config.attempt_timeout or timeout / _STICKY_SHARE
         try:
             address = self._session.routes.master(queue.broker_name)
@@ -272,8 +271,8 @@ class Sender:
                 self._report_latency(flight, failed=False)
             out, future = flight.out, flight.future
             self.in_flight.leave(len(out.body), out.count)
-            if flight.on_end is not None:
-                flight.on_end(flight.queue, True, True)
+            if flight.watcher is not None:
+                flight.watcher.end(flight.queue, is_stored=True, is_known=True)
             if not future.done():
                 future.set_result(plain_result(flight, outcome))
         elif isinstance(outcome, Command):
@@ -306,8 +305,8 @@ class Sender:
     def _complete(self, flight: InFlightSend, result: SendResult) -> None:
         out, future = flight.out, flight.future
         self.in_flight.leave(len(out.body), out.count)
-        if flight.on_end is not None:
-            flight.on_end(flight.queue, True, True)
+        if flight.watcher is not None:
+            flight.watcher.end(flight.queue, is_stored=True, is_known=True)
         if not future.done():
             future.set_result(result)
 
@@ -406,6 +405,8 @@ class Sender:
                 if not (flight.unresolved or flight.fixed):
                     route = await self._session.routes.publish(flight.out.topic)
                     flight.queue = self.choose(route, avoid=flight.queue.broker_name)
+                    if flight.watcher is not None:
+                        flight.watcher.move(flight.queue)
             elif not await self._find_queue(flight):
                 error = flight.error
                 assert error is not None
@@ -474,8 +475,8 @@ class Sender:
         )
 
     def _end(self, flight: InFlightSend, *, is_stored: bool, is_known: bool) -> None:
-        if flight.on_end is not None:
-            flight.on_end(flight.queue, is_stored, is_known)
+        if flight.watcher is not None:
+            flight.watcher.end(flight.queue, is_stored=is_stored, is_known=is_known)
 
     def _land(self, flight: InFlightSend, error: BaseException) -> None:
         self._leave(flight.out)

@@ -67,6 +67,21 @@ def test_the_same_object_is_the_same_message_while_nobody_knows() -> None:
     assert numbers.queue_of(0) is None
 
 
+def test_a_copy_that_is_sent_in_place_of_a_message_has_its_number() -> None:
+    """Each send of a message with a span is that of another copy."""
+    numbers = Numbering(None, 0)
+    mine = message()
+    first, again, own = [mine.with_context({"traceparent": "x"}, is_same=True) for _ in range(3)]
+    numbers.stamp(first, None)
+    numbers.mark_unsettled(first, 0, A)
+    assert numbers.stamp(mine.with_context({"traceparent": "x"}), None).sequence == 1
+    assert numbers.stamp(again, None).sequence == 0
+    numbers.put_back(again, 0)
+    assert numbers.stamp(own, None).sequence == 0
+    numbers.mark_settled(0)
+    assert numbers.stamp(mine, None).sequence == 2
+
+
 def test_who_gave_up_gets_his_number_back_although_it_ended_well() -> None:
     numbers = Numbering(None, 0)
     mine = message()
