@@ -45,7 +45,8 @@ class InFlight:
                 self._admitted -= 1
                 self.leave(size, count)  # we were admitted at the very moment we gave up
             else:
-                self._waiting.remove(entry)
+                if entry in self._waiting:  # it is gone if others were admitted meanwhile
+                    self._waiting.remove(entry)
                 self._admit()
             raise
         self._admitted -= 1

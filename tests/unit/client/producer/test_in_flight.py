@@ -87,3 +87,19 @@ async def test_idle_means_that_all_have_left() -> None:
     assert not idle.done()
     room.leave(1)
     await idle
+
+
+async def test_who_gives_up_just_before_being_admitted_leaves_no_trace() -> None:
+    room = InFlight(count_max=1, bytes_max=100)
+    await room.enter(1)
+    waiting = asyncio.create_task(room.enter(1))
+    behind = asyncio.create_task(room.enter(1))
+    await turns()
+    waiting.cancel()
+    room.leave(1)  # before the cancelled one has resumed
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    await behind
+    assert room.count == 1
+    room.leave(1)
+    assert room.try_enter(1)
