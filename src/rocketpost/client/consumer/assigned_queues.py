@@ -87,6 +87,8 @@ class AssignedQueues:
         self._handovers = BackgroundTasks()
         self._owned: dict[MessageQueue, tuple[OwnedQueue, asyncio.Task[None]]] = {}
         self._leaving: dict[asyncio.Task[None], OwnedQueue] = {}
+        """Queues that wait for a running handler. Those with :attr:`OwnedQueue.is_replaced` stay
+        ours, from another offset."""
         self._tallies: dict[str, Tally] = {}
         self._paused_all = False
         self._paused: set[MessageQueue] = set()
@@ -203,7 +205,7 @@ class AssignedQueues:
         mine = [owned for queue in list(self._owned) if (owned := self._forget(queue))] + leaving
         idle = [owned for owned in mine if await self._consumption.settle(owned, 0.0)]
         if not self._manual:
-            await self._persist(_snapshot(mine))
+            await self._persist(_snapshot(owned for owned in mine if not owned.is_replaced))
         # A lock whose handler is still running expires by itself.
         await self.locks.release(owned.queue for owned in idle if owned.lock)
 
@@ -217,7 +219,8 @@ class AssignedQueues:
         self._owned[queue] = owned, self._tasks.start(work, name=name)
 
     def _start_over(self, owned: OwnedQueue, *, start: int | None) -> None:
-        self._hand_over(owned, stay=True)
+        owned.is_replaced = True
+        self._hand_over(owned)
         self._own(owned.queue, settle=0.0, start=start)
 
     def _forget(self, queue: MessageQueue) -> OwnedQueue | None:
@@ -234,15 +237,15 @@ class AssignedQueues:
         lost = [owned for queue in queues if (owned := self._forget(queue))]
         if self._orderly:
             for owned in lost:
-                self._hand_over(owned, stay=False)
+                self._hand_over(owned)
         elif not self._manual:
             await self._persist(_snapshot(lost))
 
-    def _hand_over(self, owned: OwnedQueue, *, stay: bool) -> None:
-        """Let the running handler finish, then release the queue; ``stay`` keeps it for us."""
+    def _hand_over(self, owned: OwnedQueue) -> None:
+        """Let the running handler finish, then release the queue unless it stays ours."""
         if not self._orderly:
             return
-        work = self._finish_handover(owned, before=self._leavers(owned.queue), stay=stay)
+        work = self._finish_handover(owned, before=self._leavers(owned.queue))
         task = self._handovers.start(work, name=f"hand over {owned.queue}")
         self._leaving[task] = owned
         task.add_done_callback(self._leaving.pop)
@@ -251,7 +254,7 @@ class AssignedQueues:
         return [task for task, owned in self._leaving.items() if owned.queue == queue]
 
     async def _finish_handover(
-        self, owned: OwnedQueue, *, before: list[asyncio.Task[None]], stay: bool
+        self, owned: OwnedQueue, *, before: list[asyncio.Task[None]]
     ) -> None:
         # Its lock is renewed meanwhile: nobody begins the next message before this one is done and
         # its offset is stored.
@@ -260,7 +263,7 @@ class AssignedQueues:
         settled = await self._consumption.settle(owned, self._config.consume_timeout)
         if not settled:
             logger.error("handler still runs, queue released: queue=%s", owned.queue)
-        if not stay:
+        if not owned.is_replaced:
             await self._persist(_snapshot([owned]))
             if settled and owned.lock is not None:
                 await self.locks.release([owned.queue])

@@ -77,6 +77,8 @@ class OwnedQueue:
         self.lock = lock
         self.dropped = False
         """Whether we no longer own the queue; later results are ignored."""
+        self.is_replaced = False
+        """Whether we own the queue again, from another offset; our progress until then is void."""
         self.doubted = False
         """Whether another consumer may have owned the queue while its broker was unreachable."""
         self.tracker: OffsetTracker | None = None

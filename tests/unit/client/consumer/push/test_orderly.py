@@ -370,6 +370,26 @@ async def test_a_queue_that_comes_back_waits_for_the_handler_of_before(
     assert not got.met
 
 
+async def test_a_stop_while_a_handler_runs_does_not_undo_a_reset(
+    network: FakeNetwork, broker: LockingBroker
+) -> None:
+    begun: list[bytes] = []
+
+    async def handler(message: ReceivedMessage) -> None:
+        begun.append(message.body)
+        if message.body == b"3":
+            await asyncio.Event().wait()
+
+    for n in range(4):
+        broker.put(b"%d" % n)
+    reader = consumer(stop_seconds=0.01)
+    reader.subscribe("T", handler, orderly=True)
+    async with reader:
+        await until(lambda: len(begun) == 4)
+        assert await reader._assigned_queues.reset(QUEUE, 1)
+    assert broker.offsets[("T", 0)] == 1
+
+
 async def test_a_thread_that_is_still_at_work_keeps_its_lock_over_a_stop(
     network: FakeNetwork, broker: LockingBroker
 ) -> None:
