@@ -150,7 +150,9 @@ class AsyncWorkers:
                 if _is_cancelled():
                     raise
                 outcome = error  # something that the handler awaited was cancelled, not this task
-            except Exception as error:
+            except (KeyboardInterrupt, SystemExit):
+                raise
+            except BaseException as error:  # those of test frameworks, for example
                 outcome = error
             finally:
                 self._busy -= 1
@@ -238,7 +240,7 @@ class ThreadWorkers:
             error: BaseException | None = None
             try:
                 job()
-            except Exception as raised:
+            except BaseException as raised:  # SystemExit ends only a thread, so nobody would know
                 error = raised
             self._done.append((job, report, error))
             self._report_from_thread()

@@ -165,6 +165,39 @@ async def test_a_worker_survives_jobs_and_reports_that_raise(
     await workers.stop(1)
 
 
+class _GiveUp(BaseException):
+    """Raised by some test frameworks, and by ``asyncio.run`` in a thread if it is cancelled."""
+
+
+@pytest.mark.parametrize("kind", [AsyncWorkers, ThreadWorkers])
+async def test_a_worker_survives_jobs_that_raise_other_exceptions(
+    kind: type[AsyncWorkers] | type[ThreadWorkers],
+) -> None:
+    workers, errors = kind(1), list[BaseException | None]()
+    done = asyncio.Event()
+
+    def fail() -> None:
+        raise _GiveUp
+
+    def leave() -> None:
+        raise SystemExit(1)
+
+    def report(job: object, error: BaseException | None) -> None:
+        errors.append(error)
+        if error is None:
+            done.set()
+
+    jobs = [fail, fail] if kind is AsyncWorkers else [fail, leave]
+    for job in jobs:
+        workers.submit(job, report)
+    workers.submit(lambda: None, report)
+    async with asyncio.timeout(5):
+        await done.wait()
+    assert isinstance(errors[0], _GiveUp)
+    assert len(errors) == 3
+    await workers.stop(1)
+
+
 async def test_a_stop_abandons_what_waits_and_cancels_what_does_not_finish() -> None:
     workers, ended = AsyncWorkers(1), list[str]()
 
