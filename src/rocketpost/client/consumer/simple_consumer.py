@@ -15,7 +15,13 @@ from typing import Final
 
 from rocketpost.client.checks import check_number, check_seconds, check_text
 from rocketpost.client.config import ClientConfig, StartFrom, check_group, with_name_servers
-from rocketpost.client.consumer.pop_calls import COUNT_MAX, PopCalls, PoppedMessage, PopQuery
+from rocketpost.client.consumer.pop_calls import (
+    COUNT_MAX,
+    PopCalls,
+    PoppedMessage,
+    PopQuery,
+    PopResult,
+)
 from rocketpost.client.consumer.subscriptions import make_subscription
 from rocketpost.client.lifecycle import Lifecycle
 from rocketpost.client.message import check_topic
@@ -82,7 +88,8 @@ class SimpleConsumer(Lifecycle):
         self._start_from = start_from
         self._orderly = orderly
         self._spans = ClientSpans(group) if enable_spans else None
-        self._lost_attempts: dict[tuple[str, str], str | None] = {}
+        self._lost_attempts: dict[tuple[str, str], str] = {}
+        """Ids of orderly pops whose answers were lost, by topic and broker."""
         self._subscriptions: dict[str, Subscription] = {}
         self._turns = itertools.count()
         self._session: Session | None = None
@@ -238,7 +245,6 @@ class SimpleConsumer(Lifecycle):
                     invisible_seconds=invisible_seconds,
                     start_from=self._start_from,
                     in_order=self._orderly,
-                    attempt_id=self._attempt(subscription.topic, queue.broker_name),
                 )
         if not found:
             raise ClientError("no broker has a queue of these topics that can be read")
@@ -251,22 +257,26 @@ class SimpleConsumer(Lifecycle):
         for topic in list(self._subscriptions):
             await routes.refresh(topic)
 
-    def _attempt(self, topic: str, broker_name: str) -> str | None:
-        """Return the id of an attempt; a lost attempt is repeated with the same id."""
+    async def _pop(self, wish: PopQuery) -> PopResult:
+        """Pop; an orderly pop whose answer was lost is repeated with the same id."""
         if not self._orderly:
-            return None
-        return self._lost_attempts.pop((topic, broker_name), None) or uuid.uuid4().hex
+            return await self._calls.pop(wish)
+        place = wish.subscription.topic, wish.broker_name
+        attempt = self._lost_attempts.pop(place, None) or uuid.uuid4().hex
+        try:
+            return await self._calls.pop(wish._replace(attempt_id=attempt))
+        except BaseException:  # also if the caller gives up
+            self._lost_attempts[place] = attempt
+            raise
 
     async def _sweep(self, wishes: list[PopQuery]) -> list[PoppedMessage]:
         failures: list[Exception] = []
         for wish in wishes:
             try:
-                messages, was_full = await self._calls.pop(wish)
+                messages, was_full = await self._pop(wish)
             except (ClientError, Fault, RemoteProtocolError) as error:
                 logger.info("nothing received: broker=%s reason=%s", wish.broker_name, error)
                 failures.append(error)
-                if self._orderly:
-                    self._lost_attempts[wish.subscription.topic, wish.broker_name] = wish.attempt_id
                 continue
             if messages:
                 return messages
@@ -297,8 +307,9 @@ class SimpleConsumer(Lifecycle):
                 await asyncio.wait(asking)
 
     async def _wait_notified(self, wish: PopQuery) -> bool:
+        lost = self._lost_attempts.get((wish.subscription.topic, wish.broker_name))
         try:
-            return await self._calls.wait_notified(wish)
+            return await self._calls.wait_notified(wish._replace(attempt_id=lost))
         except (ClientError, Fault) as error:
             logger.info("no notification: broker=%s reason=%s", wish.broker_name, error)
             return False
