@@ -136,13 +136,19 @@ class ProducerBase(Lifecycle):
         if batcher and is_usual and batcher.takes(message):
             return await batcher.add(message, queue)
         out = self._envelopes.one(message, message_id=message_id)
-        return await self._turns.take(
-            message.topic,
-            self._seconds(timeout),
-            lambda route, seconds: self._send(
-                [message], out, target_queue(message, route, sender, queue, selector), seconds
-            ),
-        )
+
+        def start() -> Awaitable[asyncio.Future[SendResult]]:
+            return self._turns.take(
+                message.topic,
+                self._seconds(timeout),
+                lambda route, seconds: self._send(
+                    [message], out, target_queue(message, route, sender, queue, selector), seconds
+                ),
+            )
+
+        if batcher and (queue is not None or selector is not None or message.sharding_key):
+            return await batcher.send_alone(message.topic, start)
+        return await start()
 
     async def _start_numbered(
         self,

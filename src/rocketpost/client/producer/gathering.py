@@ -3,14 +3,15 @@
 A message waits for others until its group has ``bytes_max``, or for ``seconds``. Messages of a
 group have the same topic, queue, sharding key, priority and ``wait_store``. Each caller gets the
 result of its own message. Delayed messages, large ones and those with a selector or their own
-timeout are sent alone.
+timeout are sent alone. Messages to one queue keep the order of the calls: one that cannot join
+those before it makes their group depart first.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, TypeVar
 
 from rocketpost.client.config import ProducerConfig
 from rocketpost.client.message import Message, SendResult, check_message
@@ -28,7 +29,11 @@ HELD_BYTES_MAX: Final = 32 * 1024 * 1024
 """Maximum bytes that wait for others; further messages are sent alone."""
 _PROPERTIES_EXPECTED: Final = 80
 
+T = TypeVar("T")
+
 _Sent = tuple[OutgoingSend, asyncio.Future[SendResult]]
+StartAlone = Callable[[], Awaitable[asyncio.Future[SendResult]]]
+"""Starts the send of one message."""
 SendTogether = Callable[[PackedBatch, MessageQueue | None], Awaitable[_Sent]]
 """Starts the send of a batch, to a given queue or to any."""
 _Key = tuple[str, MessageQueue | None, str | None, int | None, bool]
@@ -73,6 +78,10 @@ class AutoBatcher:
         self._alone_bytes = alone_bytes
         self._message_bytes_max = message_bytes_max
         self._groups: dict[_Key, _Group] = {}
+        self._chosen: dict[tuple[str, MessageQueue | None, str | None], _Key] = {}
+        """The only group that waits for each topic, given queue and sharding key."""
+        self._last: dict[str, asyncio.Future[None]] = {}
+        """Done when the last departure to a topic and all before it have started."""
         self._held = 0
         self._under_way: set[asyncio.Future[SendResult]] = set()
         self._tasks = BackgroundTasks()
@@ -103,6 +112,11 @@ class AutoBatcher:
         message_id = unique_id()
         properties = message.property_text(message_id).encode("utf-8", "replace")
         key = message.topic, queue, message.sharding_key, message.priority, message.wait_store
+        if queue is not None or message.sharding_key is not None:
+            before = self._chosen.get(key[:3], key)
+            if before != key:
+                self._depart(before, self._groups[before])
+            self._chosen[key[:3]] = key
         group = self._groups.get(key)
         if group is None:
             group = self._groups[key] = _Group(queue)
@@ -120,6 +134,15 @@ class AutoBatcher:
             await asyncio.wait([self._depart(key, group)])
         return future
 
+    async def send_alone(self, topic: str, start: StartAlone) -> asyncio.Future[SendResult]:
+        """Start the send of a message to a chosen queue, after those that wait for others."""
+        for key in [key for key in self._chosen.values() if key[0] == topic]:
+            self._depart(key, self._groups[key])
+        ahead = self._last.get(topic)
+        if ahead is None:
+            return await start()
+        return await self._start_after(ahead, topic, self._line_up(topic), start)
+
     async def flush(self) -> None:
         """Send everything that waits, and return when all callers have their results."""
         for key, group in list(self._groups.items()):
@@ -135,11 +158,45 @@ class AutoBatcher:
             group.timer.cancel()
         if self._groups.get(key) is group:
             del self._groups[key]
-        return self._tasks.start(self._send_group(group), name=f"send batch to {key[0]}")
+            self._chosen.pop(key[:3], None)
+        topic = key[0]
+        ahead, mine = self._last.get(topic), self._line_up(topic)
 
-    async def _send_group(self, group: _Group) -> None:
+        def start() -> Awaitable[_Sent]:
+            return self._send(group.packed, group.queue)
+
+        work = self._send_group(group, self._start_after(ahead, topic, mine, start))
+        return self._tasks.start(work, name=f"send batch to {topic}")
+
+    def _line_up(self, topic: str) -> asyncio.Future[None]:
+        mine = self._last[topic] = self._loop.create_future()
+        return mine
+
+    async def _start_after(
+        self,
+        ahead: asyncio.Future[None] | None,
+        topic: str,
+        mine: asyncio.Future[None],
+        start: Callable[[], Awaitable[T]],
+    ) -> T:
         try:
-            out, result = await self._send(group.packed, group.queue)
+            if ahead is not None and not ahead.done():
+                await asyncio.wait([ahead])
+            return await start()
+        finally:
+            if ahead is None or ahead.done():
+                self._end_turn(topic, mine)
+            else:  # given up; those behind now wait for those before
+                ahead.add_done_callback(lambda _: self._end_turn(topic, mine))
+
+    def _end_turn(self, topic: str, mine: asyncio.Future[None]) -> None:
+        mine.set_result(None)
+        if self._last.get(topic) is mine:
+            del self._last[topic]
+
+    async def _send_group(self, group: _Group, starting: Awaitable[_Sent]) -> None:
+        try:
+            out, result = await starting
         except RocketpostError as error:
             _fail(group, error)
         else:

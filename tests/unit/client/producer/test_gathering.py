@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +27,7 @@ from rocketpost.codec.command import Command
 
 A = "a:1"
 ONE = {topic: route_of({"a": A}) for topic in ("T", "U", "%RETRY%G")}
+CHOSEN = MessageQueue("a", 1, "T")
 BATCH, SINGLE = RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_MESSAGE_V2
 
 Use = Callable[[FakeNetwork], FakeNetwork]
@@ -45,6 +47,18 @@ def producer(**options: Any) -> Producer:
 
 def bodies(command: Command) -> list[bytes]:
     return [bytes(item.body) for item in decode_batch(command.body)]
+
+
+def arrived(network: FakeNetwork) -> list[bytes]:
+    """Return the first byte of each message, in the order of their arrival."""
+    sent = [each for _, each in network.requests if each.code in (BATCH, SINGLE)]
+    found = [bodies(each) if each.code == BATCH else [each.body] for each in sent]
+    plain = [
+        zlib.decompress(body) if len(body) < 50 and body[:1] == b"x" else body
+        for each in found
+        for body in each
+    ]
+    return [body[:1] for body in plain]
 
 
 async def test_messages_of_a_moment_travel_together(use_network: Use) -> None:
@@ -115,6 +129,43 @@ async def test_some_messages_travel_alone(
         await sender.send(Message("T", b"x"))
     assert network.sent(BATCH) == []
     assert len(network.sent(SINGLE)) == 6
+
+
+@pytest.mark.parametrize("options", [{"queue": CHOSEN}, {"sharding_key": "k"}], ids=repr)
+async def test_messages_to_one_queue_keep_the_order_of_the_calls(
+    use_network: Use, options: dict[str, Any]
+) -> None:
+    network = use_network(network_of(ONE, {A: broker(serve)}))
+    queue, key = options.get("queue"), options.get("sharding_key")
+    messages = [
+        Message("T", b"0", sharding_key=key),
+        Message("T", b"1" * 5000, sharding_key=key),  # is sent alone
+        Message("T", b"2", sharding_key=key),
+        Message("T", b"3", sharding_key=key, wait_store=False),  # is in a group of its own
+        Message("T", b"4", sharding_key=key),
+        Message("T", b"5" * 5000, sharding_key=key),
+        Message("T", b"6", sharding_key=key),
+    ]
+    async with producer(in_flight_max=2) as sender:
+        await sender.send(Message("T", b"before"))
+        sends = [asyncio.ensure_future(sender.send(each, queue=queue)) for each in messages]
+        await asyncio.gather(*sends)
+    assert arrived(network) == [b"b", *(b"%d" % n for n in range(7))]
+
+
+async def test_who_gives_up_in_the_line_does_not_let_others_overtake(use_network: Use) -> None:
+    network = use_network(network_of(ONE, {A: broker(serve)}))
+    async with producer(auto_batch_seconds=30.0, in_flight_max=1) as sender:
+        await sender.send(Message("T", b"b" * 5000))
+        held = asyncio.ensure_future(sender.send(Message("T", b"h" * 5000), queue=CHOSEN))
+        first = asyncio.ensure_future(sender.send(Message("T", b"0"), queue=CHOSEN))
+        await asyncio.sleep(0)
+        impatient = asyncio.ensure_future(sender.send(Message("T", b"1" * 5000), queue=CHOSEN))
+        last = asyncio.ensure_future(sender.send(Message("T", b"2" * 5000), queue=CHOSEN))
+        await asyncio.sleep(0)
+        impatient.cancel()
+        await asyncio.gather(held, first, last)
+    assert arrived(network) == [b"b", b"h", b"0", b"2"]
 
 
 async def test_every_sender_gets_the_refusal(use_network: Use) -> None:
