@@ -13,7 +13,7 @@ the differences, except for topics that the broker creates for itself.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -159,6 +159,17 @@ class TopicTable:
             TOPIC_ATTRIBUTES, before.attributes if before else None, wanted.attributes
         )
         return TopicUpdate(before, msgspec.structs.replace(after, attributes=attributes))
+
+    def plan_all(self, wanted: Sequence[TopicChange]) -> list[TopicUpdate]:
+        """Return the results of :meth:`update` for different topics, without changing anything.
+
+        Raises:
+            InvalidParameter: As :meth:`update`.
+            ServerError: As :meth:`update`, or there is no room for all new ones.
+        """
+        updates = [self.plan(change) for change in wanted]
+        self._check_room(sum(update.before is None for update in updates))
+        return updates
 
     def update(self, wanted: TopicChange | TopicConfig, *, by: str = "") -> TopicUpdate:
         """Create or change a topic; fields that a :class:`TopicChange` omits are kept.
@@ -394,9 +405,15 @@ class TopicTable:
         name = config.topic_name
         if self._configs.get(name) == config:
             return
-        if name not in self._configs and len(self._configs) >= TOPIC_COUNT_MAX:
-            raise ServerError(f"this broker has {TOPIC_COUNT_MAX} topics and accepts no more")
+        self._check_room(name not in self._configs)
         self._put(config, by)
+
+    def _check_room(self, more: int) -> None:
+        if more and len(self._configs) + more > TOPIC_COUNT_MAX:
+            raise ServerError(
+                f"this broker has {len(self._configs)} topics and accepts no more than "
+                f"{TOPIC_COUNT_MAX}"
+            )
 
     def _put(self, config: TopicConfig, by: str) -> None:
         self._log_change(self._configs.get(config.topic_name), config, by)

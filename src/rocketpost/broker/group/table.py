@@ -6,7 +6,7 @@ The log has a line for each creation, change and deletion, with the client and t
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -160,6 +160,17 @@ class GroupTable:
         )
         return msgspec.structs.replace(after, attributes=attributes)
 
+    def plan_all(self, wanted: Sequence[GroupChange]) -> list[GroupConfig]:
+        """Return the results of :meth:`update` for different groups, without changing anything.
+
+        Raises:
+            InvalidParameter: As :meth:`update`.
+            ServerError: As :meth:`update`, or there is no room for all new ones.
+        """
+        planned = [self.plan(change) for change in wanted]
+        self._check_room(sum(each.group_name not in self._configs for each in planned))
+        return planned
+
     def update(self, wanted: GroupChange | GroupConfig, *, by: str = "") -> GroupConfig:
         """Create or change a group; fields that a :class:`GroupChange` omits are kept.
 
@@ -291,9 +302,15 @@ class GroupTable:
         name = config.group_name
         if self._configs.get(name) == config:
             return
-        if name not in self._configs and len(self._configs) >= GROUP_COUNT_MAX:
-            raise ServerError(f"this broker has {GROUP_COUNT_MAX} groups and accepts no more")
+        self._check_room(name not in self._configs)
         self._put(config, by)
+
+    def _check_room(self, more: int) -> None:
+        if more and len(self._configs) + more > GROUP_COUNT_MAX:
+            raise ServerError(
+                f"this broker has {len(self._configs)} groups and accepts no more than "
+                f"{GROUP_COUNT_MAX}"
+            )
 
     def _put(self, config: GroupConfig, by: str) -> None:
         _log_change(self._configs.get(config.group_name), config, by)

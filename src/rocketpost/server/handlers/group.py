@@ -127,8 +127,7 @@ class GroupHandlers:
         names = [config.group_name for config in wanted]
         if len(set(names)) != len(names):
             raise InvalidParameter("a group is listed twice")
-        for change in wanted:
-            self._groups.plan(change)
+        self._groups.plan_all(wanted)
         for change in wanted:
             self._groups.update(change, by=connection.peer_text)
         await self._save()

@@ -126,7 +126,7 @@ class TopicHandlers:
         return await self._update(wanted, force=force, by=connection.peer_text)
 
     async def _update(self, wanted: Sequence[TopicChange], *, force: bool, by: str) -> Reply:
-        warnings = [self._judge(self._topics.plan(change), force=force) for change in wanted]
+        warnings = [self._judge(planned, force=force) for planned in self._topics.plan_all(wanted)]
         for change in wanted:
             self._topics.update(change, by=by)
         for topic, warning in zip(wanted, warnings, strict=True):

@@ -3,6 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from rocketpost.broker.group import table as group_table
 from rocketpost.codec.bodies.group import encode_group_configs
 from rocketpost.codec.codes import RequestCode as Code
 from rocketpost.codec.codes import ResponseCode
@@ -63,6 +64,16 @@ async def test_a_list_of_groups_is_made_whole_or_not_at_all(world: World) -> Non
         bad = encode_group_configs([GroupConfig(group_name=name) for name in names])
         assert (await world.call(code, body=bad)).code == ResponseCode.INVALID_PARAMETER
     assert set(world.groups.configs) == {"A", "B"}
+
+
+async def test_a_list_with_more_groups_than_there_is_room_for_creates_none(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_table, "GROUP_COUNT_MAX", len(world.groups.configs) + 1)
+    body = encode_group_configs([GroupConfig(group_name="A"), GroupConfig(group_name="B")])
+    response = await world.call(Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, body=body)
+    assert response.code == ResponseCode.SYSTEM_ERROR
+    assert not world.groups.find("A")
 
 
 async def test_an_unknown_group_is_refused_when_it_may_not_be_created(world: World) -> None:

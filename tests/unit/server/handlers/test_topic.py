@@ -5,6 +5,7 @@ import asyncio
 import msgspec
 import pytest
 
+from rocketpost.broker import topic as topic_table
 from rocketpost.codec.bodies.topic import TopicQueueState, decode_topic_state, encode_topic_configs
 from rocketpost.codec.codes import RequestCode as Code
 from rocketpost.codec.codes import ResponseCode
@@ -135,6 +136,16 @@ async def test_a_list_of_topics_is_made_whole_or_not_at_all(world: World) -> Non
     assert world.topics.find("A")
     assert world.topics.find("B")
     assert not world.topics.find("C")
+
+
+async def test_a_list_with_more_topics_than_there_is_room_for_creates_none(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_table, "TOPIC_COUNT_MAX", len(world.topics.configs) + 1)
+    body = encode_topic_configs([TopicConfig(topic_name="A"), TopicConfig(topic_name="B")])
+    response = await world.call(Code.UPDATE_AND_CREATE_TOPIC_LIST, body=body)
+    assert response.code == ResponseCode.SYSTEM_ERROR
+    assert not world.topics.find("A")
 
 
 async def test_deleting_takes_queues_and_offsets_along(world: World) -> None:
