@@ -33,6 +33,8 @@ class QueueLock:
         self._taken = asyncio.Event()
         self.renewed_ms = 0
         """Time of the broker's last grant."""
+        self.losses = 0
+        """Number of times that it was lost."""
 
     @property
     def held(self) -> bool:
@@ -47,6 +49,7 @@ class QueueLock:
 
     def lose(self) -> None:
         """Give up the lock."""
+        self.losses += 1
         self._until = 0.0
         self._taken.clear()
 

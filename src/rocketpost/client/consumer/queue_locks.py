@@ -116,6 +116,7 @@ class ConsumerLocks:
 
     async def _renew(self, broker_name: str, queues: list[OwnedQueue]) -> bool:
         since = time.monotonic()
+        losses = {owned: owned.lock.losses for owned in queues if owned.lock is not None}
         try:
             granted = await self._ask(broker_name, [owned.queue for owned in queues])
         except RocketpostError as error:
@@ -131,7 +132,10 @@ class ConsumerLocks:
                 if owned.lock.held:
                     logger.warning("lock lost: queue=%s", owned.queue)
                 owned.lock.lose()
-            elif owned.lock.held or await self._regained(owned):
+                continue
+            is_ours = owned.lock.held or await self._regained(owned)
+            # If it was lost meanwhile, the broker may have restarted since it granted the lock.
+            if is_ours and owned.lock.losses == losses[owned]:
                 owned.lock.take(since + self._trust_seconds)
         return all(owned.lock is not None and owned.lock.held for owned in queues)
 
