@@ -87,8 +87,7 @@ class AssignedQueues:
         self._handovers = BackgroundTasks()
         self._owned: dict[MessageQueue, tuple[OwnedQueue, asyncio.Task[None]]] = {}
         self._leaving: dict[asyncio.Task[None], OwnedQueue] = {}
-        """Queues that wait for a running handler. Those with :attr:`OwnedQueue.is_replaced` stay
-        ours, from another offset."""
+        """Queues whose running handler may finish first."""
         self._tallies: dict[str, Tally] = {}
         self._paused_all = False
         self._paused: set[MessageQueue] = set()
@@ -377,6 +376,11 @@ class AssignedQueues:
                 logger.warning(
                     "offset moved: queue=%s from=%s to=%s", owned.queue, offset, result.next_offset
                 )
+                if offset < result.next_offset == result.min_offset:
+                    # Retention was faster than we are. What is in hand need not be lost as well.
+                    offset = result.next_offset
+                    owned.take([], offset)
+                    continue
                 if self._manual:
                     self.seek(owned.queue, result.next_offset)
                 else:

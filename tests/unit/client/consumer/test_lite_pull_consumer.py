@@ -23,7 +23,7 @@ from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.command import ONEWAY, encode_command
 from rocketpost.codec.lenient_json import decode_any
 from rocketpost.testing.virtual_time import in_virtual_time
-from rocketpost.testing.waiting import settle
+from rocketpost.testing.waiting import settle, until
 
 A = "a:1"
 Q0, Q1 = MessageQueue("a", 0, "T"), MessageQueue("a", 1, "T")
@@ -152,6 +152,22 @@ async def test_seeking_goes_back_and_forth(network: FakeNetwork, broker: QueueBr
             await reader.seek(Q0, 7)
         with pytest.raises(ClientError, match="not assigned to this consumer"):
             await reader.seek(Q1, 0)
+
+
+async def test_fetched_messages_are_polled_although_the_broker_has_deleted_them(
+    network: FakeNetwork, broker: QueueBroker
+) -> None:
+    for n in range(3):
+        broker.put(b"%d" % n)
+    reader = consumer()
+    async with reader:
+        await reader.assign([Q0])
+        await until(lambda: ("T", 0) in broker.held)
+        broker.records["T", 0] = []
+        broker.min_offset = 10
+        broker.put(b"10")
+        await settle()
+        assert await poll_all(reader, 4) == [b"0", b"1", b"2", b"10"]
 
 
 async def test_an_offset_that_is_gone_is_corrected(

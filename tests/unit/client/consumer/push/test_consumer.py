@@ -23,6 +23,7 @@ from rocketpost.client import (
     StartFrom,
 )
 from rocketpost.client.consumer import rebalance as rebalance_module
+from rocketpost.codec.bodies.client import LockResponse, decode_lock_request
 from rocketpost.codec.bodies.offset import encode_queue_offsets
 from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.command import ONEWAY, Command, encode_command
@@ -62,6 +63,20 @@ class Got(list[ReceivedMessage]):
 def setup(use_network: Use, **options: object) -> tuple[FakeNetwork, QueueBroker]:
     broker = QueueBroker(**options)  # type: ignore[arg-type]
     return use_network(network_of(ROUTES, {A: broker.serve})), broker
+
+
+def grant_locks(broker: QueueBroker) -> None:
+    def lock(command: Command) -> Answer:
+        wanted = decode_lock_request(command.body).mq_set
+        return Answer(body=encode(LockResponse(list(wanted))))
+
+    broker._lock_batch_mq = lock  # type: ignore[attr-defined]
+
+
+def pulled_from(network: FakeNetwork, offset: int) -> bool:
+    """Tell whether somebody has pulled from an offset."""
+    pulls = network.sent(RequestCode.PULL_MESSAGE)
+    return any(pull.fields["queueOffset"] == str(offset) for pull in pulls)
 
 
 async def test_messages_reach_the_handler_and_offsets_the_broker(use_network: Use) -> None:
@@ -289,6 +304,35 @@ async def test_fetching_rests_while_too_much_is_in_hand(use_network: Use) -> Non
         assert pulled() == ["0", "4"]
         gate.set()
         await until(lambda: len(done) == 100)
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+async def test_messages_in_hand_are_handled_although_the_broker_has_deleted_them(
+    use_network: Use, orderly: bool
+) -> None:
+    """The consumer is so slow that retention overtakes what it has fetched."""
+    network, broker = setup(use_network)
+    grant_locks(broker)
+    for n in range(5):
+        broker.put(b"%d" % n)
+    gate, got = asyncio.Event(), list[bytes]()
+
+    async def handler(message: ReceivedMessage) -> None:
+        got.append(message.body)
+        await gate.wait()
+
+    reader = consumer(concurrency=1)
+    reader.subscribe("T", handler, orderly=orderly)
+    async with reader:
+        await until(lambda: got == [b"0"] and ("T", 0) in broker.held)
+        broker.records["T", 0] = []
+        broker.min_offset = 20
+        broker.put(b"new")
+        await until(lambda: pulled_from(network, 20))
+        gate.set()
+        await until(lambda: got[-1] == b"new")
+    assert got == [b"0", b"1", b"2", b"3", b"4", b"new"]
+    assert broker.offsets[("T", 0)] == 21
 
 
 async def test_an_offset_outside_the_queue_is_corrected(use_network: Use) -> None:
