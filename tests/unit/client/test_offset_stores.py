@@ -12,6 +12,7 @@ import pytest
 from client.brokers import NAMESRV, QueueBroker, network_of, route_of
 from client.network import FakeNetwork
 from rocketpost.client import (
+    ClientError,
     ConfigError,
     LitePullConsumer,
     LitePullConsumerConfig,
@@ -47,6 +48,70 @@ class Store:
     async def store(self, offsets: Mapping[MessageQueue, int]) -> set[MessageQueue]:
         self.offsets.update(offsets)
         return set(offsets)
+
+
+class FailingStore(Store):
+    """A store that cannot be reached at first, nor at the end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failures = 2
+        self.is_down = False
+
+    async def load(self, queue: MessageQueue) -> int | None:
+        self._fail()
+        return await super().load(queue)
+
+    async def store(self, offsets: Mapping[MessageQueue, int]) -> set[MessageQueue]:
+        self._fail()
+        return await super().store(offsets)
+
+    def _fail(self) -> None:
+        if self.is_down or self.failures:
+            self.failures -= not self.is_down
+            raise OSError("the database is away")
+
+
+@in_virtual_time
+async def test_a_store_that_fails_for_a_while_is_tried_again(use_network: Use) -> None:
+    broker = QueueBroker()
+    broker.put(b"0")
+    network = use_network(network_of(ROUTES, {A: broker.serve}))
+    store, got = FailingStore(), list[bytes]()
+    config = PushConsumerConfig(name_servers=NAMESRV, start_from=StartFrom.FIRST)
+    consumer = PushConsumer("G", config=config, offset_store=store)
+    consumer.subscribe("T", lambda message: got.append(message.body))
+    async with consumer:
+        await until(lambda: got == [b"0"])
+        store.failures = 1
+        await asyncio.sleep(2 * config.persist_seconds + 1)
+        assert store.offsets[QUEUES[0]] == 1
+        broker.put(b"1")
+        await until(lambda: got == [b"0", b"1"])
+        store.is_down = True
+    assert network.sent(RequestCode.UNREGISTER_CLIENT), "it has left its group nevertheless"
+
+
+@pytest.mark.parametrize("failures", [0, 1])
+async def test_a_poll_goes_on_while_the_store_fails(use_network: Use, failures: int) -> None:
+    broker = QueueBroker()
+    broker.put(b"0")
+    use_network(network_of(ROUTES, {A: broker.serve}))
+    store = FailingStore()
+    store.failures = 0
+    config = LitePullConsumerConfig(name_servers=NAMESRV, start_from=StartFrom.FIRST)
+    consumer = LitePullConsumer("G", config=config, offset_store=store)
+    async with consumer:
+        await consumer.assign(QUEUES[:1])
+        assert [message.body for message in await consumer.poll()] == [b"0"]
+        store.failures = failures
+        await consumer.commit()
+        assert (QUEUES[0] in store.offsets) == (not failures)
+        await consumer.commit()
+        assert store.offsets[QUEUES[0]] == 1
+        store.failures = 1
+        with pytest.raises(ClientError, match="the database is away"):
+            await consumer.committed(QUEUES[0])
 
 
 @in_virtual_time

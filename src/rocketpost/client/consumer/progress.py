@@ -7,29 +7,64 @@ broadcasting member shares with nobody and keeps its own; see ``local_offsets``.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from typing import Protocol
 
 from rocketpost.client.checks import is_coroutine_function
 from rocketpost.client.consumer.offset_calls import OffsetCalls
-from rocketpost.errors import ConfigError, RocketpostError
+from rocketpost.errors import ClientError, ConfigError, RocketpostError
 from rocketpost.model.route import MessageQueue
+
+logger = logging.getLogger(__name__)
 
 
 class OffsetStore(Protocol):
     """Keeps the offsets of a group, or of one member. Called on the event loop."""
 
     async def load(self, queue: MessageQueue) -> int | None:
-        """Return the stored offset; None if the queue was never consumed."""
+        """Return the stored offset; None if the queue was never consumed.
+
+        If it raises, the consumer does not use the queue yet and asks again.
+        """
         ...
 
     async def store(self, offsets: Mapping[MessageQueue, int]) -> set[MessageQueue]:
-        """Store offsets; return the queues whose offsets are stored. Log failures."""
+        """Store offsets; return the queues whose offsets are stored.
+
+        If it raises, none of them is; the consumer tries again later.
+        """
         ...
 
 
+class _UserStore:
+    """A store of the application, which may raise anything. Belongs to the event loop."""
+
+    def __init__(self, store: OffsetStore) -> None:
+        self._store = store
+
+    async def load(self, queue: MessageQueue) -> int | None:
+        """Return the stored offset.
+
+        Raises:
+            ClientError: The store has raised.
+        """
+        try:
+            return await self._store.load(queue)
+        except Exception as error:
+            raise ClientError(f"the offset store failed: {error!r}") from error
+
+    async def store(self, offsets: Mapping[MessageQueue, int]) -> set[MessageQueue]:
+        """Store offsets; log that the store has raised."""
+        try:
+            return set(await self._store.store(offsets))
+        except Exception:
+            logger.exception("offsets not stored: queues=%s", len(offsets))
+            return set()
+
+
 def check_store(store: OffsetStore | None) -> OffsetStore | None:
-    """Return a store after checking its methods.
+    """Return a store whose failures are those of a client, after checking its methods.
 
     Raises:
         ConfigError: It lacks one of its two coroutine functions.
@@ -37,7 +72,7 @@ def check_store(store: OffsetStore | None) -> OffsetStore | None:
     for name in ("load", "store"):
         if store is not None and not is_coroutine_function(getattr(store, name, None)):
             raise ConfigError(f"offset_store needs a coroutine function {name}; see OffsetStore")
-    return store
+    return None if store is None else _UserStore(store)
 
 
 class BrokerProgress:
