@@ -65,6 +65,38 @@ async def test_a_push_consumer_leaves_its_group_although_stopping_is_interrupted
         pass
 
 
+async def test_a_push_consumer_leaves_its_group_although_storing_is_interrupted(
+    use_network: Use,
+) -> None:
+    broker = QueueBroker()
+    broker.put(b"x")
+    storing, handled = asyncio.Event(), asyncio.Event()
+
+    def serve(command: Command) -> Answer | asyncio.Future[Answer] | None:
+        if command.code == RequestCode.UPDATE_CONSUMER_OFFSET:
+            storing.set()
+            return None
+        return broker.serve(command)
+
+    network = use_network(network_of(ROUTES, {A: serve}))
+
+    async def handle(message: ReceivedMessage) -> None:
+        handled.set()
+
+    config = PushConsumerConfig(name_servers=NAMESRV, start_from=StartFrom.FIRST)
+    consumer = PushConsumer("G", config=config)
+    consumer.subscribe("T", handle)
+    await consumer.start()
+    await handled.wait()
+    stopping = asyncio.ensure_future(consumer.stop())
+    await storing.wait()
+    stopping.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await stopping
+    assert tasks() == set()
+    assert network.sent(RequestCode.UNREGISTER_CLIENT)
+
+
 async def test_a_lite_pull_consumer_leaves_its_group_although_stopping_is_interrupted(
     use_network: Use,
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Collection, Mapping
 
 from rocketpost.client.checks import (
@@ -282,21 +283,23 @@ class LitePullConsumer(Lifecycle):
         session = self._session
         if session is None:
             return
-        try:
-            await self._background.stop()
-            if self.config.auto_commit:
-                await self.commit()
-            await self._commits.wait(self.config.call_timeout)
-        finally:
-            # In any case: while we send heartbeats, our queues are not given to others.
-            self._session = None
-            await self._commits.stop()
-            await self._assigned_queues.close()
-            await self._polling.close()
+        async with contextlib.AsyncExitStack() as closing:
+            # All of this in any case, the last one first, whichever of them is interrupted: while
+            # we send heartbeats, our queues are not given to others.
+            closing.push_async_callback(session.stop)
+            closing.push_async_callback(self._watchdog.stop)
             if self._local is not None:
-                await self._local.close()
-            await self._watchdog.stop()
-            await session.stop()
+                closing.push_async_callback(self._local.close)
+            closing.push_async_callback(self._polling.close)
+            closing.push_async_callback(self._assigned_queues.close)
+            closing.push_async_callback(self._commits.stop)
+            try:
+                await self._background.stop()
+                if self.config.auto_commit:
+                    await self.commit()
+                await self._commits.wait(self.config.call_timeout)
+            finally:
+                self._session = None
 
     async def _assemble(self, session: Session) -> None:
         broadcasting = self.config.model is MessageModel.BROADCASTING

@@ -139,9 +139,11 @@ class Producer(ProducerBase):
             sender.close()
             if self._requests is not None:
                 self._requests.close()
-            if self._tracer is not None:
-                await self._tracer.close()
-            await session.stop()
+            try:
+                if self._tracer is not None:
+                    await self._tracer.close()
+            finally:
+                await session.stop()
 
     async def send(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import signal
 from collections.abc import Collection
@@ -240,28 +241,29 @@ class PushConsumer(Lifecycle):
                 ended.set()
 
     async def _stop(self, session: Session) -> None:
-        try:
-            await self._background.stop()
-            await self._assigned_queues.stop_fetching()
-            self._popping.stop_fetching()
-            await self._consumption.stop(self.config.stop_seconds)
-            await self._popping.close(self.config.stop_seconds)
-            await self._sender.in_flight.wait_idle()
-        except BaseException:  # interrupted: handlers get no more time
-            await self._consumption.stop(0.0)
-            await self._popping.close(0.0)
-            raise
-        finally:
-            # In any case: while we send heartbeats, our queues are not given to others.
-            await self._assigned_queues.close()
-            await self._consumption.close()
-            if self._local is not None:
-                await self._local.close()
-            self._sender.close()
+        async with contextlib.AsyncExitStack() as closing:
+            # All of this in any case, the last one first, whichever of them is interrupted: while
+            # we send heartbeats, our queues are not given to others.
+            closing.push_async_callback(session.stop)
+            closing.push_async_callback(self._watchdog.stop)
             if self._tracer is not None:
-                await self._tracer.close()
-            await self._watchdog.stop()
-            await session.stop()
+                closing.push_async_callback(self._tracer.close)
+            closing.callback(self._sender.close)
+            if self._local is not None:
+                closing.push_async_callback(self._local.close)
+            closing.push_async_callback(self._consumption.close)
+            closing.push_async_callback(self._assigned_queues.close)
+            try:
+                await self._background.stop()
+                await self._assigned_queues.stop_fetching()
+                self._popping.stop_fetching()
+                await self._consumption.stop(self.config.stop_seconds)
+                await self._popping.close(self.config.stop_seconds)
+                await self._sender.in_flight.wait_idle()
+            except BaseException:  # interrupted: handlers get no more time
+                await self._consumption.stop(0.0)
+                await self._popping.close(0.0)
+                raise
 
     async def run_forever(self) -> None:
         """Consume until a signal, another task or a cancellation ends it.
