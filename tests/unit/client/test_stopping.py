@@ -1,4 +1,4 @@
-"""Stopping a consumer: what goes on meanwhile, and what is left when it is interrupted."""
+"""Stopping a client: what goes on meanwhile, and what is left when it is interrupted."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ import pytest
 from client.brokers import NAMESRV, QueueBroker, network_of, route_of
 from client.network import Answer, FakeNetwork
 from rocketpost.client import (
+    ClientError,
     LitePullConsumer,
     LitePullConsumerConfig,
+    Message,
+    ProducerConfig,
     PushConsumer,
     PushConsumerConfig,
     ReceivedMessage,
     StartFrom,
+    TransactionProducer,
 )
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.command import Command
@@ -124,3 +128,25 @@ async def test_a_lite_pull_consumer_leaves_its_group_although_stopping_is_interr
     assert tasks() == set()
     [leave] = network.sent(RequestCode.UNREGISTER_CLIENT)
     assert leave.fields["consumerGroup"] == "G"
+
+
+async def test_a_transaction_producer_whose_start_is_interrupted_leaves_nothing(
+    use_network: Use,
+) -> None:
+    network = use_network(network_of(ROUTES, {A: QueueBroker().serve}))
+    network.servers[NAMESRV] = lambda command: None
+    producer = TransactionProducer(
+        "G",
+        checker=lambda message: None,
+        topics=["T"],
+        config=ProducerConfig(name_servers=NAMESRV),
+    )
+    starting = asyncio.ensure_future(producer.start())
+    while not network.sent(RequestCode.GET_ROUTEINFO_BY_TOPIC):
+        await asyncio.sleep(0)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert tasks() == set()
+    with pytest.raises(ClientError, match="not running"):
+        await producer.send(Message("T", b"x"))

@@ -26,7 +26,7 @@ from rocketpost.client.message import (
 )
 from rocketpost.client.producer.producer import Producer
 from rocketpost.client.producer.queue_choice import QueueSelector, check_send
-from rocketpost.client.session import Answer
+from rocketpost.client.session import Answer, Session
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.command import Command, to_fields
 from rocketpost.codec.headers.transaction import CheckTransaction, EndTransaction
@@ -181,7 +181,14 @@ class TransactionProducer(Producer):
             NoNameServer: No address of a name server is known.
         """
         await super().start()
-        session = self._running()[0]
+        try:
+            await self._introduce(self._running()[0])
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _introduce(self, session: Session) -> None:
+        """Announce this producer to the brokers of its topics."""
         session.on(RequestCode.CHECK_TRANSACTION_STATE, self._receive_check, takes=self._is_ours)
         for topic in self._topics:
             try:
