@@ -69,8 +69,8 @@ class ReceiveMethods:
                 raise
             messages = []  # the client has left
         ready: list[tuple[Any, Taken]] = []
-        for message in messages:
-            taken = _taken(wish, message)
+        popped = [(message, _taken(wish, message)) for message in messages]
+        for at, (message, taken) in enumerate(popped):
             try:
                 if await self._is_wanted(link, wish, message, taken):
                     ready.append(
@@ -83,6 +83,10 @@ class ReceiveMethods:
                     )
             except RemoteProtocolError as error:
                 logger.warning("message not delivered: topic=%s reason=%s", taken.topic, error)
+            except BaseException:  # the client is gone
+                left = [taken for _, taken in (*ready, *popped[at:])]
+                self._keep(self._renewals.give_back(left))
+                raise
         await self._write_all(call, request, ready, write)
 
     async def _write_all(
