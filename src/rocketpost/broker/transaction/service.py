@@ -52,7 +52,7 @@ from rocketpost.store.queue.files import ENTRY
 logger = logging.getLogger(__name__)
 
 TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
-"""Group identity offsets record the progress in the half and op queues; RocketMQ's name."""
+"""The group whose offsets record the progress in the half and op queues; RocketMQ's name."""
 
 _READ_COUNT: Final = 1024
 _FATES: Final = {TRANSACTION_COMMIT: Fate.COMMIT, TRANSACTION_ROLLBACK: Fate.ROLLBACK}
@@ -290,7 +290,7 @@ class TransactionService:
                 self.on_answer(half)
 
     def finish(self, half: Half, *, proof: int, is_marked: bool = False) -> None:
-        """Forget a half identity end is in the log before ``proof``."""
+        """Forget a half whose end is in the log before ``proof``."""
         if half.is_open:
             self.table.remove(half, proof=proof)
             if not is_marked:

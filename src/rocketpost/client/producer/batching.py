@@ -1,9 +1,9 @@
 """Batches: checks of their messages, division into requests, results by message.
 
 Messages of a batch have the same topic, priority and ``wait_store``, and the same sharding key
-unless their queue is given; none is delayed. A request holds at most ``bytes_max`` and
-``count_max`` of
-them: brokers answer with an id for each, and serve no other client while they store them.
+unless their queue is given; none is delayed. A request holds at most ``bytes_max`` bytes and
+``count_max`` messages: brokers answer with an id for each, and serve no other client while they
+store them.
 """
 
 from __future__ import annotations

@@ -111,6 +111,8 @@ class Transaction:
         """Commit: deliver the message.
 
         Raises:
+            Fault: The broker refuses, for example because a check rolled it back meanwhile.
+            ClientError: The broker did not answer; it will ask about the transaction.
         """
         await self._end(self, TransactionState.COMMIT, None)
 
