@@ -136,12 +136,8 @@ class SendMethods:
         system = message.system_properties
         queue = self._choose(queues, system.message_group)
         is_half = system.message_type == MessageType.TRANSACTION
-        try:
-            text = encode_properties(properties).decode()
-        except LocalProtocolError as error:
-            raise Refusal(Code.MESSAGE_PROPERTIES_TOO_LARGE, str(error)) from None
         header = self._header(queue, message, TRANSACTION_PREPARED if is_half else 0)
-        header.properties = text
+        header.properties = _encode(properties).decode()
         answer = await client.link.call(
             queue.broker_name,
             RequestCode.SEND_MESSAGE_V2,
@@ -162,7 +158,7 @@ class SendMethods:
         first = messages[0]
         queue = self._choose(queues, first.system_properties.message_group)
         items = [
-            BatchItem(0, stored_body(message, self._config), encode_properties(stored))
+            BatchItem(0, stored_body(message, self._config), _encode(stored))
             for message, stored in zip(messages, properties, strict=True)
         ]
         header = self._header(queue, first, 0)
@@ -244,6 +240,13 @@ def _is_plain(messages: Sequence[Any], properties: Sequence[dict[str, str]]) -> 
         and message.system_properties.message_group == first
         for message, stored in zip(messages, properties, strict=True)
     )
+
+
+def _encode(properties: dict[str, str]) -> bytes:
+    try:
+        return encode_properties(properties)
+    except LocalProtocolError as error:
+        raise Refusal(Code.MESSAGE_PROPERTIES_TOO_LARGE, str(error)) from None
 
 
 def _entry(answer: Command, queue: MessageQueue, message: Any) -> Any:
