@@ -11,6 +11,7 @@ the checkpoint still needs.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import Final
@@ -144,20 +145,31 @@ class Cleaning:
         return bool(self._untrimmed)
 
     def unlink_blocking(self) -> int:
-        """Unlink the hidden files; returns how many. Any thread, but one at a time."""
+        """Unlink the hidden files; returns how many. Any thread, but one at a time.
+
+        Raises:
+            OSError: A file cannot be unlinked; the next call goes on with it.
+        """
         if self._doomed_segments or self._doomed:
             # Otherwise a start after a crash would report these files as lost.
             self._save_extent()
-        segments, self._doomed_segments = self._doomed_segments, []
-        for path in segments:
-            self._files.unlink(path)
-            # One by one, or a crash could bring some back and leave a gap.
+        count = 0
+        while self._doomed_segments:
+            # One by one, and each before those after it: files left between deleted ones would look
+            # like a gap at the next start, which is then refused.
+            self._unlink(self._doomed_segments[0])
             self._files.fsync_dir(self._layout.commit_log)
-        doomed, self._doomed = self._doomed, []
-        for path in doomed:
-            self._files.unlink(path)
-        count = len(segments) + len(doomed)
+            del self._doomed_segments[0]
+            count += 1
+        while self._doomed:
+            self._unlink(self._doomed[0])
+            del self._doomed[0]
+            count += 1
         first = self._segments.first
         if self._index is not None and first is not None:
             count += self._index.expire_blocking(Position(first.start))
         return count
+
+    def _unlink(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):  # the call before has unlinked it, then failed
+            self._files.unlink(path)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import logging
 import os
 
@@ -8,7 +9,7 @@ import pytest
 from rocketpost.store.files import DiskUsage, RealFiles
 from rocketpost.store.message_store import MessageStore
 
-from .conftest import Opener, draft
+from .conftest import Opener, Roomy, draft
 from .test_message_store import bodies
 
 HOUR_MS = 3_600_000
@@ -80,6 +81,41 @@ def test_segments_that_the_checkpoint_needs_stay(opener: Opener) -> None:
     assert store.first_position == 0
     store.save_blocking()
     assert clean(opener, store) > 0
+
+
+@pytest.mark.parametrize("call", ["unlink", "fsync_dir"])
+def test_segments_that_could_not_be_unlinked_leave_no_gap(opener: Opener, call: str) -> None:
+    class Failing(Roomy):
+        is_failing = False
+
+        def unlink(self, path: str) -> None:  # type: ignore[override]
+            self._fail_at("unlink", path)
+            os.unlink(path)
+
+        def fsync_dir(self, path: str) -> None:
+            self._fail_at("fsync_dir", path)
+            super().fsync_dir(path)
+
+        def _fail_at(self, name: str, path: str) -> None:
+            if self.is_failing and name == call and "/commitlog" in path:
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+
+    files = Failing()
+    store = opener(files=files)
+    fill(store, 100)
+    store.save_blocking()
+    age(opener, 2)
+    files.is_failing = True
+    with pytest.raises(OSError, match="open files"):
+        clean(opener, store)
+    files.is_failing = False
+    age(opener, 4)
+    assert clean(opener, store) > 0
+    first = store.first_position
+    assert first >= 4 * 16384
+    opener.crash(store)
+    store = opener()
+    assert store.first_position == first
 
 
 def test_the_last_segment_stays(opener: Opener) -> None:
