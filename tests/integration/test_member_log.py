@@ -55,7 +55,9 @@ class Member:
 
     async def lead(self, term: int) -> int:
         done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self.log.write_term(term, lambda _: True, done.set_result)
+        self.log.write_term(
+            term, is_leading=lambda _: True, done=done.set_result, refused=done.cancel
+        )
         return await done
 
     def write(self, *bodies: bytes) -> int:
@@ -194,7 +196,12 @@ async def test_a_term_that_ended_before_its_record_leaves_nothing(
         asked.append(term)
         return False
 
-    leader.log.write_term(1, is_leading, lambda end: pytest.fail("it was not written"))
+    leader.log.write_term(
+        1,
+        is_leading=is_leading,
+        done=lambda end: pytest.fail("it was not written"),
+        refused=lambda: pytest.fail("there is room"),
+    )
     await until(lambda: asked == [1])
     await follower.lead(2)
     await leader.copy(follower)

@@ -41,6 +41,11 @@ class Campaign:
         self._number = core.number
 
     @property
+    def role(self) -> Role:
+        """Part that a member plays during the campaign."""
+        return Role.PRE_CANDIDATE if self.is_pre else Role.CANDIDATE
+
+    @property
     def is_won(self) -> bool:
         """Whether a majority has granted it."""
         core = self._core

@@ -7,9 +7,8 @@ list of actions that each returns **in order**, before the next input.
 Inputs, besides :meth:`RaftNode.tick` at every tick (50 ms by default):
 
 =========================  =========================================================================
-``step(sender, message)``  A message of a peer arrived. The bytes of an
-                           :class:`~rocketpost.raft.messages.Append` stay with the driver: an
-                           ``Accept`` for them comes with the actions of this very call, or never.
+``step(sender, message)``  A message of a peer arrived. The bytes of an ``Append`` stay with the
+                           driver: an ``Accept`` for them comes with this call's actions, or never.
 ``state_saved(number)``    The ``SaveState`` of this number, and all before it, are durable.
 ``grew(end, members)``     Leader: a record was written, up to ``end``. ``members`` is set if that
                            record is the one that ``WriteMembers`` asked for.
@@ -29,6 +28,7 @@ Inputs, besides :meth:`RaftNode.tick` at every tick (50 ms by default):
 ``members_refused()``      The record that ``WriteMembers`` asked for could not be written.
 ``trust(floor)``           All members of the group are new, so this one has lost nothing.
 ``doubt(suspicion)``       A peer remembers something of this member that it has lost.
+``step_down()``            This leader has no room for its records: another member may lead.
 ``failed()``               A write or flush failed: this process neither leads nor votes again.
 =========================  =========================================================================
 
@@ -40,7 +40,6 @@ Before a node is made, the driver has recovered the log, cut it to whole records
 durable, and read term, vote, spans and records of members. A member whose log is shorter than what
 it once acknowledged, or whose state file is lost, starts with a ``Suspicion``. What is left of its
 log must be right, bytes and terms: a driver cuts off what it cannot trust, or begins anew.
-
 Inputs that are called while actions are carried out return more of them, which follow those.
 """
 
@@ -142,9 +141,7 @@ class RaftNode:
         """Part that this member plays."""
         if self._leader is not None:
             return Role.LEADER
-        if self._campaign is not None:
-            return Role.PRE_CANDIDATE if self._campaign.is_pre else Role.CANDIDATE
-        return Role.FOLLOWER
+        return Role.FOLLOWER if self._campaign is None else self._campaign.role
 
     @property
     def term(self) -> int:
@@ -366,9 +363,8 @@ class RaftNode:
 
     def _finish(self) -> list[Action]:
         """Tell the driver about a change of leader, and return the actions."""
-        leader = self._leader
-        if leader is not None and leader.is_removed:
-            leader.resign()
+        if self._leader is not None and self._leader.is_removed:
+            self._leader.resign()
             self._follow(None)
         if self._leader is None:
             state = (self.term, self._follower.leader)
@@ -444,6 +440,10 @@ class RaftNode:
         if self._leader is not None:
             self._leader.link_down(peer)
         return self._finish()
+
+    def step_down(self) -> list[Action]:
+        """Lead no more; this member may vote, and lead again later."""
+        return self.doubt(Suspicion.NONE)
 
     def failed(self) -> list[Action]:
         """Step down for good: a write or flush of this member has failed."""

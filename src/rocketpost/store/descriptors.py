@@ -25,6 +25,7 @@ _CACHE_SHARE: Final = 8
 _CACHE_COUNT_MIN: Final = 8
 _SHORTAGE: Final = frozenset({errno.EMFILE, errno.ENFILE})
 _TRANSIENT: Final = _SHORTAGE | {errno.ENOMEM, errno.EAGAIN, errno.EINTR}
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def is_shortage(error: OSError) -> bool:
@@ -35,6 +36,11 @@ def is_shortage(error: OSError) -> bool:
 def is_transient(error: OSError) -> bool:
     """Tell whether a call may succeed later without a repair."""
     return error.errno in _TRANSIENT
+
+
+def may_pass(error: OSError) -> bool:
+    """Tell whether a call failed for lack of disk space, or may succeed later without a repair."""
+    return error.errno in _NO_ROOM or is_transient(error)
 
 
 def cache_count_max(most: int) -> int:

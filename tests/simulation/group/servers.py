@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from rocketpost.codec.group.frames import RaftDecoder, RaftEncoder
 from rocketpost.codec.group.questions import Piece, Question
-from rocketpost.errors import ReplicationError, StoreBroken, StoreError
+from rocketpost.errors import ReplicationError, StoreBroken, StoreError, StoreFull
 from rocketpost.kernel.record_scan import record_starts
 from rocketpost.model.ids import Position
 from rocketpost.model.members import Configuration
@@ -30,6 +30,7 @@ from rocketpost.server.group.life.beginning import Beginning
 from rocketpost.server.group.node_opening import SUSPICIONS
 from rocketpost.server.group.roster import record_of
 from rocketpost.store.config import StoreConfig
+from rocketpost.store.descriptors import may_pass
 from rocketpost.store.member.group_records import draft_members, draft_term
 from rocketpost.store.member.member_store import MemberStore
 from rocketpost.store.member.reset import reset_log_blocking
@@ -276,7 +277,11 @@ class Server:
         if store.first_position > node.log.first:
             self.counts["expired"] += 1
             self.act(node.trimmed(store.first_position))
-            self.running.forget_terms_blocking()
+            try:
+                self.running.forget_terms_blocking()
+            except OSError as error:
+                if not may_pass(error):
+                    raise
 
     def save_members(self) -> None:
         self.running.save_members_blocking(
@@ -424,11 +429,17 @@ class Server:
         if not self.is_leading or node.term != term:
             return []
         start = node.log.terms.start_of(term)
-        if start is None:
-            member.begin_term_blocking(term, self.name, HOST)
-        else:
-            store.append(draft_term(term, self.name, start=start, host=HOST, now_ms=1))
-        store.commit()
+        try:
+            if start is None:
+                member.begin_term_blocking(term, self.name, HOST)
+            else:
+                store.append(draft_term(term, self.name, start=start, host=HOST, now_ms=1))
+            store.commit()
+        except (OSError, StoreFull) as error:
+            if isinstance(error, OSError) and not may_pass(error):
+                raise
+            self.counts["terms without room"] += 1
+            return node.step_down()
         return node.grew(store.written_position)
 
     def _change(self, change: Change) -> None:
@@ -439,12 +450,14 @@ class Server:
             return
         accept = change.action
         data = change.body[accept.start - change.start :]
-        member.note_terms_blocking(accept.spans)
         try:
+            member.note_terms_blocking(accept.spans)
             end = member.store.append_raw(Position(accept.start), data)
         except StoreBroken:
             raise
-        except StoreError:
+        except (OSError, StoreError) as error:
+            if isinstance(error, OSError) and not may_pass(error):
+                raise
             end = Position(accept.start)  # no room: the leader sends it again
         self.act(node.appended(end))
         self._show()

@@ -101,6 +101,23 @@ def test_a_leader_that_learns_of_a_loss_steps_down() -> None:
     assert not group["a"].is_suspect
 
 
+def test_a_leader_that_steps_down_takes_part_as_before() -> None:
+    group = Group()
+    group.elect("a")
+    group.send("a", 2)
+    group.settle()
+    term = group["a"].term
+    group.members["a"].call(lambda node: node.step_down())
+    assert group["a"].role is Role.FOLLOWER
+    group.run(60)
+    assert group.leader.term > term
+    leader, term = group.leader.node, group.leader.term
+    follower = next(name for name in group.members if name != leader)
+    group.members[follower].call(lambda node: node.step_down())
+    group.run(60)
+    assert (group.leader.node, group.leader.term) == (leader, term), "it has nothing to give up"
+
+
 @pytest.mark.parametrize("seed", range(60))
 def test_random_schedules(seed: int) -> None:
     """A few random lives; the simulation tests have many more."""

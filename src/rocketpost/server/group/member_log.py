@@ -6,6 +6,10 @@ A follower appends and cuts here what the driver asks for. Most appends happen a
 - a cut, which a thread carries out;
 - both, until the term of office in which this broker led is closed (``allow_changes``).
 
+If the disk is full, a follower has its leader send the bytes again, and a new leader steps down.
+Both go on when there is room. After any other failed write, the member takes no part until a
+restart.
+
 The order of changes is that of the calls. The leader's own appends take the way of all messages,
 through the log writer; only the record that begins its term is appended here.
 """
@@ -18,13 +22,14 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from rocketpost.errors import StoreBroken, StoreError
+from rocketpost.errors import StoreBroken, StoreError, StoreFull
 from rocketpost.kernel.record_scan import record_starts
 from rocketpost.model.clock import Clock
 from rocketpost.model.ids import Position
 from rocketpost.model.members import Configuration, Member
 from rocketpost.server.writer.log_writer import ArrivalListener
 from rocketpost.store.config import FlushMode
+from rocketpost.store.descriptors import may_pass
 from rocketpost.store.draft import Draft
 from rocketpost.store.member.group_records import draft_members, draft_term
 from rocketpost.store.member.member_store import MemberStore
@@ -157,7 +162,12 @@ class MemberLog:
     # Changes.
 
     def write_term(
-        self, term: int, is_leading: Callable[[int], bool], done: Callable[[int], None]
+        self,
+        term: int,
+        *,
+        is_leading: Callable[[int], bool],
+        done: Callable[[int], None],
+        refused: Callable[[], None],
     ) -> None:
         """Append the record that begins a term, if this member still leads that term by then.
 
@@ -165,8 +175,9 @@ class MemberLog:
             term: The term.
             is_leading: Tells whether this member leads a term.
             done: Called with the end of the record.
+            refused: Called instead if there is no room for the record.
         """
-        self._change(lambda: self._write_term(term, is_leading, done))
+        self._change(lambda: self._write_term(term, is_leading, done, refused))
 
     def draft_of_term(self) -> Draft:
         """Return a record of the term that this member leads."""
@@ -197,7 +208,7 @@ class MemberLog:
 
     def forget_terms(self) -> None:
         """Forget the terms of bytes that have been deleted."""
-        self._change(lambda: asyncio.to_thread(self._member.forget_terms_blocking))
+        self._change(self._forget_terms)
 
     def commit(self, position: int) -> None:
         """Take over that the log is committed up to a position."""
@@ -256,7 +267,14 @@ class MemberLog:
     async def _append_term(
         self, start: int, data: bytes, spans: Sequence[Span], done: Callable[[int], None]
     ) -> None:
-        await asyncio.to_thread(self._member.note_terms_blocking, spans)
+        try:
+            await asyncio.to_thread(self._member.note_terms_blocking, spans)
+        except OSError as error:
+            if not may_pass(error):
+                raise
+            self._note_refusal(error)
+            done(start)
+            return
         self._write(start, data, done)
 
     def _write(self, start: int, data: bytes, done: Callable[[int], None]) -> None:
@@ -268,9 +286,7 @@ class MemberLog:
             self._fail(str(error))
             return
         except StoreError as error:
-            if str(error) != self._problem:
-                self._problem = str(error)
-                logger.error("the leader's log cannot be appended: reason=%s", error)
+            self._note_refusal(error)
             done(start)
             return
         self._problem = ""
@@ -278,18 +294,45 @@ class MemberLog:
         self._pursue()
         self.show()
 
+    def _note_refusal(self, error: StoreError | OSError) -> None:
+        """Log, once, why bytes are not appended that will be sent again."""
+        if str(error) != self._problem:
+            self._problem = str(error)
+            logger.error("the leader's log cannot be appended: reason=%s", error)
+
     async def _write_term(
-        self, term: int, is_leading: Callable[[int], bool], done: Callable[[int], None]
+        self,
+        term: int,
+        is_leading: Callable[[int], bool],
+        done: Callable[[int], None],
+        refused: Callable[[], None],
     ) -> None:
         store = self._store
         assert store.end_position == store.written_position
         start = store.end_position
-        await asyncio.to_thread(self._member.note_terms_blocking, [(term, start)])
-        if not is_leading(term):
-            return  # the next append replaces the span, which has no bytes
-        store.append(self.draft_of_term())
-        done(store.commit())
+        try:
+            await asyncio.to_thread(self._member.note_terms_blocking, [(term, start)])
+            if not is_leading(term):
+                return  # the next append replaces the span, which has no bytes
+            store.append(self.draft_of_term())
+            end = store.commit()
+        except (OSError, StoreFull) as error:
+            if isinstance(error, OSError) and not may_pass(error):
+                raise
+            logger.error("this member cannot lead: term=%s reason=%s", term, error)
+            refused()
+            return
+        done(end)
         self._pursue()
+
+    async def _forget_terms(self) -> None:
+        try:
+            await asyncio.to_thread(self._member.forget_terms_blocking)
+        except OSError as error:
+            if not may_pass(error):
+                raise
+            # They do no harm, and are forgotten with those of the next segment.
+            logger.warning("terms of deleted bytes are kept for now: reason=%s", error)
 
     async def _cut(self, position: int, done: Callable[[int], None]) -> None:
         logger.warning(

@@ -51,7 +51,9 @@ class OwnRecords:
         """Begin a term with its record, or write another one into a term that has begun."""
         if self._log.last_term < term:
             logger.info("elected: term=%s", term)
-            self._log.write_term(term, self._leads, self._note_term)
+            self._log.write_term(
+                term, is_leading=self._leads, done=self._note_term, refused=self._step_down
+            )
         else:
             self._owes_term = True
             self.repeat_term()
@@ -102,6 +104,9 @@ class OwnRecords:
 
     def _note_term(self, end: int) -> None:
         self._carry_out(self._node.grew(end))
+
+    def _step_down(self) -> None:
+        self._carry_out(self._node.step_down())
 
 
 def _note_stored(done: asyncio.Future[list[Appended]]) -> None:

@@ -7,7 +7,6 @@ track the log: *end* (appended) >= *written* (in the page cache) >= the flusher'
 
 from __future__ import annotations
 
-import errno
 import logging
 import mmap
 from struct import Struct
@@ -34,7 +33,7 @@ from rocketpost.codec.record import (
 from rocketpost.errors import StoreBroken, StoreError, StoreFull
 from rocketpost.kernel.record_scan import is_torn
 from rocketpost.model import sysflag
-from rocketpost.store.descriptors import is_transient
+from rocketpost.store.descriptors import may_pass
 from rocketpost.store.draft import Draft
 from rocketpost.store.files import IOV_MAX, Buffer, FileSystem
 from rocketpost.store.log.allocator import Allocator
@@ -65,7 +64,6 @@ _NOWHERE: Final = -1
 _PARTS: Final = 5
 """Number of buffers that a record is packed into."""
 _UNSIGNED: Final = encode_checksum(0)
-_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class CommitLog:
@@ -393,8 +391,7 @@ class CommitLog:
         touched = self._segments.between_from_thread(self.written, self.written + 1)
         self._segment = touched[0] if touched else self._segments.last
         self.room_end = self._segment.end - BLANK_BYTES if self._segment is not None else self.end
-        may_pass = error.errno in _NO_ROOM or is_transient(error)
-        if may_pass and self._erase_unwritten():
+        if may_pass(error) and self._erase_unwritten():
             raise StoreFull(f"the commit log could not be written: {error.strerror}") from error
         raise StoreBroken(f"the commit log could not be written: {error.strerror}") from error
 

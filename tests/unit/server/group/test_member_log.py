@@ -2,22 +2,49 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from rocketpost.codec.record import pack_host
+from rocketpost.model.ids import Position
 from rocketpost.server.group.member_log import MemberLog
 from rocketpost.store.config import FlushMode, StoreConfig
+from rocketpost.store.draft import Draft
+from rocketpost.store.files import RealFiles
 from rocketpost.store.member.member_store import MemberStore
+from rocketpost.store.retention import CleanPlan
 from rocketpost.testing.clock import FakeClock
 from rocketpost.testing.waiting import settle, until
 
 HOST = pack_host("10.0.0.1", 10911)
 
 
+class FullDisk(RealFiles):
+    """Real files on a disk that has no room for new ones while it is full."""
+
+    def __init__(self) -> None:
+        self.code = 0
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
+        self._check(create and self.stat(path) is None, path)
+        return super().open(path, write=write, create=create)
+
+    def fallocate(self, fd: int, size: int) -> None:
+        self._check(True, "")
+        super().fallocate(fd, size)
+
+    def _check(self, needs_room: bool, path: str) -> None:
+        if needs_room and self.code:
+            raise OSError(self.code, os.strerror(self.code), path)
+
+
 @contextmanager
-def member_at(root: Path) -> Iterator[MemberStore]:
+def member_at(root: Path, files: RealFiles | None = None) -> Iterator[MemberStore]:
     config = StoreConfig(
         root=str(root),
         segment_bytes=16384,
@@ -26,7 +53,7 @@ def member_at(root: Path) -> Iterator[MemberStore]:
         index_slot_count=64,
         index_entry_count=256,
     )
-    member = MemberStore.open_blocking(config, clock=FakeClock())
+    member = MemberStore.open_blocking(config, clock=FakeClock(), files=files)
     try:
         yield member
     finally:
@@ -37,6 +64,7 @@ def log_of(
     member: MemberStore,
     flush_mode: FlushMode = FlushMode.ASYNC_FLUSH,
     on_safe: Callable[[], None] = lambda: None,
+    on_failed: Callable[[str], None] = lambda reason: None,
 ) -> MemberLog:
     log = MemberLog(
         member,
@@ -45,7 +73,7 @@ def log_of(
         clock=FakeClock(),
         flush_mode=flush_mode,
         on_safe=on_safe,
-        on_failed=lambda reason: None,
+        on_failed=on_failed,
     )
     log.begin()
     return log
@@ -67,7 +95,9 @@ async def test_a_term_that_was_given_up_does_not_name_another_leaders_bytes(tmp_
         fourth, seventh = begin(leader, 4), begin(leader, 7)
         assert fourth == end
         log = log_of(member)
-        log.write_term(5, lambda term: False, lambda position: None)
+        log.write_term(
+            5, is_leading=lambda term: False, done=lambda position: None, refused=lambda: None
+        )
         await until(lambda: log.last_term == 5)
         for start, stop, spans in (
             (fourth, seventh, [(4, fourth)]),
@@ -102,4 +132,104 @@ async def test_a_flush_is_reported_only_while_it_is_awaited(tmp_path: Path) -> N
         assert safe[1:] == [store.end_position], "what was not reported is reported now"
         log.await_flush(True)
         assert len(safe) == 2
+        await log.close()
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EMFILE])
+async def test_a_full_disk_keeps_out_a_new_term_until_there_is_room(
+    tmp_path: Path, code: int
+) -> None:
+    files, failures = FullDisk(), list[str]()
+    with member_at(tmp_path / "a", files) as member, member_at(tmp_path / "b") as leader:
+        start = begin(leader, 3)
+        view = leader.store.view(start, leader.store.end_position - start)
+        assert view is not None
+        log = log_of(member, on_failed=failures.append)
+        ends: list[int] = []
+        files.code = code
+        log.append(start, bytes(view), [(3, start)], ends.append)
+        await until(lambda: bool(ends))
+        assert ends == [start], "the leader sends it again"
+        files.code = 0
+        log.append(start, bytes(view), [(3, start)], ends.append)
+        await until(lambda: len(ends) == 2)
+        assert ends[1] == leader.store.end_position
+        assert list(member.spans) == [(3, start)]
+        assert not failures
+        await log.close()
+
+
+@pytest.mark.parametrize("is_table_full", [True, False])
+async def test_a_leader_without_room_for_its_term_steps_down(
+    tmp_path: Path, is_table_full: bool
+) -> None:
+    files, failures = FullDisk(), list[str]()
+    with member_at(tmp_path, files) as member:
+        log = log_of(member, on_failed=failures.append)
+        told: list[object] = []
+
+        def lead(term: int) -> None:
+            log.write_term(
+                term,
+                is_leading=lambda term: True,
+                done=told.append,
+                refused=lambda: told.append("refused"),
+            )
+
+        if is_table_full:
+            files.code = errno.ENOSPC
+        else:
+            member.store._readiness.set_trouble("queues or index could not be saved: no room")
+        lead(3)
+        await until(lambda: told == ["refused"])
+        assert member.store.end_position == 0
+        files.code = 0
+        member.store._readiness.set_trouble(None)
+        lead(4)
+        await until(lambda: len(told) == 2)
+        assert told[1] == member.store.end_position > 0
+        assert list(member.spans) == [(4, 0)]
+        assert not failures
+        await log.close()
+
+
+async def test_terms_are_forgotten_later_if_the_disk_is_full(tmp_path: Path) -> None:
+    files, failures = FullDisk(), list[str]()
+    with member_at(tmp_path, files) as member:
+        store = member.store
+        for term in (1, 2, 3):
+            begin(member, term)
+            store.append(Draft("T", 0, 0, 0, 0, HOST, HOST, 0, 0, bytes(8000), b""))
+            store.append(Draft("T", 0, 0, 0, 0, HOST, HOST, 0, 0, bytes(8000), b""))
+            end = store.commit()
+        store.set_ceiling(end)
+        store.confirm(end)
+        store.save_blocking()
+        store.cleaning.apply(CleanPlan((Position(0), Position(16384)), "a test", None))
+        log = log_of(member, on_failed=failures.append)
+        files.code = errno.ENOSPC
+        for spans in (3, 1):
+            log.forget_terms()
+            done: list[int] = []
+            log.cut(log.end, done.append)
+            await until(lambda done=done: bool(done))
+            assert len(member.spans) == spans
+            files.code = 0
+        assert not failures
+        await log.close()
+
+
+async def test_a_failed_write_of_the_terms_ends_the_part_of_a_member(tmp_path: Path) -> None:
+    files, failures = FullDisk(), list[str]()
+    with member_at(tmp_path, files) as member:
+        log = log_of(member, on_failed=failures.append)
+        files.code = errno.EIO
+        log.write_term(
+            3,
+            is_leading=lambda term: True,
+            done=lambda end: pytest.fail("it was not written"),
+            refused=lambda: pytest.fail("this is no full disk"),
+        )
+        await until(lambda: bool(failures))
+        files.code = 0
         await log.close()
