@@ -11,7 +11,11 @@ import pytest
 
 from rocketpost.codec.codes import RequestCode as Code
 from rocketpost.codec.codes import ResponseCode
+from rocketpost.errors import StoreFull
 from rocketpost.server.term import LeaderTerm
+from rocketpost.store.draft import Appended, Draft
+from rocketpost.store.member import table_records
+from rocketpost.store.member.table_records import newest_copy
 
 from .group_brokers import NODES, TOPIC, Group, group_of_three
 from .settings.harness import Peer, heartbeat
@@ -192,6 +196,54 @@ async def test_an_idle_group_writes_nothing(tmp_path: Path) -> None:
         for now in range(100):
             log._write_round(2e6 + now)
         assert store.end_position == end
+
+
+async def test_a_copy_for_which_there_was_no_room_replaces_no_earlier_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_records, "PART_BYTES_MAX", 256)
+    async with group_of_three(tmp_path) as group:
+        leader = await group.leader()
+        await group.send(leader, 5)
+        async with group.client(leader) as peer:
+            await change_much(peer)
+        term = group.servers[leader]._term
+        assert isinstance(term, LeaderTerm)
+        log, store = term._table_log, group.servers[leader]._context.store
+        assert log is not None
+        log._write_copy()
+        await log._wait_newest()
+        before = log.oldest_needed_position()
+        assert before is not None
+
+        writer = log._writer
+        append, room = writer.append, 2
+
+        def append_a_little(draft: Draft) -> Appended:
+            nonlocal room
+            room -= 1
+            if room < 0:
+                raise StoreFull("no room")
+            return append(draft)
+
+        writer.append = append_a_little
+        log._write_copy()
+        partial = log._newest
+        writer.append = append
+        log._write([log._whole(log._sources["groups"])])
+        assert partial is not None
+        assert partial is not log._newest
+        assert len(await partial) == 2
+        newest = newest_copy(store)
+        assert newest is not None
+        assert log.oldest_needed_position() == before == newest.position
+        log._write_round(1e6)
+        await log._wait_newest()
+        after = log.oldest_needed_position()
+        newest = newest_copy(store)
+        assert newest is not None
+        assert after == newest.position > before
+        await group.until_equal_tables()
 
 
 async def test_heartbeats_create_groups_on_every_member(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Container, Iterable, Sequence
+from functools import partial
 from typing import Final
 
 from rocketpost.codec.bodies.followed_tables import TableText, encode_tables
@@ -80,6 +81,7 @@ class TableLog(Feature):
         self._newest: Stored | None = None
         self._newest_count = 0
         self._is_begun = False
+        self._owes_copy = True
         self._copy_position: int | None = None
         self._copy_bytes = self._changed_bytes = 0
         self._copy_segment = self._producers_end = 0
@@ -228,7 +230,7 @@ class TableLog(Feature):
     def _is_copy_due(self) -> bool:
         limit = max(_CHANGES_MIN, _CHANGES_PER_COPY * self._copy_bytes)
         is_new_segment = self._segment() > self._copy_segment
-        return not self.copy_count or is_new_segment or self._changed_bytes > limit
+        return self._owes_copy or is_new_segment or self._changed_bytes > limit
 
     def _segment(self) -> int:
         return int(self._store.written_position) // self._store.config.segment_bytes
@@ -236,22 +238,18 @@ class TableLog(Feature):
     def _write_copy(self) -> None:
         self._writer.commit()
         texts = [self._whole(source) for source in self._sources.values()]
-        stored = self._put(texts, is_copy=True)
+        self._put(texts, is_copy=True)
+        self._owes_copy = False
         self.copy_count += 1
         self._copy_bytes, self._changed_bytes = sum(len(each.text) for each in texts), 0
         self._copy_segment = self._segment()
-        stored.add_done_callback(self._note_copy)
-
-    def _note_copy(self, stored: Stored) -> None:
-        if not stored.cancelled() and stored.exception() is None:
-            self._copy_position = int(stored.result()[0].position)
 
     def _write(self, texts: Sequence[TableText]) -> None:
         if texts:
             self._put(texts, is_copy=False)
             self._changed_bytes += sum(len(each.text) for each in texts)
 
-    def _put(self, texts: Sequence[TableText], *, is_copy: bool) -> Stored:
+    def _put(self, texts: Sequence[TableText], *, is_copy: bool) -> None:
         """Append the texts; only then do their changes count as written.
 
         Raises:
@@ -267,17 +265,19 @@ class TableLog(Feature):
         )
         stored = self._newest = self._writer.put(drafts)
         self._newest_count = len(drafts)
-        stored.add_done_callback(self._note_stored)
+        stored.add_done_callback(partial(self._note_stored, len(drafts), is_copy))
         self._written |= revisions
         self._forget_rows(revisions)
-        return stored
 
-    def _note_stored(self, stored: Stored) -> None:
+    def _note_stored(self, count: int, is_copy: bool, stored: Stored) -> None:
         if stored.cancelled() or stored.exception() is not None:
             return  # the leadership has ended, or the disk has failed
-        if stored is self._newest and len(stored.result()) < self._newest_count:
+        if len(stored.result()) < count:
             logger.warning("tables are stored in part only: the store is full")
             self._written.clear()  # so all of them are written again
+            self._owes_copy = self._owes_copy or is_copy
+        elif is_copy:  # a part of one restores nothing, so the copy before it is still needed
+            self._copy_position = int(stored.result()[0].position)
 
     def _forget_rows(self, written: Iterable[str]) -> None:
         for name in written:
