@@ -100,6 +100,7 @@ class Past:
         self._later = later
         self._terms: dict[str, int] = {}
         self._saves: dict[str, int] = {}
+        self._doubted = store.state.suspect
         self._founding = Founding(self.history(), others) if store.is_unproven else None
 
     @property
@@ -141,13 +142,20 @@ class Past:
         if self._founding is not None:
             self._founding.note(peer, history)
         loss = find_loss(self.history(), remembered, history)
-        if loss is None or self._store.state.suspect >= loss.kind or self._node.is_suspect:
+        if loss is None or self._known_loss >= loss.kind:
             return
+        self._doubted = loss.kind
         reason = f"{peer} remembers more than this member's disk has: {loss.reason}"
         logger.error("this member may not vote or lead until its log is repaired: %s", reason)
         self._store.suspicions = (*self._store.suspicions, reason)
         self._carry_out(self._node.doubt(SUSPICIONS[loss.kind]))
         self._later(asyncio.to_thread(self._store.doubt_blocking, loss.kind))
+
+    @property
+    def _known_loss(self) -> int:
+        """Kind of the loss for which this member is suspect; a later one may be worse."""
+        saved = self._store.state.suspect
+        return max(saved, self._doubted) if self._node.is_suspect else saved
 
     async def settle_founding(self) -> None:
         """Find out whether the group is new, if this member does not know."""
