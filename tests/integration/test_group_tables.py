@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from rocketpost.broker.dedup.producers import ProducerLimits, ProducerTable
+from rocketpost.codec.bodies.followed_tables import TableText
 from rocketpost.codec.codes import RequestCode as Code
 from rocketpost.codec.codes import ResponseCode
 from rocketpost.errors import StoreFull
+from rocketpost.server.group.tables.changes import PRODUCERS
+from rocketpost.server.group.tables.reader import TableReader
 from rocketpost.server.term import LeaderTerm
 from rocketpost.store.draft import Appended, Draft
 from rocketpost.store.member import table_records
 from rocketpost.store.member.table_records import newest_copy
+from rocketpost.testing.waiting import settle, until
 
 from .group_brokers import NODES, TOPIC, Group, group_of_three
 from .settings.harness import Peer, heartbeat
@@ -244,6 +250,38 @@ async def test_a_copy_for_which_there_was_no_room_replaces_no_earlier_one(
         assert newest is not None
         assert after == newest.position > before
         await group.until_equal_tables()
+
+
+async def test_a_snapshot_of_producers_is_written_by_one_thread_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A follower that becomes the leader is cancelled, and takes the same record over again."""
+    may_end, texts = threading.Event(), list[bytes]()
+    save = TableReader._save_producers_blocking
+
+    def save_slowly(reader: TableReader, text: bytes) -> None:
+        texts.append(text)
+        assert may_end.wait(30)
+        save(reader, text)
+
+    monkeypatch.setattr(TableReader, "_save_producers_blocking", save_slowly)
+    async with group_of_three(tmp_path) as group:
+        leader = await group.leader()
+        follower = next(node for node in NODES if node != leader)
+        broker = group.servers[follower]._group
+        assert broker is not None
+        reader = broker._tables
+        table = TableText(PRODUCERS, "", ProducerTable(ProducerLimits()).to_json(0))
+        first = asyncio.create_task(reader._apply_table(table))
+        await until(lambda: len(texts) == 1)
+        first.cancel()
+        await settle()
+        assert not first.done(), "the next term of office does not begin yet"
+        may_end.set()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        await reader._apply_table(table)
+        assert len(texts) == 2
 
 
 async def test_heartbeats_create_groups_on_every_member(tmp_path: Path) -> None:

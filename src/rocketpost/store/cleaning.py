@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 from collections.abc import Callable
 from typing import Final
 
@@ -60,6 +61,7 @@ class Cleaning:
         self._untrimmed: list[ConsumeQueue] = []
         self._doomed_segments: list[str] = []
         self._doomed: list[str] = []
+        self._unlinking = threading.Lock()
 
     def plan_blocking(
         self,
@@ -145,11 +147,15 @@ class Cleaning:
         return bool(self._untrimmed)
 
     def unlink_blocking(self) -> int:
-        """Unlink the hidden files; returns how many. Any thread, but one at a time.
+        """Unlink the hidden files; returns how many. Any thread.
 
         Raises:
             OSError: A file cannot be unlinked; the next call goes on with it.
         """
+        with self._unlinking:
+            return self._unlink_all()
+
+    def _unlink_all(self) -> int:
         if self._doomed_segments or self._doomed:
             # Otherwise a start after a crash would report these files as lost.
             self._save_extent()

@@ -21,6 +21,7 @@ from rocketpost.server.metrics.exposition import Family, Sample, counter, label_
 from rocketpost.server.routes.access import GET, of_cluster, strict
 from rocketpost.server.routes.route import Reply, Route, plain
 from rocketpost.server.settings.broker import BrokerConfig
+from rocketpost.server.thread_work import finish_in_thread
 from rocketpost.store.config import StoreConfig
 from rocketpost.transport.connection import Connection
 
@@ -142,7 +143,7 @@ class DedupFeature(Feature):
             if not await self._writer.wait_kept():
                 return  # the snapshot saved before is right, whatever becomes of these messages
             try:
-                await asyncio.to_thread(self._save_blocking, data)
+                await finish_in_thread(self._save_blocking, data)
             except OSError as error:
                 raise StoreError(f"the producers could not be saved: {error}") from error
             self._saved_revision, self._saved_position = revision, position

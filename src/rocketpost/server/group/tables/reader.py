@@ -23,6 +23,7 @@ from rocketpost.server.features.dedup_recovery import producer_limits, snapshot_
 from rocketpost.server.group.tables import changes
 from rocketpost.server.replication import tables_feed as feed
 from rocketpost.server.replication.tables_apply import TablesReplica
+from rocketpost.server.thread_work import finish_in_thread
 from rocketpost.server.writer.log_writer import ArrivalListener
 from rocketpost.store.dispatch.arrival import Arrival
 from rocketpost.store.member.table_records import (
@@ -153,7 +154,7 @@ class TableReader(Feature):
             case changes.GROUP_FILTERS:
                 tables.filters.follow(table.text)
             case changes.PRODUCERS:
-                await asyncio.to_thread(self._save_producers_blocking, table.text)
+                await finish_in_thread(self._save_producers_blocking, table.text)
             case _:
                 await self._replica.apply(table)
 
