@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -14,13 +16,14 @@ from rocketpost.broker.dedup.producers import ProducerLimits, ProducerTable
 from rocketpost.codec.bodies.followed_tables import TableText
 from rocketpost.codec.codes import RequestCode as Code
 from rocketpost.codec.codes import ResponseCode
-from rocketpost.errors import StoreFull
+from rocketpost.errors import StoreError, StoreFull
 from rocketpost.server.group.tables.changes import PRODUCERS
 from rocketpost.server.group.tables.reader import TableReader
 from rocketpost.server.term import LeaderTerm
 from rocketpost.store.draft import Appended, Draft
 from rocketpost.store.member import table_records
 from rocketpost.store.member.table_records import newest_copy
+from rocketpost.store.tables import TableFile
 from rocketpost.testing.waiting import settle, until
 
 from .group_brokers import NODES, TOPIC, Group, group_of_three
@@ -282,6 +285,33 @@ async def test_a_snapshot_of_producers_is_written_by_one_thread_at_a_time(
             await first
         await reader._apply_table(table)
         assert len(texts) == 2
+
+
+async def test_members_without_room_for_the_producers_follow_and_lead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save, code = TableFile.save_blocking, errno.ENOSPC
+
+    def save_with_room(file: TableFile[Any], data: bytes) -> None:
+        if file._path.endswith("producerState.json"):
+            raise OSError(code, os.strerror(code))
+        save(file, data)
+
+    async with group_of_three(tmp_path) as group:
+        first = await group.leader()
+        await group.send(first, 5)
+        monkeypatch.setattr(TableFile, "save_blocking", save_with_room)
+        for _ in range(2):
+            leader = await next_leader(group, stops=False)
+            await group.send(leader, 5)
+            async with group.client(leader) as peer:
+                await change_much(peer)
+            await group.until_equal_tables()
+        code = errno.EIO
+        reader = TableReader(group.servers[leader]._context)
+        with pytest.raises(StoreError, match="producers could not be saved"):
+            reader._save_producers_blocking(b"{}")
+        monkeypatch.undo()
 
 
 async def test_heartbeats_create_groups_on_every_member(tmp_path: Path) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rocketpost.codec.codes import RequestCode as Code
 from rocketpost.codec.codes import ResponseCode
+from rocketpost.store.tables import TableFile
 
 from .harness import Peer, broker, connected, copy_files
 
@@ -133,3 +136,22 @@ async def test_a_broker_without_idempotent_producers_reports_none(tmp_path: Path
         path.unlink()
     async with broker(tmp_path) as server, connected(server) as peer:
         assert (await peer.status())["producerStateRepair"] == ""
+
+
+async def test_a_broker_starts_without_room_for_the_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = TableFile.save_blocking
+
+    def save_with_room(file: TableFile[Any], data: bytes) -> None:
+        if file._path.endswith("producerState.json"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        save(file, data)
+
+    monkeypatch.setattr(TableFile, "save_blocking", save_with_room)
+    async with broker(tmp_path / "before") as server, connected(server) as peer:
+        assert [await send(peer, number) for number in (0, 1, 1)] == [False, False, True]
+        root = copy_files(tmp_path / "before", tmp_path / "killed")
+        monkeypatch.undo()
+    async with broker(root) as server, connected(server) as peer:
+        assert [await send(peer, number) for number in (1, 2)] == [True, False]

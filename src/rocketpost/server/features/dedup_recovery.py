@@ -27,6 +27,7 @@ from rocketpost.model.clock import Clock
 from rocketpost.model.ids import Position, QueueOffset
 from rocketpost.model.names import HALF_TOPIC, OP_HALF_TOPIC, TIMER_TOPIC, is_retry_or_dlq
 from rocketpost.server.settings.broker import BrokerConfig
+from rocketpost.store.descriptors import may_pass
 from rocketpost.store.draft import Appended
 from rocketpost.store.files import FileSystem
 from rocketpost.store.log.walk import walk
@@ -152,7 +153,7 @@ def _rebuild_blocking(
     older: ProducerTable | None = None,
     was_saved: bool = False,
 ) -> tuple[ProducerTable, str]:
-    """Rebuild the producers from the log, from ``begin`` on, and save them.
+    """Rebuild the producers from the log, from ``begin`` on, and save them if there is room.
 
     If the beginning of the log was deleted, numbers below a producer's first one are refused from
     now on, because it is unknown whether they were stored.
@@ -164,7 +165,12 @@ def _rebuild_blocking(
         table.forget_before_log()
     if older is not None:
         table.add_silent(older)
-    file.save_blocking(table.to_json(end))
+    try:
+        file.save_blocking(table.to_json(end))
+    except OSError as error:
+        if not may_pass(error):
+            raise
+        logger.warning("the producers are not saved yet: reason=%s", error)
     if not is_used:  # the first start, or a broker that has no such producers
         return table, ""
     if is_whole:

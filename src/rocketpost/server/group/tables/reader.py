@@ -25,6 +25,7 @@ from rocketpost.server.replication import tables_feed as feed
 from rocketpost.server.replication.tables_apply import TablesReplica
 from rocketpost.server.thread_work import finish_in_thread
 from rocketpost.server.writer.log_writer import ArrivalListener
+from rocketpost.store.descriptors import may_pass
 from rocketpost.store.dispatch.arrival import Arrival
 from rocketpost.store.member.table_records import (
     TableRecord,
@@ -161,6 +162,8 @@ class TableReader(Feature):
     def _save_producers_blocking(self, text: bytes) -> None:
         """Keep the leader's snapshot: a member that becomes the leader reads the log from there.
 
+        If the disk is full, the snapshot before is kept, and more of the log is read.
+
         Raises:
             StoreError: It cannot be saved.
         """
@@ -168,7 +171,9 @@ class TableReader(Feature):
         try:
             snapshot_file(self._store, self._store.files, limits).save_blocking(text)
         except OSError as error:
-            raise StoreError(f"the producers could not be saved: {error}") from error
+            if not may_pass(error):
+                raise StoreError(f"the producers could not be saved: {error}") from error
+            logger.warning("a snapshot of producers is not kept: reason=%s", error)
 
 
 def _tables_of(records: Iterable[TableRecord]) -> Iterable[TableText]:
