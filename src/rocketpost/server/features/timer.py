@@ -418,10 +418,10 @@ class TimerFeature(Feature):
             starts = await loop.run_in_executor(
                 self._thread, timer_log.find_finished_blocking, position
             )
-            paths = timer_log.expire(starts)
-        if paths:
+            timer_log.expire(starts)
+        if timer_log.has_expired:
             await self._save()  # else the next start would take the missing files for damage
-            await loop.run_in_executor(self._thread, self._timers.unlink_blocking, paths)
+            await loop.run_in_executor(self._thread, timer_log.unlink_expired_blocking)
 
     # -- recalling
 

@@ -17,6 +17,7 @@ and written by position; bytes after the end are zero, so that they are never re
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
@@ -113,6 +114,7 @@ class TimerLog:
         self._unsynced: set[int] = set()
         self._syncing: set[int] = set()
         self._is_new = self._is_new_syncing = False
+        self._expired: list[str] = []
         self.end = 0
         """Position of the next unit."""
 
@@ -278,11 +280,31 @@ class TimerLog:
             finished.append(start)
         return finished
 
-    def expire(self, starts: Sequence[int]) -> list[str]:
-        """Forget finished files; returns the paths to unlink. Never call it during a save."""
+    def expire(self, starts: Sequence[int]) -> None:
+        """Forget finished files, which are then to be unlinked. Never call it during a save."""
         for start in starts:
             self._forget(start)
-        return [self._path(start) for start in starts]
+        self._expired += map(self._path, starts)
+
+    @property
+    def has_expired(self) -> bool:
+        """Whether there are files to unlink, once a save does not name them any more."""
+        return bool(self._expired)
+
+    def unlink_expired_blocking(self) -> None:
+        """Unlink expired files. Any thread, but one at a time.
+
+        The oldest comes first, also if a call before has failed: a later start would take a file
+        that was left behind for the beginning of the log, and read nothing after the gap.
+
+        Raises:
+            OSError: A file cannot be unlinked; the next call goes on with it.
+        """
+        while self._expired:
+            with contextlib.suppress(FileNotFoundError):  # the call before has unlinked it
+                self._files.unlink(self._expired[0])
+            self._files.fsync_dir(self._directory)
+            del self._expired[0]
 
     def close(self) -> None:
         """Close the files."""

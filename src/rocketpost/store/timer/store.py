@@ -286,12 +286,6 @@ class TimerStore:
         self.wheel.mark_saved()
         self.log.mark_saved()
 
-    def unlink_blocking(self, paths: Sequence[str]) -> None:
-        """Unlink expired files of the log, the oldest first."""
-        for path in paths:
-            self._files.unlink(path)
-            self._files.fsync_dir(self._layout.timer_log)
-
     def close(self) -> None:
         """Close the files."""
         self.wheel.close()

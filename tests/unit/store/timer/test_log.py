@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -64,11 +66,49 @@ def test_only_files_whose_messages_all_expired_are_deleted(tmp_path: Path) -> No
     log = opened(tmp_path / "l")
     place(log, [unit(number) for number in range(1, 12)])
     assert log.find_finished_blocking(500) == []
-    assert log.expire(log.find_finished_blocking(501)) == [f"{tmp_path}/l/{0:020d}"]
+    log.expire(log.find_finished_blocking(501))
+    assert log.has_expired
+    assert len(list((tmp_path / "l").iterdir())) == 3
+    log.unlink_expired_blocking()
+    assert not log.has_expired
+    assert not (tmp_path / "l" / f"{0:020d}").exists()
     assert log.first == 300
     assert log.unit(0) is None
     assert log.find_finished_blocking(10**9) == [300]  # never the last
     log.take_unsynced()
+
+
+@pytest.mark.parametrize("call", ["unlink", "fsync_dir"])
+def test_a_file_that_could_not_be_unlinked_leaves_no_gap(tmp_path: Path, call: str) -> None:
+    class Failing(RealFiles):
+        is_failing = False
+
+        def unlink(self, path: str) -> None:  # type: ignore[override]
+            self._fail_at("unlink")
+            os.unlink(path)
+
+        def fsync_dir(self, path: str) -> None:
+            self._fail_at("fsync_dir")
+            super().fsync_dir(path)
+
+        def _fail_at(self, name: str) -> None:
+            if self.is_failing and name == call:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    files = Failing()
+    log = TimerLog(files, str(tmp_path / "l"), file_bytes=FILE_BYTES)
+    places = place(log, [unit(number) for number in range(1, 18)])
+    files.is_failing = True
+    log.expire([0])
+    with pytest.raises(OSError, match="error"):
+        log.unlink_expired_blocking()
+    files.is_failing = False
+    log.expire([300])
+    log.unlink_expired_blocking()
+    log.close()
+    again = opened(tmp_path / "l")
+    assert again.first == 600
+    assert [at for at, _ in again.scan(0, again.end)] == places[10:]
 
 
 def test_the_next_save_syncs_the_files_of_a_failed_one(tmp_path: Path) -> None:
