@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rocketpost.codec.codes import ResponseCode
 from rocketpost.server.features.cleaning import CleaningFeature
+from rocketpost.store.tables import TableFile
 from rocketpost.testing.waiting import until
 
 from .group_brokers import NODES, TOPIC, Group, ends_of, group_of_three
@@ -96,6 +99,36 @@ async def test_a_member_that_was_away_too_long_gets_a_new_log(tmp_path: Path) ->
         await until_equal(group)
         await group.member(leader).hand_over(away)
         await group.send(await group.leader(but=leader), 5)
+
+
+async def test_a_member_with_a_full_disk_gets_a_new_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old log, which fills the disk, is about to be deleted; no table needs to be saved."""
+    save, full = TableFile.save_blocking, set[str]()
+    refused: list[str] = []
+
+    def save_with_room(file: TableFile[Any], data: bytes) -> None:
+        if any(f"/{node}/" in file._path for node in full):
+            refused.append(file._path)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        save(file, data)
+
+    monkeypatch.setattr(TableFile, "save_blocking", save_with_room)
+    async with group_of_three(tmp_path) as group:
+        leader = await group.leader()
+        away = next(node for node in NODES if node != leader)
+        await fill(group, 5)
+        await group.stop([away])
+        await fill(group, 40)
+        first = await delete_old_log(group, leader)
+        full.add(away)
+        await group.start([away])
+        group.servers[away]._context.tables.offsets.commit(TOPIC, "g", 0, 1)
+        await until(lambda: group.servers[away]._context.store.first_position == first)
+        assert refused
+        full.clear()
+        await until_equal(group)
 
 
 async def test_a_lost_disk_is_filled_from_where_the_log_begins(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from rocketpost.errors import StoreError
 from rocketpost.kernel import FORM
 from rocketpost.server.acting_term import ActingTerm
 from rocketpost.server.clock import BrokerClock
@@ -45,7 +44,7 @@ from rocketpost.server.startup import (
     resolve_ip_blocking,
 )
 from rocketpost.server.tables.broker_tables import Identity
-from rocketpost.server.term import LeaderTerm, Term
+from rocketpost.server.term import LeaderTerm, Term, unsaved_files_logged
 from rocketpost.server.vip import listen_vip
 from rocketpost.store.config import StoreConfig
 from rocketpost.store.files import FileSystem, RealFiles
@@ -278,8 +277,10 @@ class BrokerServer:
             if self._work is None:
                 return  # it is stopping
             try:
-                await self._end_term("the broker gets a new log; try again")
-                await self._close_store()
+                with unsaved_files_logged():  # the new log has a copy of all tables
+                    await self._end_term("the broker gets a new log; try again")
+                with unsaved_files_logged():
+                    await self._close_store()
                 await asyncio.to_thread(change_blocking)
                 await self._open(*await self._load_settings())
             except BaseException as error:
@@ -309,13 +310,10 @@ class BrokerServer:
         async with self._changing:
             assert self._work is not None, "the broker does not run"
             before = self._term
-            try:
+            with unsaved_files_logged():
                 await self._end_term(
                     "the broker is changing its role; try again", stays_known=stays_known
                 )
-            except StoreError as error:
-                # The next term recovers from the files saved before, and from the log.
-                logger.error("files of the last term are not saved: reason=%s", error)
             between = self._term
             try:
                 self._term = await open_term()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Self
 
 from rocketpost.broker.group.retention_holds import RetentionHolds
@@ -428,6 +428,18 @@ class LeaderTerm(OfficeTerm):
         except StoreError as error:
             logger.error("new topics are not saved yet: reason=%s", error)
         await self.registration.wait_registered()
+
+
+@contextlib.contextmanager
+def unsaved_files_logged() -> Iterator[None]:
+    """Go on if files of a term cannot be saved.
+
+    The next term recovers from the files saved before, and from the log.
+    """
+    try:
+        yield
+    except StoreError as error:
+        logger.error("files of the last term are not saved: reason=%s", error)
 
 
 def _nobody() -> None:
