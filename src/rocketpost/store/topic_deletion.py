@@ -9,7 +9,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from rocketpost.errors import StoreBroken
+from rocketpost.errors import StoreError
 from rocketpost.store.deleted_topics import DeletedTopics
 from rocketpost.store.files import FileSystem
 
@@ -70,5 +70,5 @@ class QueueDeletion:
         try:
             # A checkpoint that counts deleted queues makes a restart read the whole log.
             self._checkpoint()
-        except (OSError, StoreBroken) as error:
+        except (OSError, StoreError) as error:
             logger.warning("checkpoint not updated after a deletion reason=%s", error)

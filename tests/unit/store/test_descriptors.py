@@ -12,6 +12,7 @@ from rocketpost.errors import StoreFull
 from rocketpost.store import descriptors
 from rocketpost.store.descriptors import SPARES, cache_count_max, with_spares
 from rocketpost.store.files import RealFiles
+from rocketpost.store.topic_deletion import QueueDeletion
 
 from .conftest import Opener, draft
 from .test_message_store import bodies
@@ -179,3 +180,21 @@ def test_segments_that_are_written_keep_no_descriptor(
 def test_the_limit_is_the_one_of_this_process() -> None:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     assert cache_count_max(10**9) == max(8, soft // 8) or soft < 0
+
+
+def test_a_topic_is_deleted_although_the_checkpoint_must_wait(
+    opener: Opener, caplog: pytest.LogCaptureFixture
+) -> None:
+    def checkpoint() -> None:
+        raise StoreFull("there are no file descriptors left")
+
+    store = opener()
+    store.append(draft())
+    store.confirm(store.commit())
+    store.save_blocking()
+    store.delete_queues("TopicA")
+    QueueDeletion(store._parts.topic_deleter, checkpoint=checkpoint).finish_blocking()
+    assert caplog.messages[-1].startswith("checkpoint not updated after a deletion")
+    assert not list((opener.root / "dropped").iterdir())
+    opener.crash(store)
+    assert opener().queues_of("TopicA") == []
