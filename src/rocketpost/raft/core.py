@@ -68,7 +68,7 @@ class Log:
         return self.terms.last_term
 
     def extend(self, end: int, spans: Iterable[TermSpan], members: Iterable[MemberRecord]) -> None:
-        """Take over that bytes were appended, up to ``end``."""
+        """Note that bytes were appended, up to ``end``."""
         assert end >= self.end
         for span in spans:
             if span.start < end and span.term:
@@ -79,7 +79,7 @@ class Log:
         self.end = end
 
     def cut(self, position: int) -> None:
-        """Take over that the log ends at a position before its end."""
+        """Note that the log ends at a position before its end."""
         assert self.commit <= position < self.end, f"cut at {position}, committed {self.commit}"
         self.cuts += 1
         self.end = position
@@ -88,7 +88,7 @@ class Log:
         self.members.cut(position)
 
     def reset(self, first: int, spans: Iterable[TermSpan], members: MemberRecord) -> None:
-        """Take over that the log was replaced by an empty one at ``first``."""
+        """Note that the log was replaced by an empty one at ``first``."""
         assert first >= self.commit, f"reset to {first}, committed {self.commit}"
         self.cuts += 1
         self.first = self.end = self.persisted = self.commit = first
@@ -96,7 +96,7 @@ class Log:
         self.members = MemberTable([members])
 
     def trim(self, first: int) -> None:
-        """Take over that bytes before ``first`` were deleted."""
+        """Note that bytes before ``first`` were deleted."""
         assert self.first <= first <= self.commit, f"trimmed to {first}, committed {self.commit}"
         self.first = first
         self.terms.trim(first)

@@ -183,7 +183,7 @@ class Follower:
     # Reports of the driver.
 
     def appended(self, end: int) -> None:
-        """Take over that bytes were appended, up to ``end``."""
+        """Note that bytes were appended, up to ``end``."""
         accept = self._accept
         assert accept is not None, "nothing was to be appended"
         assert self._cut is None, "cut first"
@@ -196,7 +196,7 @@ class Follower:
         self._ask_again()
 
     def cut_done(self, position: int) -> None:
-        """Take over that the log was cut."""
+        """Note that the log was cut."""
         assert self._cut is not None, "nothing was to be cut"
         assert self._cut.position == position
         self._cut = None
@@ -204,7 +204,7 @@ class Follower:
         self._ask_again()
 
     def reset_done(self, first: int) -> None:
-        """Take over that the log was replaced."""
+        """Note that the log was replaced."""
         reset = self._reset
         assert reset is not None, "nothing was to be reset"
         assert reset.first == first

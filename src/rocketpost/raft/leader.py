@@ -109,7 +109,7 @@ class Leader:
     def tick(self) -> None:
         """Send heartbeats that are due, and bytes that gather; give up a slow handover.
 
-        A commit position is told with the next bytes, or at the next tick if there are none.
+        The commit position is sent with the next bytes, or at the next tick if there are none.
         """
         if self.transferring is not None and self._core.now >= self._transfer_end:
             self._give_up_transfer()
@@ -191,7 +191,7 @@ class Leader:
         self._urgent = frozenset(sorted(voters, key=rank)[-majority(voters) :])
 
     def link_up(self, peer: NodeId) -> None:
-        """Find out at once what a peer has that can be reached again."""
+        """Find out at once what a peer has, now that it can be reached again."""
         if peer in self.progress:
             self._compare(peer)
 
@@ -241,7 +241,7 @@ class Leader:
             self._hand_over()
 
     def persisted(self) -> None:
-        """Take over that more of the leader's own log is safe."""
+        """Note that more of the leader's own log is safe."""
         self.count()
         self._hand_over()
 

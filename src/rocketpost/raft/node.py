@@ -267,7 +267,7 @@ class RaftNode:
                     self._begin_campaign(is_pre=False, is_transfer=True)
 
     def _hear(self, leader: NodeId) -> None:
-        """Take over that a peer leads the present term."""
+        """Note that a peer leads the present term."""
         assert self._leader is None, f"{leader} and {self.node} lead term {self.term}"
         known = self._follower.leader
         assert known in (None, leader), f"{known} and {leader} lead term {self.term}"
@@ -376,7 +376,7 @@ class RaftNode:
     # Reports of the driver.
 
     def state_saved(self, number: int) -> list[Action]:
-        """Take over that a state is durable."""
+        """Note that a state is durable."""
         if self._has_failed:  # a success after a failure proves nothing
             return []
         self._core.state_saved(number)
@@ -384,13 +384,13 @@ class RaftNode:
         return self._finish()
 
     def grew(self, end: int, members: Members | None = None) -> list[Action]:
-        """Take over that this leader has written its log up to ``end``."""
+        """Note that this leader has written its log up to ``end``."""
         assert self._leader is not None, "only a leader writes"
         self._leader.grew(end, members)
         return self._finish()
 
     def persisted(self, end: int, cuts: int | None = None) -> list[Action]:
-        """Take over that the log is safe up to ``end``, which may be behind a cut to come."""
+        """Note that the log is safe up to ``end``, which may be behind a cut to come."""
         log = self._core.log
         if self._has_failed or (cuts is not None and cuts != log.cuts):
             return []
@@ -404,39 +404,39 @@ class RaftNode:
         return self._finish()
 
     def appended(self, end: int) -> list[Action]:
-        """Take over that the bytes of an ``Accept`` are in the log."""
+        """Note that the bytes of an ``Accept`` are in the log."""
         self._follower.appended(end)
         return self._finish()
 
     def cut_done(self, position: int) -> list[Action]:
-        """Take over that the log was cut."""
+        """Note that the log was cut."""
         self._follower.cut_done(position)
         return self._finish()
 
     def reset_done(self, first: int) -> list[Action]:
-        """Take over that the log was replaced by an empty one."""
+        """Note that the log was replaced by an empty one."""
         self._follower.reset_done(first)
         return self._finish()
 
     def trimmed(self, first: int) -> list[Action]:
-        """Take over that the log begins at ``first`` now."""
+        """Note that the log begins at ``first`` now."""
         self._core.log.trim(first)
         return self._finish()
 
     def shipped(self, ship: Ship, end: int) -> list[Action]:
-        """Take over that bytes were handed to the link of a peer."""
+        """Note that bytes were handed to the link of a peer."""
         if self._leader is not None:
             self._leader.shipped(ship, end)
         return self._finish()
 
     def link_up(self, peer: NodeId) -> list[Action]:
-        """Take over that a peer can be reached."""
+        """Note that a peer can be reached."""
         if self._leader is not None:
             self._leader.link_up(peer)
         return self._finish()
 
     def link_down(self, peer: NodeId) -> list[Action]:
-        """Take over that the link to a peer was lost."""
+        """Note that the link to a peer was lost."""
         if self._leader is not None:
             self._leader.link_down(peer)
         return self._finish()
@@ -474,7 +474,7 @@ class RaftNode:
         return self._finish()
 
     def members_refused(self) -> list[Action]:
-        """Take over that the record of changed members could not be written."""
+        """Note that the record of changed members could not be written."""
         if self._leader is not None:
             self._leader.members_refused()
         return self._finish()
@@ -487,7 +487,7 @@ class RaftNode:
         return self._finish()
 
     def doubt(self, suspicion: Suspicion) -> list[Action]:
-        """Take over that this member has lost something since it last ran."""
+        """Note that this member has lost something since it last ran."""
         self._follower.doubt(suspicion)
         if self._leader is not None or self._campaign is not None:
             self._follow(None)

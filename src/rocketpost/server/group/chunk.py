@@ -16,7 +16,7 @@ class Chunk(NamedTuple):
 
 
 def with_bytes(action: Action, message: Message, body: bytes) -> Action | Chunk:
-    """Return an action, together with the bytes of its message if it has them appended."""
+    """Return an action, together with the bytes of its message if it asks to append them."""
     if not isinstance(action, Accept):
         return action
     assert isinstance(message, Append)

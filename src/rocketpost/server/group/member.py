@@ -324,7 +324,7 @@ class GroupMember:
             writer.commit()
 
     def _note_growth(self) -> None:
-        """Take over that the log writer has written."""
+        """Note that the log writer has written."""
         end = self._log.end
         if end > self.node.log.end:
             self._carry_out(self.node.grew(end, self._records.take_written()))
@@ -473,7 +473,10 @@ class GroupMember:
         self._broker.on_leader(leader)
 
     def _later(self, work: Awaitable[None]) -> None:
-        """Have something saved; without it, this member takes no part any more."""
+        """Do work that saves something, in the background.
+
+        If it fails, this member takes no part until a restart.
+        """
 
         async def finish() -> None:
             try:

@@ -211,7 +211,7 @@ class MemberLog:
         self._change(self._forget_terms)
 
     def commit(self, position: int) -> None:
-        """Take over that the log is committed up to a position."""
+        """Note that the log is committed up to a position."""
         self._committed = max(self._committed, Position(position))
 
     def allow_reading(self) -> Position:
@@ -345,7 +345,7 @@ class MemberLog:
     # Reports.
 
     def note_growth(self) -> None:
-        """Take over that the log writer has written; it asks for the flush itself."""
+        """Note that the log writer has written; it asks for the flush itself."""
         if not self._flushes:
             self._report_safe()
 

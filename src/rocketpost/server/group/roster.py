@@ -98,7 +98,7 @@ class Roster:
         )
 
     def note(self, found: Iterable[Configuration]) -> None:
-        """Take over configurations that were appended to the log."""
+        """Add configurations that were appended to the log."""
         for configuration in found:
             if configuration.position > self._configurations[-1].position:
                 self._configurations.append(configuration)
@@ -106,14 +106,14 @@ class Roster:
                 logger.info("members: %s", _text_of(configuration))
 
     def note_bytes(self, data: bytes, start: int, end: int) -> None:
-        """Take over the configurations that bytes of the log state, up to the position ``end``."""
+        """Add the configurations that bytes of the log state, up to the position ``end``."""
         try:
             self.note(each for each in configurations_in(data, start) if each.position <= end)
         except CorruptRecord as error:  # it was checked before it was appended
             logger.error("members cannot be read: reason=%s", error)
 
     def cut(self, position: int) -> None:
-        """Take over that the log was cut."""
+        """Note that the log was cut."""
         kept = [each for each in self._configurations if each.position <= position]
         if kept and len(kept) < len(self._configurations):
             self._configurations = kept

@@ -170,7 +170,7 @@ class SlaveLink:
             self._loop.call_soon(self._pump)
 
     def tick(self) -> None:
-        """Do what time demands: count bytes per second, send a heartbeat if it is due."""
+        """Count the bytes of the last second, and send a heartbeat if it is due."""
         self._roll_window()
         if self.sender.stuck:
             self._log.close()  # the file of a deleted segment takes room while it is open

@@ -37,7 +37,7 @@ class Handover:
         self._ended: asyncio.Event | None = None
 
     def note_end(self) -> None:
-        """Take over that this member does not lead any more, or that the handover was given up."""
+        """Note that this member does not lead any more, or that the handover was given up."""
         if self._ended is not None:
             self._ended.set()
 

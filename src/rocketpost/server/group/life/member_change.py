@@ -30,7 +30,7 @@ class MemberChanges:
         self._news = asyncio.Event()
 
     def note_news(self) -> None:
-        """Take over that more is committed, or that this member does not lead any more."""
+        """Note that more is committed, or that this member does not lead any more."""
         self._news.set()
 
     async def run(self, change: MemberChange) -> None:

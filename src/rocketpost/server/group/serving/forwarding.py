@@ -126,7 +126,7 @@ class Forwarding(Feature):
         await self._connector.close()
 
     def note_leader(self) -> None:
-        """Take over that there is another leader, or none."""
+        """Note that there is another leader, or none."""
         change, self._change = self._change, asyncio.Event()
         change.set()
 

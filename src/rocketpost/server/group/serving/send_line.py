@@ -89,7 +89,7 @@ class SendLine:
         return len(self._passages) == self._sent + 1 or self._first_inside() is passage
 
     def note_sent(self, passage: Passage) -> None:
-        """Take over that a send went out."""
+        """Note that a send went out."""
         passage.stage = Stage.SENT
         self._sent += 1
         self._wake_next()

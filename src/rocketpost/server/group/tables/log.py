@@ -136,7 +136,7 @@ class TableLog(Feature):
             logger.warning("the last progress is not written: reason=%s", error)
 
     def close(self) -> None:
-        """Take note of changes no more; what is owed is still owed until tables are restored."""
+        """Stop noting changes; those that are not written yet stay noted until a restore."""
         self._context.locks.changed = None
         self._tables.groups.on_change = self._context.persistence.note_change
 
