@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from rocketpost.client.message import SendResult
 from rocketpost.client.patience import TimeLimit
 from rocketpost.client.route_cache import PublishRoute
+from rocketpost.client.turns import Turns
 
 Start = Callable[[PublishRoute, float], "Awaitable[asyncio.Future[SendResult]]"]
 """Starts a send to a topic with this route; it may take so many seconds."""
@@ -33,8 +34,7 @@ class SendTurns:
     ) -> None:
         self._peek = peek
         self._find = find
-        self._last: dict[str, asyncio.Future[None]] = {}
-        """Done when the last caller and all before it have started."""
+        self._turns = Turns()
 
     def take(
         self, topic: str, seconds: float, start: Start
@@ -52,24 +52,13 @@ class SendTurns:
 
     def peek(self, topic: str) -> PublishRoute | None:
         """Return the route of a topic if a send may start at once; None if it has to wait."""
-        return None if topic in self._last else self._peek(topic)
+        return None if topic in self._turns else self._peek(topic)
 
     async def _wait(self, topic: str, seconds: float, start: Start) -> asyncio.Future[SendResult]:
-        limit = TimeLimit(seconds)
-        ahead = self._last.get(topic)
-        mine = self._last[topic] = asyncio.get_running_loop().create_future()
+        limit, turn = TimeLimit(seconds), self._turns.take(topic)
         try:
             route = await self._find(topic, seconds)
-            if ahead is not None and not ahead.done():
-                await asyncio.wait([ahead])
+            await turn.wait()
             return await start(route, limit.left)
         finally:
-            if ahead is None or ahead.done():
-                self._end(topic, mine)
-            else:  # we give up; those behind us now wait for those before us
-                ahead.add_done_callback(lambda _: self._end(topic, mine))
-
-    def _end(self, topic: str, mine: asyncio.Future[None]) -> None:
-        mine.set_result(None)
-        if self._last.get(topic) is mine:
-            del self._last[topic]
+            turn.end()

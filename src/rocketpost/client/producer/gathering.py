@@ -18,6 +18,7 @@ from rocketpost.client.message import Message, SendResult, check_message
 from rocketpost.client.producer.batching import PackedBatch, split_result
 from rocketpost.client.producer.flight import OutgoingSend
 from rocketpost.client.tasks import BackgroundTasks
+from rocketpost.client.turns import Turn, Turns
 from rocketpost.codec.batch import ENTRY_BYTES_MIN, BatchItem
 from rocketpost.errors import RocketpostError
 from rocketpost.model.names import RETRY_PREFIX
@@ -80,8 +81,7 @@ class AutoBatcher:
         self._groups: dict[_Key, _Group] = {}
         self._chosen: dict[tuple[str, MessageQueue | None, str | None], _Key] = {}
         """The only group that waits for each topic, given queue and sharding key."""
-        self._last: dict[str, asyncio.Future[None]] = {}
-        """Done when the last departure to a topic and all before it have started."""
+        self._turns = Turns()
         self._held = 0
         self._under_way: set[asyncio.Future[SendResult]] = set()
         self._tasks = BackgroundTasks()
@@ -138,10 +138,9 @@ class AutoBatcher:
         """Start the send of a message to a chosen queue, after those that wait for others."""
         for key in [key for key in self._chosen.values() if key[0] == topic]:
             self._depart(key, self._groups[key])
-        ahead = self._last.get(topic)
-        if ahead is None:
+        if topic not in self._turns:
             return await start()
-        return await self._start_after(ahead, topic, self._line_up(topic), start)
+        return await _start_in(self._turns.take(topic), start)
 
     async def flush(self) -> None:
         """Send everything that waits, and return when all callers have their results."""
@@ -159,44 +158,12 @@ class AutoBatcher:
         if self._groups.get(key) is group:
             del self._groups[key]
             self._chosen.pop(key[:3], None)
-        topic = key[0]
-        ahead, mine = self._last.get(topic), self._line_up(topic)
+        work = self._send_group(group, self._turns.take(key[0]))
+        return self._tasks.start(work, name=f"send batch to {key[0]}")
 
-        def start() -> Awaitable[_Sent]:
-            return self._send(group.packed, group.queue)
-
-        work = self._send_group(group, self._start_after(ahead, topic, mine, start))
-        return self._tasks.start(work, name=f"send batch to {topic}")
-
-    def _line_up(self, topic: str) -> asyncio.Future[None]:
-        mine = self._last[topic] = self._loop.create_future()
-        return mine
-
-    async def _start_after(
-        self,
-        ahead: asyncio.Future[None] | None,
-        topic: str,
-        mine: asyncio.Future[None],
-        start: Callable[[], Awaitable[T]],
-    ) -> T:
+    async def _send_group(self, group: _Group, turn: Turn) -> None:
         try:
-            if ahead is not None and not ahead.done():
-                await asyncio.wait([ahead])
-            return await start()
-        finally:
-            if ahead is None or ahead.done():
-                self._end_turn(topic, mine)
-            else:  # given up; those behind now wait for those before
-                ahead.add_done_callback(lambda _: self._end_turn(topic, mine))
-
-    def _end_turn(self, topic: str, mine: asyncio.Future[None]) -> None:
-        mine.set_result(None)
-        if self._last.get(topic) is mine:
-            del self._last[topic]
-
-    async def _send_group(self, group: _Group, starting: Awaitable[_Sent]) -> None:
-        try:
-            out, result = await starting
+            out, result = await _start_in(turn, lambda: self._send(group.packed, group.queue))
         except RocketpostError as error:
             _fail(group, error)
         else:
@@ -208,6 +175,15 @@ class AutoBatcher:
     def _end_send(self, group: _Group, out: OutgoingSend, done: asyncio.Future[SendResult]) -> None:
         self._under_way.discard(done)
         _settle(group, out, done)
+
+
+async def _start_in(turn: Turn, start: Callable[[], Awaitable[T]]) -> T:
+    """Start something when its turn has come."""
+    try:
+        await turn.wait()
+        return await start()
+    finally:
+        turn.end()
 
 
 def _settle(group: _Group, out: OutgoingSend, done: asyncio.Future[SendResult]) -> None:
