@@ -97,6 +97,9 @@ class Listener:
     async def bind(self, host: str, port: int) -> None:
         """Bind the address, so that :attr:`port` is known, without accepting connections yet.
 
+        A port that the kernel chooses is not shared meanwhile: it gives a socket that may share its
+        address, and does not listen yet, the same port as another one.
+
         Raises:
             ConfigError: The address cannot be bound.
         """
@@ -107,7 +110,7 @@ class Listener:
                 host or None,
                 port,
                 backlog=_BACKLOG,
-                reuse_address=True,
+                reuse_address=port != 0,
                 start_serving=False,
             )
         except OSError as error:
@@ -118,6 +121,8 @@ class Listener:
         """Start accepting connections."""
         assert self._server is not None
         await self._server.start_serving()
+        for each in self._server.sockets:  # a successor may bind while old connections linger
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._schedule_scan()
 
     async def stop(self) -> None:

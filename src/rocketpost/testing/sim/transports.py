@@ -187,6 +187,9 @@ class SimulatedServer:
         """Return the bound address."""
         return self._address
 
+    def setsockopt(self, *_: object) -> None:
+        """Accept options that the simulated network does not need."""
+
     def accept_end(self, end: End) -> None:
         """Take a new connection."""
         SimulatedTransport(end, self._factory()).begin()
