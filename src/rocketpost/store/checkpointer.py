@@ -63,8 +63,7 @@ class Checkpointer:
         self._save_deletions = save_deletions
         self._damage = contents.damage
         self._extent = extent
-        self._on_trouble = readiness.set_trouble
-        self._on_broken = readiness.break_from_thread
+        self._readiness = readiness
         self._saving = threading.Lock()
         self.saved_position = -1
         """Every record before this is durable in queues and index too. Any thread may read it."""
@@ -166,12 +165,14 @@ class Checkpointer:
         return self.config.queue_flush_interval_ms / 1000
 
     def _is_due(self) -> bool:
+        # A save failed, and until one of this thread succeeds, no message is accepted. It is due
+        # even if the save of another thread has left nothing behind.
+        if self._readiness.has_trouble:
+            return True
         behind = self._dispatcher.mark.position - self.saved_position
         waited_ms = (time.monotonic() - self._saved_at) * 1000
         thorough = waited_ms >= self.config.queue_flush_thorough_ms
-        # Even the save after recovery failed; until a save succeeds, no message is accepted.
-        failing = self.saved_position < 0
-        return behind >= REPLAY_BYTES_MAX or (behind > 0 and (thorough or failing))
+        return behind >= REPLAY_BYTES_MAX or (behind > 0 and thorough)
 
     def _save_or_report(self) -> None:
         try:
@@ -182,10 +183,10 @@ class Checkpointer:
             if is_shortage(error) and self._is_patient():
                 logger.warning("queues and index not saved yet reason=%s", error.strerror)
                 return
-            self._on_trouble(f"queues or index could not be saved: {error.strerror}")
+            self._readiness.set_trouble(f"queues or index could not be saved: {error.strerror}")
             return
         self._short_since = None
-        self._on_trouble(None)
+        self._readiness.set_trouble(None)
 
     def _is_patient(self) -> bool:
         """Tell whether to wait longer for file descriptors; the disk itself is not at fault."""
@@ -213,7 +214,9 @@ class Checkpointer:
             if is_shortage(error):
                 raise  # no file was opened, so no sync failed
             # The kernel may have discarded the pages, and a second sync would not report it.
-            self._on_broken(f"queue files could not be made durable: {error.strerror}")
+            self._readiness.break_from_thread(
+                f"queue files could not be made durable: {error.strerror}"
+            )
             raise
         self._unsynced.clear()
         self._unsynced_directories.clear()

@@ -61,6 +61,11 @@ class Readiness:
         """Whether a lack of room for the index is the only reason."""
         return list(self.refusal_reasons) == [_INDEX]
 
+    @property
+    def has_trouble(self) -> bool:
+        """Whether messages are refused because queues or index could not be saved."""
+        return _QUEUES in self.refusal_reasons
+
     def check(self) -> None:
         """Check that new messages are accepted.
 

@@ -198,6 +198,22 @@ def test_queue_files_that_cannot_be_written_stay_readable_and_are_reported(opene
     assert bodies(opener()) == [b"%d" % number for number in range(250)]
 
 
+def test_a_topic_deleted_for_room_lets_the_store_accept_messages_again(opener: Opener) -> None:
+    """Its own save leaves the checkpoint thread nothing to do but to lift the refusal."""
+    files = FaultyFiles()
+    store = opener(files=files)
+    store.append(draft(topic="Old"))
+    store.confirm(store.commit())
+    files.failing, files.only = {"pwrite": errno.ENOSPC}, "consumequeue"
+    store._checkpointer._save_or_report()
+    assert not store.writable
+    files.failing = {}
+    store.delete_queues("Old").finish_blocking()
+    store._checkpointer._step()
+    assert store.writable, store.why_not_writable
+    store.append(draft())
+
+
 def test_queue_files_that_cannot_be_synced_break_the_store(opener: Opener) -> None:
     files = FaultyFiles()
     store = opener(files=files)
