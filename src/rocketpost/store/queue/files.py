@@ -181,13 +181,17 @@ class QueueFiles:
         self.unsynced.append(path)
 
     def truncate(self, directory: str, end: int) -> None:
-        """Make every entry from ``end`` on empty, unlinking files that begin there or later."""
+        """Make every entry from ``end`` on empty, unlinking files that begin there or later.
+
+        The newest comes first: files left behind after a gap would be taken for the newest of the
+        queue at the next start.
+        """
         with self.writing.first():
             self._truncate(directory, end)
 
     def _truncate(self, directory: str, end: int) -> None:
         self._ahead = {}
-        for start in self.starts(directory):
+        for start in reversed(self.starts(directory)):
             path = self.path(directory, start)
             if start >= end and start > 0:
                 self.forget(path)

@@ -208,7 +208,13 @@ class QueueTable:
             self._remove(queue)
 
     def load_blocking(
-        self, *, before: int | None, clean: bool, log_first: int = 0, limit: int = _ANYWHERE
+        self,
+        *,
+        before: int | None,
+        clean: bool,
+        log_first: int = 0,
+        limit: int = _ANYWHERE,
+        is_cut: bool = False,
     ) -> None:
         """Find the queues on disk. Sets :attr:`is_incomplete`.
 
@@ -218,6 +224,7 @@ class QueueTable:
             clean: Whether the files hold nothing after the last entry.
             log_first: The first position of the commit log.
             limit: Position that no record extends past.
+            is_cut: Whether the log was cut there, and the queues may not have been.
 
         Raises:
             StoreError: The size of a file differs from the settings.
@@ -226,7 +233,7 @@ class QueueTable:
             for name in self._files.files.listdir(self._layout.topic_queues(topic)):
                 queue_id = parse_queue_id(name)
                 if queue_id is not None:
-                    self._load(topic, queue_id, before, clean, log_first, limit)
+                    self._load(topic, queue_id, before, clean, log_first, limit, is_cut)
 
     def check_all_blocking(self, *, limit: int, start_sum: int) -> None:
         """Check every entry of every queue, and discard queues that must be rebuilt.
@@ -293,6 +300,7 @@ class QueueTable:
         clean: bool,
         log_first: int,
         limit: int,
+        is_cut: bool,
     ) -> None:
         directory = self._layout.queue(topic, queue_id)
         starts = self._check_files(directory, clean)
@@ -305,7 +313,9 @@ class QueueTable:
             # Cleaning interrupted by a crash leaves a gap; then all before it has expired.
             expired = check.entry(run[0])[0] < log_first
             if not expired:
-                self._discard(topic, queue_id, known_end=end)
+                # An unfinished cut may have left the files after the gap: they show no end then.
+                is_left_over = is_cut and end == run[0]
+                self._discard(topic, queue_id, known_end=0 if is_left_over else end)
                 return
             self._unlink(directory, starts[: -len(run)])
         if not check.looks_whole(end):

@@ -180,7 +180,11 @@ class Recovery:
                 self._check_entries_beyond(last.end if last is not None else 0)
             return
         self._queues.load_blocking(
-            before=progress.position, clean=self._clean, log_first=log_first, limit=limit
+            before=progress.position,
+            clean=self._clean,
+            log_first=log_first,
+            limit=limit,
+            is_cut=self._cut is not None,
         )
         self._queue_from = progress.position
         start_sum = self._extent.queue_start_sum if self._extent is not None else _NEVER

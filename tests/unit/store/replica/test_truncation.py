@@ -212,10 +212,13 @@ class Failing(Roomy):
     """Files of which one cannot be removed."""
 
     name = ""
+    removed_before = 0
 
     def unlink(self, path: str) -> None:
         if self.name and self.name in path:
-            raise OSError(5, "told to fail")
+            if not self.removed_before:
+                raise OSError(5, "told to fail")
+            self.removed_before -= 1
         super().unlink(path)
 
 
@@ -236,3 +239,30 @@ def test_a_cut_that_fails_breaks_the_store_and_is_finished_by_the_next_start(
     files.name = ""
     store.close_blocking()
     check_cut(opener(**SMALL), position, wanted)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3])
+@pytest.mark.parametrize("is_power_cut", [True, False])
+def test_a_cut_that_has_removed_some_files_of_a_queue_is_finished(
+    opener: Opener, count: int, is_power_cut: bool
+) -> None:
+    """The first offset behind a gap was taken for one that was assigned."""
+    files = Failing()
+    store = opener(files=files, queue_file_bytes=200)
+    places = [store.append(draft(b"%d" % number)) for number in range(50)]
+    store.confirm(store.commit())
+    position = places[5].position
+    wanted = visible_before(store, position)
+    store.save_blocking()
+    files.name, files.removed_before = "consumequeue", count
+    with pytest.raises(StoreBroken, match="Restart"):
+        store.truncate_to_blocking(position, below_confirmed=True)
+    files.name = ""
+    opener.crash(store)
+    if is_power_cut:  # of the names that were removed, any may be back
+        path = opener.root / "consumequeue" / "TopicA" / "0" / f"{400:020d}"
+        path.unlink(missing_ok=True)
+    store = opener(queue_file_bytes=200)
+    assert store.end_position == position
+    assert visible_before(store, position) == wanted
+    assert store.append(draft()).queue_offset == 5
