@@ -24,6 +24,7 @@ from typing import Final
 from rocketpost.errors import StoreError
 from rocketpost.kernel.hashing import string_hash
 from rocketpost.store.checkpoint_page import FOREIGN_BYTES
+from rocketpost.store.descriptors import is_shortage
 from rocketpost.store.files import (
     FileSystem,
     make_directory,
@@ -261,7 +262,7 @@ class TimerStore:
         Raises:
             StoreError: A sync failed. It is unknown which bytes reached the disk, so no more is
                 saved; the next start begins with the save before.
-            OSError: There was no room; the next save tries again.
+            OSError: There was no room, or no file descriptor; the next save tries again.
         """
         if self._failure is not None:
             raise StoreError(self._failure)
@@ -275,7 +276,8 @@ class TimerStore:
             self._number = number
             self.wheel.write_blocking(save.journal.slots)
         except OSError as error:
-            if error.errno == errno.ENOSPC:  # before any sync: nothing is in doubt
+            is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            if is_full or is_shortage(error):  # no sync failed: nothing is in doubt
                 raise
             self._failure = f"the timed messages that wait could not be saved: {error}"
             raise StoreError(self._failure) from error
