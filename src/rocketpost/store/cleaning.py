@@ -136,15 +136,28 @@ class Cleaning:
                 segment.unmap()
 
     def trim_queues(self, count_max: int = 200) -> bool:
-        """Move the first offsets of some queues up to the log's start; True if more are left."""
+        """Move the first offsets of some queues up to the log's start; True if more are left.
+
+        A queue whose file cannot be read is left to the next round that deletes segments.
+        """
         first = self._segments.first
         if first is not None:
             for queue in self._untrimmed[-count_max:]:
                 if not queue.is_deleted:
-                    dead_before = self._deleted_topics.position(queue.topic, queue.queue_id)
-                    self._doomed += queue.raise_first(max(first.start, dead_before))
+                    self._trim(queue, first.start)
         del self._untrimmed[-count_max:]
         return bool(self._untrimmed)
+
+    def _trim(self, queue: ConsumeQueue, log_first: int) -> None:
+        dead_before = self._deleted_topics.position(queue.topic, queue.queue_id)
+        try:
+            self._doomed += queue.raise_first(max(log_first, dead_before))
+        except OSError as error:
+            # Its expired messages are skipped by readers; the others must not stay for its sake.
+            logger.error(
+                "queue file cannot be read, the queue keeps its expired entries topic=%s queue=%s"
+                " reason=%s", queue.topic, queue.queue_id, error,
+            )  # fmt: skip
 
     def unlink_blocking(self) -> int:
         """Unlink the hidden files; returns how many. Any thread.

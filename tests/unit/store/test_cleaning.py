@@ -83,6 +83,35 @@ def test_segments_that_the_checkpoint_needs_stay(opener: Opener) -> None:
     assert clean(opener, store) > 0
 
 
+def test_a_queue_that_cannot_be_read_keeps_no_expired_segment(
+    opener: Opener, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Failing(Roomy):
+        unreadable = ""
+
+        def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
+            if self.unreadable and self.unreadable in path:
+                raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+            return super().open(path, write=write, create=create)
+
+    files = Failing()
+    store = opener(files=files, queue_file_bytes=100)
+    fill(store, 300)
+    store.save_blocking()
+    age(opener, 2)
+    files.unreadable = "TopicA/0/"
+    assert clean(opener, store) >= 2
+    names = [path.name for path in (opener.root / "commitlog").iterdir() if path.is_file()]
+    assert int(min(names)) == store.first_position == 2 * 16384
+    queues = store.queues_of("TopicA")
+    assert (queues[0].first, queues[1].first > 0) == (0, True)
+    assert "cannot be read" in caplog.text
+    files.unreadable = ""
+    age(opener, 1)
+    assert clean(opener, store) > 1
+    assert queues[0].first > 0
+
+
 @pytest.mark.parametrize("call", ["unlink", "fsync_dir"])
 def test_segments_that_could_not_be_unlinked_leave_no_gap(opener: Opener, call: str) -> None:
     class Failing(Roomy):
