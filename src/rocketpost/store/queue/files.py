@@ -252,10 +252,12 @@ class QueueFiles:
         self.unsynced_directories.append(directory)
         fd = self.files.open(path, create=True)
         try:
-            self.files.ftruncate(fd, self.file_bytes)
             for at in range(0, first_byte, _FILLERS_AT_ONCE * ENTRY_BYTES):
                 count = min(_FILLERS_AT_ONCE, (first_byte - at) // ENTRY_BYTES)
                 write_all(self.files, fd, FILLER * count, at)
+            # Last, since a file of the full size counts as made: a write that found no room is
+            # done again.
+            self.files.ftruncate(fd, self.file_bytes)
         finally:
             self.files.close(fd)
 

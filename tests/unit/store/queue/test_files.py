@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+import errno
+import os
 import random
 from pathlib import Path
 
 import pytest
 
-from rocketpost.store.files import RealFiles
+from rocketpost.store.files import Buffer, RealFiles
 from rocketpost.store.queue import files as queue_files
-from rocketpost.store.queue.files import AHEAD_COUNT, ENTRY, ENTRY_BYTES, QueueFiles
+from rocketpost.store.queue.files import AHEAD_COUNT, ENTRY, ENTRY_BYTES, FILLER, QueueFiles
 
 PER_FILE = 1000
 
@@ -106,4 +108,25 @@ def test_readers_get_what_is_in_the_files(tmp_path: Path, seed: int) -> None:
                 for start in files.starts(directory):
                     files.files.unlink(files.path(directory, start))
                 data.clear()
+    files.close()
+
+
+def test_a_file_that_could_not_be_filled_is_filled_later(tmp_path: Path) -> None:
+    class Full(RealFiles):
+        is_full = True
+
+        def pwrite(self, fd: int, data: Buffer, offset: int) -> int:  # type: ignore[override]
+            if self.is_full:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return os.pwrite(fd, data, offset)
+
+    disk = Full()
+    files = QueueFiles(disk, file_bytes=PER_FILE * ENTRY_BYTES)
+    directory = f"{tmp_path}/T/0"
+    with pytest.raises(OSError, match="No space"):
+        files.write(directory, 700, entries(700, 702))
+    disk.is_full = False
+    files.write(directory, 700, entries(700, 702))
+    assert files.read(directory, 0, 702) == FILLER * 700 + entries(700, 702)
+    assert Path(files.path(directory, 0)).stat().st_size == PER_FILE * ENTRY_BYTES
     files.close()
