@@ -64,6 +64,11 @@ class _File(msgspec.Struct, omit_defaults=True):
         return crc32(msgspec.json.encode(rest))
 
 
+def _encode(stored: _File) -> bytes:
+    stored.crc = stored.checksum()
+    return msgspec.json.format(msgspec.json.encode(stored), indent=1)
+
+
 def _decode(data: bytes) -> _File:
     stored = msgspec.json.decode(data, type=_File)
     if stored.crc is not None and stored.crc != stored.checksum():
@@ -83,6 +88,8 @@ class DeletedTopics:
         """Number of the latest deletion."""
         self.is_changed = False
         """Whether there are changes that are not in the file yet."""
+        self.saved_serial = 0
+        """Number of the latest deletion in the file. Any thread may read it."""
         self.is_copied = True
         """Whether the file and its copy were sound and identical when they were read."""
 
@@ -112,28 +119,32 @@ class DeletedTopics:
                 "may reappear"
             ) from problem
         newest = max(found, key=lambda each: each.serial)
-        self.serial, self._by_topic = newest.serial, newest.topics
+        self.serial = self.saved_serial = newest.serial
+        self._by_topic = newest.topics
         self._starts = newest.starts
         self.is_copied = len(found) == 2 and found[0] == found[1]
 
     def encode(self) -> bytes:
         """Return the up-to-date contents of the file. Any thread: it takes a snapshot."""
+        return _encode(self._take_snapshot())
+
+    def _take_snapshot(self) -> _File:
         # A single encode call, since the loop thread may add a deletion between two calls.
-        stored = msgspec.json.decode(
+        return msgspec.json.decode(
             msgspec.json.encode(_File(self.serial, self._by_topic, self._starts)), type=_File
         )
-        stored.crc = stored.checksum()
-        return msgspec.json.format(msgspec.json.encode(stored), indent=1)
 
     def save_blocking(self) -> None:
         """Replace the file, durably. Any thread, one at a time."""
         # Cleared first, so that a deletion made during the write does not count as saved.
         self.is_changed = False
+        stored = self._take_snapshot()
         try:
-            self._save(self.encode())
+            self._save(_encode(stored))
         except OSError:
             self.is_changed = True
             raise
+        self.saved_serial = stored.serial
 
     def _save(self, data: bytes) -> None:
         directory = self._path.rpartition("/")[0]
@@ -155,13 +166,17 @@ class DeletedTopics:
 
     def add(self, topic: str, position: int, next_offsets: dict[int, int], *, serial: int) -> None:
         """Note that ``topic`` was deleted when the log ended at ``position``."""
+        known = self._by_topic.get(topic) or DeletedTopic(0, {})
+        merged = {
+            queue_id: max(known.next.get(queue_id, 0), next_offsets.get(queue_id, 0))
+            for queue_id in known.next | next_offsets
+        }
+        deletion = DeletedTopic(max(known.position, position), merged, known.restarts)
+        others = {name: each for name, each in self._by_topic.items() if name != topic}
+        # A thread may take a snapshot at any time: the deletion is in it before its number is.
+        self._by_topic = {**others, topic: deletion}
         self.serial = max(self.serial, serial)
-        deletion = self._by_topic.pop(topic, None) or DeletedTopic(0, {})
-        deletion.position = max(deletion.position, position)
-        self._by_topic[topic] = deletion
         self.is_changed = True
-        for queue_id, offset in next_offsets.items():
-            self.raise_next(topic, queue_id, offset)
 
     def begin_with(self, starts: dict[str, dict[int, int]]) -> None:
         """Begin with no deletions, and let queues continue at these offsets, by topic and id."""

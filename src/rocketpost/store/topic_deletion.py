@@ -12,6 +12,7 @@ from collections.abc import Callable
 from rocketpost.errors import StoreError
 from rocketpost.store.deleted_topics import DeletedTopics
 from rocketpost.store.files import FileSystem
+from rocketpost.store.layout import parse_deleted_topic
 
 logger = logging.getLogger(__name__)
 
@@ -36,10 +37,15 @@ class TopicDeleter:
                 self._deleted_topics.save_blocking()
 
     def unlink_blocking(self) -> None:
-        """Unlink the queue files of deleted topics."""
+        """Unlink the queue files of topics whose deletions are durable.
+
+        Of another one, the files are all that a start after a crash knows.
+        """
         with self._lock:
             for name in self._files.listdir(self._directory):
-                self._remove_tree(f"{self._directory}/{name}")
+                parsed = parse_deleted_topic(name)
+                if parsed is None or parsed[2] <= self._deleted_topics.saved_serial:
+                    self._remove_tree(f"{self._directory}/{name}")
 
     def _remove_tree(self, path: str) -> None:
         for name in self._files.listdir(path):

@@ -1,15 +1,21 @@
 from __future__ import annotations
 
+import errno
+import os
 import shutil
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 
+import msgspec
 import pytest
 
 from rocketpost.errors import StoreError
-from rocketpost.store.deleted_topics import DeletedTopics
+from rocketpost.store.deleted_topics import DeletedTopic, DeletedTopics
 from rocketpost.store.files import RealFiles
 
-from .conftest import Opener, draft
+from .conftest import Opener, Roomy, draft
 from .test_message_store import bodies
 
 
@@ -228,3 +234,85 @@ def test_queue_files_that_a_crash_brings_back_do_not_turn_the_count_back(opener:
     store = opener()
     assert bodies(store) == []
     assert store.append(draft(b"three")).queue_offset == 2
+
+
+def test_files_stay_until_their_own_deletion_is_durable(opener: Opener) -> None:
+    """Another deletion, which just ends, would unlink them; then nothing knew their offsets."""
+
+    class Meeting(Roomy):
+        meet: Callable[[], object] | None = None
+
+        def listdir(self, path: str) -> list[str]:
+            if self.meet is not None and path.endswith("/dropped"):
+                meet, self.meet = self.meet, None
+                meet()
+            return super().listdir(path)
+
+    files = Meeting()
+    store = opener(files=files)
+    write(opener, store, *[b"%d" % number for number in range(200)], topic="TopicB")
+    write(opener, store, *[b"x" * 1000 for _ in range(20)])
+    store.save_blocking()
+    for path in (opener.root / "commitlog").glob("0*"):
+        os.utime(path, (0, 0))
+    plan = store.cleaning.plan_blocking(now_ms=opener.clock.ms, hour=4)
+    store.cleaning.apply(plan)
+    store.cleaning.trim_queues()
+    store.cleaning.unlink_blocking()
+    assert bodies(store, "TopicB") == []  # all of them have expired
+    store._checkpointer.save_blocking = _fail  # type: ignore[method-assign]
+    deletion = store.delete_queues("TopicA")
+    files.meet = lambda: store.delete_queues("TopicB")
+    deletion.finish_blocking()
+    assert [path.name.rpartition("-")[2] for path in (opener.root / "dropped").iterdir()] == [
+        "TopicB"
+    ]
+    opener.crash(store)
+    store = opener()
+    assert not list((opener.root / "dropped").iterdir())
+    assert store.append(draft(topic="TopicB")).queue_offset == 200
+
+
+def _fail() -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_directory_without_queues_is_removed_too(opener: Opener) -> None:
+    store = opener()
+    (opener.root / "consumequeue" / "TopicA" / "0").mkdir(parents=True)
+    for _ in range(2):
+        store.delete_queues("TopicA").finish_blocking()
+    assert not (opener.root / "consumequeue" / "TopicA").exists()
+    assert not list((opener.root / "dropped").iterdir())
+
+
+def test_a_snapshot_has_each_deletion_whole_or_not_at_all(tmp_path: Path) -> None:
+    """Whatever the thread that saves interrupts: a start knows deletions by their number alone."""
+    topics = DeletedTopics(RealFiles(), str(tmp_path / "topics"))
+    wanted: dict[int, object] = {
+        1: {"position": 100, "next": {"0": 10, "1": 11}},
+        2: {"position": 200, "next": {"0": 10, "1": 21, "2": 22}},
+    }
+    seen: set[int] = set()
+
+    def look(frame: FrameType, event: str, argument: object) -> object:
+        if event == "line":
+            stored = msgspec.json.decode(topics.encode())
+            serial = stored.get("serial", 0)
+            seen.add(serial)
+            if serial:
+                assert stored.get("topics", {}).get("T") in (wanted[serial], wanted[2])
+        return look
+
+    def trace(frame: FrameType, event: str, argument: object) -> object:
+        return look if frame.f_code is DeletedTopics.add.__code__ else None
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        topics.add("T", 100, {0: 10, 1: 11}, serial=1)
+        topics.add("T", 200, {1: 21, 2: 22}, serial=2)
+    finally:
+        sys.settrace(before)
+    assert seen == {0, 1, 2}
+    assert topics.snapshot()["T"] == DeletedTopic(200, {0: 10, 1: 21, 2: 22})

@@ -88,14 +88,15 @@ class QueueTable:
         serial = self._deleted_topics.serial + 1
         with self._files.writing.first():
             self._files.forget_directory(directory)
-            if self._files.files.stat(directory) is not None:
+            has_files = self._files.files.stat(directory) is not None
+            if has_files:
                 self._files.files.mkdir(self._layout.deleted_queues)
                 target = self._layout.deleted_topic(topic, position, serial)
                 self._files.files.rename(directory, target)
             for queue in queues:
                 queue.is_deleted = True
                 self._remove(queue)
-        if queues:
+        if queues or has_files:
             next_offsets = {queue.queue_id: int(queue.next_offset) for queue in queues}
             self._deleted_topics.add(topic, position, next_offsets, serial=serial)
         self._uncount(queues)
