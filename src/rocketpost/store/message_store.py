@@ -230,7 +230,7 @@ class MessageStore:
             below_confirmed: Whether visible messages may be cut off.
 
         Raises:
-            StoreError: The log cannot be cut there; nothing was changed.
+            StoreError: The log cannot be cut there, or not now (StoreFull); nothing was changed.
             StoreBroken: A file could not be changed; the next start finishes the cut.
         """
         Truncation(self._parts).run_blocking(position, below_confirmed=below_confirmed)

@@ -6,9 +6,9 @@ A follower appends and cuts here what the driver asks for. Most appends happen a
 - a cut, which a thread carries out;
 - both, until the term of office in which this broker led is closed (``allow_changes``).
 
-If the disk is full, a follower has its leader send the bytes again, and a new leader steps down.
-Both go on when there is room. After any other failed write, the member takes no part until a
-restart.
+If the disk is full, a follower has its leader send the bytes again, a cut is tried again, and a new
+leader steps down. All go on when there is room. After any other failed write, the member takes no
+part until a restart.
 
 The order of changes is that of the calls. The leader's own appends take the way of all messages,
 through the log writer; only the record that begins its term is appended here.
@@ -17,6 +17,7 @@ through the log writer; only the record that begins its term is appended here.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -39,6 +40,8 @@ logger = logging.getLogger(__name__)
 BATCH_BYTES_MAX: Final = 2 * 1024 * 1024
 """Bytes of the log in one message, unless a single record is larger."""
 _NO_LIMIT: Final = 2**31 - 1
+_CUT_RETRY_SECONDS: Final = 1.0
+"""Time until the next try of a cut for which there was no room."""
 
 Span = tuple[int, int]
 """A term and the position of its first byte."""
@@ -81,6 +84,7 @@ class MemberLog:
         self._work: asyncio.Task[None] | None = None
         self._may_change = True
         self._is_open = False
+        self._closing = asyncio.Event()
         self._is_safe_scheduled = False
         self._awaits_flush = True
         self._problem = ""
@@ -128,6 +132,7 @@ class MemberLog:
     async def close(self) -> None:
         """Finish a change that is under way, drop the others, and stop using the store."""
         self._is_open = False
+        self._closing.set()
         self._waiting.clear()
         if self._work is not None:
             await asyncio.wait((self._work,))
@@ -339,8 +344,25 @@ class MemberLog:
             "the end of the log differs from the leader's and is cut off: position=%s end=%s",
             position, self.end,
         )  # fmt: skip
-        await asyncio.to_thread(self._member.cut_blocking, position)
+        while not await self._is_cut(position):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_CUT_RETRY_SECONDS):
+                    await self._closing.wait()
+            if self._closing.is_set():
+                return  # the next start compares the logs again
+        self._problem = ""
         done(position)
+
+    async def _is_cut(self, position: int) -> bool:
+        """Cut the log; False if there is no room for that now."""
+        try:
+            await asyncio.to_thread(self._member.cut_blocking, position)
+        except StoreFull as error:
+            if str(error) != self._problem:
+                self._problem = str(error)
+                logger.error("the log is cut when there is room: reason=%s", error)
+            return False
+        return True
 
     # Reports.
 

@@ -303,6 +303,7 @@ class MemberStore:
         Raises:
             StoreError: The log cannot be cut there, or has committed records after it; nothing was
                 changed.
+            StoreFull: There is no room; the log was not changed.
             StoreBroken: A file could not be changed; the next start finishes the cut.
         """
         with self._changing:

@@ -16,8 +16,9 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
-from rocketpost.errors import StoreBroken, StoreError
+from rocketpost.errors import StoreBroken, StoreError, StoreFull
 from rocketpost.model.ids import Position
+from rocketpost.store.descriptors import may_pass
 from rocketpost.store.files import FileSystem, read_whole_blocking, write_whole_blocking
 from rocketpost.store.log.segmented_log import SegmentedLog
 from rocketpost.store.replica.visibility import find_border
@@ -71,6 +72,7 @@ class Truncation:
 
         Raises:
             StoreError: The log cannot be cut there; nothing was changed.
+            StoreFull: There is no room; nothing was changed.
             StoreBroken: A file could not be changed; the next start finishes the cut.
         """
         parts = self._parts
@@ -82,12 +84,27 @@ class Truncation:
         parts.flusher.flush_blocking()
         with parts.checkpointer.pause():
             try:
-                parts.checkpointer.lower_blocking(position)
-                parts.truncation_file.save_blocking(position)
-                self._cut(position)
+                why_not = self._decide(position)
+                if not why_not:
+                    self._cut(position)
             except (OSError, StoreError) as error:
                 raise self._broken(position, old_end, error) from error
+        if why_not:
+            raise StoreFull(f"the commit log cannot be cut now: {why_not}")
         logger.warning("commit log cut off position=%s", position)
+
+    def _decide(self, position: Position) -> str:
+        """Record that the log is to be cut; returns why there is no room for that, or nothing."""
+        parts = self._parts
+        try:
+            parts.checkpointer.lower_blocking(position)
+            parts.truncation_file.save_blocking(position)
+        except OSError as error:
+            if not may_pass(error):
+                raise
+            parts.truncation_file.remove_blocking()  # it may be there nevertheless
+            return error.strerror or str(error)
+        return ""
 
     def _broken(self, position: int, old_end: int, error: OSError | StoreError) -> StoreBroken:
         why = (

@@ -12,6 +12,7 @@ import pytest
 
 from rocketpost.codec.record import pack_host
 from rocketpost.model.ids import Position
+from rocketpost.server.group import member_log
 from rocketpost.server.group.member_log import MemberLog
 from rocketpost.store.config import FlushMode, StoreConfig
 from rocketpost.store.draft import Draft
@@ -191,6 +192,40 @@ async def test_a_leader_without_room_for_its_term_steps_down(
         assert list(member.spans) == [(4, 0)]
         assert not failures
         await log.close()
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+@pytest.mark.parametrize("is_queue_full", [True, False])
+async def test_a_cut_without_room_is_made_when_there_is_room(
+    tmp_path: Path, is_queue_full: bool, is_closed: bool
+) -> None:
+    files, failures = FullDisk(), list[str]()
+    with (
+        member_at(tmp_path, files) as member,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setattr(member_log, "_CUT_RETRY_SECONDS", 0.01)
+        begin(member, 1)
+        end = begin(member, 2)
+        log = log_of(member, on_failed=failures.append)
+        if is_queue_full:
+            member.store._readiness.set_trouble("queues or index could not be saved: no room")
+        else:
+            files.code = errno.ENOSPC
+        done: list[int] = []
+        log.cut(end, done.append)
+        await until(lambda: bool(log._problem or failures))
+        assert not done
+        assert member.store.end_position > end
+        if not is_closed:
+            files.code = 0
+            member.store._readiness.set_trouble(None)
+            await until(lambda: bool(done))
+            assert member.store.end_position == end
+        assert not failures
+        await log.close()
+        assert done == ([] if is_closed else [end])
+        files.code = 0
 
 
 async def test_terms_are_forgotten_later_if_the_disk_is_full(tmp_path: Path) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import shutil
 from pathlib import Path
 
 import pytest
 
-from rocketpost.errors import StoreBroken, StoreError
+from rocketpost.errors import StoreBroken, StoreError, StoreFull
 from rocketpost.model.ids import Position
 from rocketpost.store.message_store import MessageStore
 from rocketpost.store.replica.truncation import TruncationFile
@@ -266,3 +267,40 @@ def test_a_cut_that_has_removed_some_files_of_a_queue_is_finished(
     assert store.end_position == position
     assert visible_before(store, position) == wanted
     assert store.append(draft()).queue_offset == 5
+
+
+@pytest.mark.parametrize("call", ["open", "fdatasync"])
+def test_a_cut_without_room_for_its_decision_changes_nothing(opener: Opener, call: str) -> None:
+    class Full(Roomy):
+        is_full = False
+        name = ""
+
+        def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
+            self.name = path
+            self._check("open")
+            return super().open(path, write=write, create=create)
+
+        def fdatasync(self, fd: int) -> None:
+            self._check("fdatasync")
+            super().fdatasync(fd)
+
+        def _check(self, name: str) -> None:
+            if self.is_full and name == call and self.name.endswith("truncating"):
+                raise OSError(errno.ENOSPC, "no space")
+
+    files = Full()
+    store = opener(files=files, **SMALL)
+    fill(store, COUNT)
+    end, position = store.end_position, borders(store)[5]
+    wanted = visible_before(store, end), visible_before(store, position)
+    files.is_full = True
+    with pytest.raises(StoreFull, match="no space"):
+        store.truncate_to_blocking(Position(position), below_confirmed=True)
+    files.is_full = False
+    assert store.writable
+    check_cut(store, end, wanted[0])
+    opener.crash(store)
+    store = opener(**SMALL)
+    check_cut(store, end, wanted[0])
+    store.truncate_to_blocking(Position(position), below_confirmed=True)
+    check_cut(store, position, wanted[1])
