@@ -271,6 +271,7 @@ class CommitLog:
             StoreBroken: The write failed, and no more may be written.
         """
         assert self.end == self.written
+        before, is_beginning = self.end, not len(self._segments)
         segment = self._segments.find(position)
         if segment is None:
             segment = self._allocator.take(position)
@@ -280,6 +281,8 @@ class CommitLog:
         try:
             segment.write(data, position - segment.start)
         except OSError as error:
+            if is_beginning:
+                self._take_back_beginning(segment, before)
             self._forget_unwritten(error)
         self.end = self.written = position + len(data)
         if self._segment is not segment or self.end == segment.end:
@@ -377,6 +380,19 @@ class CommitLog:
             if taken < wanted:
                 segment.write(b"".join(some)[taken:], at + taken)
             at += wanted
+
+    def _take_back_beginning(self, segment: Segment, end: int) -> None:
+        """Make the log empty again, which was to begin at a segment: it may have to begin later."""
+        self._segments.remove(segment)
+        self.end = self.written = end
+        try:
+            self._allocator.reset(end)
+            self._files.unlink(segment.path)
+            self._files.fsync_dir(self._segments.directory)
+        except OSError as error:
+            raise StoreBroken(
+                f"{segment.path} could not be written, and not be removed: {error.strerror}"
+            ) from error
 
     def _forget_unwritten(self, error: OSError) -> None:
         """Discard the records of a failed write, and raise.

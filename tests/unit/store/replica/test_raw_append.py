@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
+import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +24,7 @@ from rocketpost.store.replica import raw_append
 from rocketpost.store.replica.raw_append import RawAppender
 
 from ..conftest import Opener, Roomy, draft
+from ..test_faults import FaultyFiles
 from ..test_java_store import SIZES, _golden
 
 STATES = (
@@ -398,3 +401,60 @@ def test_apaches_log_gives_apaches_queues(opener: Opener, tmp_path: Path, name: 
         assert ours.read_bytes() == path.read_bytes(), path
     for path in (opener.root / "commitlog").glob("0*"):
         assert (apache / "commitlog" / path.name).read_bytes() == path.read_bytes()
+
+
+class Full(FaultyFiles):
+    """A disk on which segments cannot be written, or not be removed either, for a while."""
+
+    is_stuck = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.only = "commitlog"
+
+    def unlink(self, path: str) -> None:  # type: ignore[override]
+        if self.is_stuck:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        os.unlink(path)
+
+
+@pytest.mark.parametrize("first", [0, 2])
+def test_a_log_that_could_not_begin_may_begin_later(
+    opener: Opener, leader: Opener, first: int
+) -> None:
+    """By the next try, the leader may have deleted the segment with which it was to begin."""
+    master = leader()
+    fill(master, 600)
+    log = chunks(master)
+    files = Full()
+    store = opener(files=files)
+    before = unchanged(store)
+    files.failing = {"pwrite": errno.ENOSPC}
+    for _ in range(2):
+        with pytest.raises(StoreFull, match="No space"):
+            store.append_raw(*log[first])
+    assert unchanged(store) == before
+    files.failing = {}
+    opener.crash(store)
+    store = opener(files=files)
+    assert store.end_position == 0
+    follow(store, log[4:])
+    store.confirm(store.end_position)
+    assert store.first_position == log[4][0]
+    opener.crash(store)
+    store = opener()
+    assert (store.first_position, store.end_position) == (log[4][0], master.end_position)
+
+
+def test_a_beginning_that_cannot_be_taken_back_breaks_the_store(
+    opener: Opener, leader: Opener
+) -> None:
+    master = leader()
+    fill(master, 600)
+    files = Full()
+    store = opener(files=files)
+    files.failing, files.is_stuck = {"pwrite": errno.ENOSPC}, True
+    with pytest.raises(StoreBroken, match="not be removed"):
+        store.append_raw(*chunks(master)[2])
+    assert store.broken
+    files.failing, files.is_stuck = {}, False
