@@ -17,6 +17,7 @@ queries.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import posixpath
@@ -64,12 +65,14 @@ class KeyIndex:
         self._file_bytes = file_bytes(self._slot_count, self._entry_count_max)
         self._spare = SpareFile(files, posixpath.join(root, "index-allocating"), self._file_bytes)
         self._files: tuple[IndexFile, ...] = ()
+        self._expired: list[str] = []
         self._hashes = KeyHashes()
         self._end = -1
         # Guards the list of files, their descriptors and the spare. It is held neither during an
         # fdatasync nor during a put that makes no new file.
         self._lock = threading.Lock()
         self._sync_lock = threading.Lock()
+        self._unlinking = threading.Lock()
         self._directory_unsynced = False
         self._is_sync_lost = False
         self._completed_ms = 0
@@ -330,6 +333,9 @@ class KeyIndex:
 
         Returns:
             The number of files unlinked.
+
+        Raises:
+            OSError: A file cannot be unlinked; the next call goes on with it.
         """
         with self._sync_lock, self._lock:
             files = self._files
@@ -337,10 +343,18 @@ class KeyIndex:
             while count < len(files) - 1 and files[count].end_position < below:
                 count += 1
             gone, self._files = files[:count], files[count:]
-        for file in gone:
-            self._remove(file)
-        if gone:
-            self._fs.fsync_dir(self._directory)
+            for file in gone:
+                file.close()
+            self._expired += [file.path for file in gone]
+        with self._unlinking:
+            count = 0
+            while self._expired:
+                with contextlib.suppress(FileNotFoundError):
+                    self._fs.unlink(self._expired[0])
+                del self._expired[0]
+                count += 1
+            if count:
+                self._fs.fsync_dir(self._directory)
         return count
 
     def newest_before(self, position: int) -> int:

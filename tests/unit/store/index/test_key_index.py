@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import random
 import struct
 from collections.abc import Iterator
@@ -355,6 +356,31 @@ def test_expiry_keeps_what_still_tells_of_messages(index: KeyIndex, tmp_path: Pa
     assert len(names(tmp_path)) == 1
     assert find(index, "k") == [34, 33, 32, 31, 30]
     assert index.expire_blocking(Position(10**9)) == 0
+
+
+def test_files_that_could_not_be_unlinked_are_unlinked_later(tmp_path: Path) -> None:
+    class Failing(RealFiles):
+        is_failing = True
+
+        def unlink(self, path: str) -> None:  # type: ignore[override]
+            if self.is_failing:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            os.unlink(path)
+
+    files = Failing()
+    index = opened(tmp_path, files=files)
+    for position in range(35):
+        put(index, position, "a")
+    made = names(tmp_path)
+    assert len(made) == 4
+    for _ in range(2):
+        with pytest.raises(OSError, match="Input/output"):
+            index.expire_blocking(Position(10**9))
+    files.is_failing = False
+    assert index.expire_blocking(Position(10**9)) == 3
+    assert names(tmp_path) == made[3:]
+    assert find(index, "a") == [34, 33, 32, 31, 30]
+    index.close_blocking()
 
 
 def test_a_full_disk_is_an_error_and_passes(tmp_path: Path) -> None:
