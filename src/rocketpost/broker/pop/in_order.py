@@ -21,6 +21,12 @@ from typing import Final, TypeVar
 
 from rocketpost.broker.group.offsets import NO_OFFSET, OffsetTable
 from rocketpost.broker.pop.batch import FORGOTTEN_AFTER_MS, REMEMBERED_MAX, Batch, Batches
+from rocketpost.broker.pop.batch_changes import (
+    BatchAcknowledgement,
+    BatchChange,
+    BatchDelivery,
+    BatchExtension,
+)
 from rocketpost.broker.pop.changes import Change, ChangeSteps
 from rocketpost.broker.pop.log import PopLog
 from rocketpost.broker.pop.progress import PopProgress
@@ -34,7 +40,6 @@ from rocketpost.codec.headers.pop import ORDER_QUEUE
 from rocketpost.errors import Fault, StoreError
 from rocketpost.kernel.hashing import string_hash
 from rocketpost.model.clock import Clock
-from rocketpost.store.draft import Draft
 from rocketpost.store.queue.consume_queue import ConsumeQueue
 
 logger = logging.getLogger(__name__)
@@ -42,59 +47,6 @@ logger = logging.getLogger(__name__)
 BATCHES_MAX: Final = 100_000
 """Batches of all groups in all queues; beyond it no new one is handed out."""
 _RELEASED_AT_ONCE: Final = 256
-
-
-class BatchChange(Change):
-    """A new record of a batch.
-
-    Attributes:
-        owner: The batch whose record it replaces: the same batch, or the one before it.
-        replaced: The offset of that record in the revive queue; -1 if there is none.
-    """
-
-    __slots__ = ("batch", "cursor", "owner", "replaced", "revive_offset", "revive_queue")
-
-    def __init__(
-        self,
-        drafts: list[Draft],
-        cursor: Cursor,
-        batch: Batch,
-        *,
-        owner: Batch,
-        revive_queue: int,
-        revive_offset: int,
-    ) -> None:
-        super().__init__(drafts, first_offset=revive_offset)
-        self.cursor = cursor
-        self.batch = batch
-        self.owner = owner
-        self.replaced = owner.revive_offset
-        self.revive_queue = revive_queue
-        self.revive_offset = revive_offset
-
-
-class BatchDelivery(BatchChange):
-    """A batch that is handed out, after another one or as the first."""
-
-    __slots__ = ("before",)
-    before: Batch | None
-
-
-class BatchAcknowledgement(BatchChange):
-    """Acknowledgement of messages of a batch."""
-
-    __slots__ = ("offsets",)
-    offsets: list[int]
-
-
-class BatchExtension(BatchChange):
-    """A new redelivery time for a message of a batch."""
-
-    __slots__ = ("before_ms", "invisible_ms", "offset", "pop_ms")
-    offset: int
-    before_ms: int | None
-    pop_ms: int
-    invisible_ms: int
 
 
 B = TypeVar("B", bound=BatchChange)
