@@ -38,10 +38,16 @@ class BatchChange(Change):
 
 
 class BatchDelivery(BatchChange):
-    """A batch that is handed out, after another one or as the first."""
+    """A batch that is handed out, after another one or as the first.
 
-    __slots__ = ("before",)
+    Attributes:
+        before: The batch before it, if any.
+        offset_before: The group's offset before it.
+    """
+
+    __slots__ = ("before", "offset_before")
     before: Batch | None
+    offset_before: int
 
 
 class BatchAcknowledgement(BatchChange):

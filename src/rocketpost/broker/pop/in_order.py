@@ -316,8 +316,9 @@ class OrderService:
         batch = _successor(before, offsets, finished, request, pop_ms)
         batch.touched_ms = self._clock.now_ms()
         self._batches.put(cursor, batch)
+        self._commit(cursor, batch.next_offset)  # skips unwanted messages before the batch
         change = self._change(BatchDelivery, cursor, batch, replaced)
-        change.before = replaced
+        change.before, change.offset_before = replaced, offset
         views = [view for _, view in chosen]
         return PoppedMessages(*target, offsets, views, change, batch.counts), offsets[-1] + 1
 
@@ -326,6 +327,8 @@ class OrderService:
             self._watch(change.cursor, change.batch)
         elif self._batches.newest(change.cursor) is change.batch:
             self._batches.put(change.cursor, change.before)
+            if self._offsets.query(*change.cursor) == change.batch.next_offset:
+                self._commit(change.cursor, change.offset_before)
 
     def _ack(self, cursor: Cursor, batch: Batch, offsets: list[int]) -> Change | None:
         fresh = [each for each in offsets if each not in batch.acked]

@@ -13,6 +13,7 @@ from rocketpost.broker.pop.targets import Cursor, PopRequest
 from rocketpost.broker.steps import finish
 from rocketpost.codec.faults import MessageIllegal, NoMessage, SystemBusy
 from rocketpost.errors import StoreFull
+from rocketpost.kernel.hashing import string_hash
 
 from ..pop_world import Delivery, World
 
@@ -293,3 +294,41 @@ def test_batches_have_a_bound_and_old_ones_are_forgotten(
     world.offsets.commit("T", "g", 1, 1)
     world.ordered.clean()
     assert len(world.batches) == 0
+
+
+def test_unwanted_messages_before_a_batch_do_not_end_its_wait(world: OrderWorld) -> None:
+    wanted = frozenset({string_hash("A")})
+    world.send(tag="B")
+    first, second = world.send(tag="A"), world.send(tag="A")
+    world.send(tag="B")
+    third = world.send(tag="A")
+    [delivery] = world.take(1, tags=wanted)
+    assert delivery.name == first
+    assert world.names(tags=wanted) == []
+    world.finish(delivery)
+    [delivery] = world.take(1, tags=wanted)
+    assert delivery.name == second
+    world.crash()
+    assert world.names(tags=wanted) == []
+    world.finish(delivery)
+    [delivery] = world.take(tags=wanted)
+    assert delivery.name == third
+    world.finish(delivery)
+    assert world.names(tags=wanted) == []
+    assert world.offsets.query(*CURSOR) == 5
+
+
+def test_a_batch_that_is_not_stored_leaves_the_batch_before_it(world: OrderWorld) -> None:
+    world.send(tag="B")
+    sent = [world.send(tag="A") for _ in range(2)]
+    other, _, second = world.take(invisible_ms=100)
+    world.finish(second)
+    world.clock.advance(100)
+    wanted = frozenset({string_hash("A")})  # the group has another subscription by now
+    world.start_pop(world.order_request(tags=wanted))
+    world.fail()
+    assert world.offsets.query(*CURSOR) == other.offset
+    [delivery] = world.take(tags=wanted)
+    assert delivery.name == sent[0]
+    world.finish(delivery)
+    assert world.offsets.query(*CURSOR) == 3
