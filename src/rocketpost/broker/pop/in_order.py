@@ -47,6 +47,7 @@ logger = logging.getLogger(__name__)
 BATCHES_MAX: Final = 100_000
 """Batches of all groups in all queues; beyond it no new one is handed out."""
 _RELEASED_AT_ONCE: Final = 256
+_STALE_MAX: Final = 1024
 
 
 B = TypeVar("B", bound=BatchChange)
@@ -223,12 +224,16 @@ class OrderService:
 
     # Release of blocked queues.
 
+    @property
+    def release_count(self) -> int:
+        """Number of times at which a queue may have to be released."""
+        return len(self._blocked)
+
     def next_due_ms(self) -> int | None:
         """Return when the next queue may hand out messages again; None if none is blocked."""
         while self._blocked:
             until_ms, cursor = self._blocked[0]
-            batch = self._batches.newest(cursor)
-            if batch is not None and batch.blocked_until_ms == until_ms:
+            if self._is_awaited(until_ms, cursor):
                 return until_ms
             heapq.heappop(self._blocked)
         return None
@@ -408,7 +413,15 @@ class OrderService:
         until_ms = batch.blocked_until_ms
         if until_ms:
             heapq.heappush(self._blocked, (until_ms, cursor))
+            if len(self._blocked) > 2 * len(self._batches) + _STALE_MAX:
+                # Most batches are finished long before the end of their time.
+                self._blocked = [each for each in set(self._blocked) if self._is_awaited(*each)]
+                heapq.heapify(self._blocked)
             self.on_due()
+
+    def _is_awaited(self, until_ms: int, cursor: Cursor) -> bool:
+        batch = self._batches.newest(cursor)
+        return batch is not None and batch.blocked_until_ms == until_ms
 
     def _commit(self, cursor: Cursor, offset: int) -> None:
         if offset == self._offsets.query(*cursor):

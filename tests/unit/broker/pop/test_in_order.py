@@ -332,3 +332,14 @@ def test_a_batch_that_is_not_stored_leaves_the_batch_before_it(world: OrderWorld
     assert delivery.name == sent[0]
     world.finish(delivery)
     assert world.offsets.query(*CURSOR) == 3
+
+
+def test_finished_batches_are_forgotten_although_an_earlier_one_waits(world: OrderWorld) -> None:
+    world.send(1)
+    assert world.pop_names(world.request(1, in_order=True))
+    for _ in range(1500):
+        world.send()
+        [delivery] = world.take(1)
+        world.finish(delivery)
+        assert world.ordered.next_due_ms() is not None
+    assert world.ordered.release_count < 1100
