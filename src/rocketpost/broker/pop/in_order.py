@@ -352,6 +352,7 @@ class OrderService:
         if not change.is_stored:
             batch.acked.difference_update(change.offsets)
             self._commit(cursor, batch.next_offset)
+            self._watch(cursor, batch)
             return
         if batch.is_over and self._batches.newest(cursor) is batch:
             self._forget(cursor, batch)

@@ -343,3 +343,15 @@ def test_finished_batches_are_forgotten_although_an_earlier_one_waits(world: Ord
         world.finish(delivery)
         assert world.ordered.next_due_ms() is not None
     assert world.ordered.release_count < 1100
+
+
+def test_a_queue_is_released_in_time_although_an_acknowledgement_failed(world: OrderWorld) -> None:
+    world.send()
+    [delivery] = world.take(invisible_ms=100)
+    world.ordered.ack(CURSOR, delivery.key.pop_ms, delivery.offset)
+    assert world.ordered.next_due_ms() is None
+    world.fail()
+    assert world.ordered.next_due_ms() == delivery.due_ms
+    world.clock.advance(100)
+    world.ordered.revive()
+    assert world.released == ["T"]
