@@ -120,12 +120,15 @@ class OrderService:
             if self._is_newer(cursor, pop_ms):
                 is_cut = True  # another pop ran between two steps; receipts must differ
                 continue
-            self._offsets.take_reset(*cursor)  # the reset has already set the offset
+            has_room = count > 0 and size > 0
+            # A reset has already set the offset. It ends the batch before, even at its offset.
+            is_reset = has_room and self._offsets.take_reset(*cursor) is not None
             offset = self._position(cursor, queue, request)
             self._commit(cursor, offset)
-            if count > 0 and size > 0 and not self._is_blocked(cursor, offset, request, now_ms):
+            before = None if is_reset else self._batches.find(cursor, offset)
+            if has_room and not _is_blocked(before, request, now_ms):
                 part, passed = self._take(
-                    target, queue, offset, request, room=(count, size), pop_ms=pop_ms
+                    target, queue, offset, request, before, room=(count, size), pop_ms=pop_ms
                 )
                 if part is not None:
                     try:
@@ -156,7 +159,9 @@ class OrderService:
             if queue is None:
                 continue
             offset = self._position(cursor, queue, request)
-            if offset < queue.end and not self._is_blocked(cursor, offset, request, now_ms):
+            is_reset = self._offsets.has_reset(*cursor)
+            batch = None if is_reset else self._batches.find(cursor, offset)
+            if offset < queue.end and not _is_blocked(batch, request, now_ms):
                 return True
         return False
 
@@ -280,25 +285,20 @@ class OrderService:
             offset = self._scan.initial(cursor, queue, request)
         return min(max(offset, int(queue.first)), int(queue.end))
 
-    def _is_blocked(self, cursor: Cursor, offset: int, request: PopRequest, now_ms: int) -> bool:
-        batch = self._batches.find(cursor, offset)
-        if batch is None or (request.attempt_id and request.attempt_id == batch.attempt_id):
-            return False
-        return now_ms < batch.blocked_until_ms
-
     def _take(
         self,
         target: Target,
         queue: ConsumeQueue,
         offset: int,
         request: PopRequest,
+        before: Batch | None,
         *,
         room: tuple[int, int],
         pop_ms: int,
     ) -> tuple[PoppedMessages | None, int]:
-        """Take a batch; return it, and the offset up to which the queue was searched."""
+        """Take a batch after ``before``; return it, and where the search in the queue ended."""
         cursor = target.cursor(request.group)
-        replaced, before = self._batches.newest(cursor), self._batches.find(cursor, offset)
+        replaced = self._batches.newest(cursor)
         if replaced is None and len(self._batches) >= BATCHES_MAX:
             raise SystemBusy(f"[OVERLOAD]{len(self._batches)} ordered batches are unfinished")
         finished = {each for each in before.finished if each >= offset} if before else set()
@@ -432,6 +432,13 @@ class OrderService:
         except Fault as error:
             # The messages are handed out anyway; the group will receive them once more.
             logger.warning("offset not committed: cursor=%s reason=%s", cursor, error)
+
+
+def _is_blocked(batch: Batch | None, request: PopRequest, now_ms: int) -> bool:
+    """Tell whether a queue with this current batch hands out nothing more now."""
+    if batch is None or (request.attempt_id and request.attempt_id == batch.attempt_id):
+        return False
+    return now_ms < batch.blocked_until_ms
 
 
 def _successor(

@@ -355,3 +355,20 @@ def test_a_queue_is_released_in_time_although_an_acknowledgement_failed(world: O
     world.clock.advance(100)
     world.ordered.revive()
     assert world.released == ["T"]
+
+
+def test_a_reset_to_the_first_unfinished_message_delivers_all_from_there(
+    world: OrderWorld,
+) -> None:
+    sent = [world.send() for _ in range(3)]
+    deliveries = world.take()
+    for delivery in deliveries[1:]:
+        world.finish(delivery)
+    assert not finish(world.ordered.has_message(world.order_request()))
+    world.offsets.reset(*CURSOR, 0)
+    assert finish(world.ordered.has_message(world.order_request()))
+    assert world.names() == sent
+    world.crash()
+    assert world.names() == []
+    world.clock.advance(60_001)
+    assert world.names() == sent
