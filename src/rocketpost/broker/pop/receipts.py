@@ -261,7 +261,7 @@ class ReceiptService:
         try:
             copies = self._copies(checkpoint, offsets)
             ack = self._log.ack_draft(checkpoint, offsets, now_ms=self._clock.now_ms())
-        except RocketpostError as error:
+        except (RocketpostError, OSError) as error:
             logger.warning(
                 "popped messages not redelivered, will be tried again: topic=%s group=%s reason=%s",
                 checkpoint.key.topic, checkpoint.key.group, error,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +18,7 @@ from rocketpost.broker.steps import finish
 from rocketpost.codec.faults import NoMessage, SystemBusy
 from rocketpost.codec.headers.pop import pop_retry_topic
 from rocketpost.codec.properties import PROPERTIES_BYTES_MAX, encode_properties
+from rocketpost.codec.record import Record
 from rocketpost.errors import StoreFull
 from rocketpost.kernel.hashing import string_hash
 from rocketpost.model.topic import TopicConfig
@@ -467,3 +470,26 @@ def test_a_queue_with_too_many_unacknowledged_messages_hands_out_no_more(world: 
     assert len(world.pop_names(world.request(group="h"))) == 5
     world.ack(held[0])
     assert len(world.pop_names(world.request(0))) == 2
+
+
+def test_messages_that_cannot_be_read_for_a_moment_are_redelivered_later(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = [world.send(queue_id) for queue_id in (0, 1)]
+    assert sorted(world.pop_names(world.request(invisible_ms=1000))) == sent
+    world.clock.advance(1000)
+    calls = iter([True, False])
+    record_of = world.store.record_of
+
+    def fail_second(*arguments: Any) -> Record | None:
+        if not next(calls, True):
+            raise OSError(errno.EMFILE, "too many open files")
+        return record_of(*arguments)
+
+    monkeypatch.setattr(world.store, "record_of", fail_second)
+    world.revive()
+    assert len(world.in_flight) == 1
+    world.clock.advance(1000)
+    world.revive()
+    assert sorted(world.pop_names()) == sent
+    assert world.in_flight.count == 2
