@@ -12,9 +12,10 @@ Java client drops those beyond its queue of 2000, and each lost check would coun
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -25,7 +26,7 @@ from rocketpost.broker.transaction.log import destination, discard_draft, renewe
 from rocketpost.broker.transaction.service import TransactionService
 from rocketpost.broker.transaction.table import Fate, Half
 from rocketpost.codec.record import Record
-from rocketpost.errors import LocalProtocolError
+from rocketpost.errors import LocalProtocolError, RocketpostError
 from rocketpost.model import properties as names
 from rocketpost.model.clock import Clock
 from rocketpost.store.draft import Appended, Draft
@@ -103,13 +104,20 @@ class CheckService:
     def next(self) -> Work | Wait:
         """Return the drafts to store now, or how long there are none."""
         now_ms = self._read_clock()
-        batch = _Batch()
-        self._move_oldest(batch)
-        while not batch.is_full:
-            half = self._table.take_due(now_ms)
-            if half is None:
-                break
-            self._decide(half, batch, now_ms)
+        with self._collecting(now_ms) as batch:
+            self._move_oldest(batch)
+            while not batch.is_full:
+                half = self._table.take_due(now_ms)
+                if half is None:
+                    break
+                try:
+                    self._decide(half, batch, now_ms)
+                except (RocketpostError, OSError) as error:
+                    logger.warning(
+                        "transaction not checked, will be tried again: group=%s key=%s reason=%s",
+                        half.group, half.identity.unique_key, error,
+                    )  # fmt: skip
+                    self._postpone(half, now_ms)
         ops, rules = self._transactions.ops, self._transactions.rules
         ops_ms = ops.due_ms(chars_max=rules.op_chars_max, interval_ms=rules.op_interval_ms)
         if batch.halves or (ops_ms is not None and ops_ms <= now_ms):
@@ -124,12 +132,12 @@ class CheckService:
     def move_halves_before(self, position: int) -> Work | None:
         """Return drafts that move halves out of positions that are about to be deleted, if any."""
         now_ms = self._read_clock()
-        batch = _Batch()
-        for half in self._table.find_before(position=position):
-            if batch.is_full:
-                break
-            if half.ending is None and not half.is_moving:
-                self._move_or_discard(half, batch, now_ms)
+        with self._collecting(now_ms) as batch:
+            for half in self._table.find_before(position=position):
+                if batch.is_full:
+                    break
+                if half.ending is None and not half.is_moving:
+                    self._move_or_discard(half, batch, now_ms)
         return self._work(batch) if batch.halves else None
 
     def is_needed_before(self, position: int) -> bool:
@@ -165,6 +173,17 @@ class CheckService:
         return self._release(group)
 
     # Inside.
+
+    @contextlib.contextmanager
+    def _collecting(self, now_ms: int) -> Iterator[_Batch]:
+        """Collect halves to store; if that fails, let all of them wait for another time."""
+        batch = _Batch()
+        try:
+            yield batch
+        except Exception:
+            for half in batch.halves:
+                self._postpone(half, now_ms)
+            raise
 
     def _read_clock(self) -> int:
         now_ms = self._clock.now_ms()
@@ -244,8 +263,8 @@ class CheckService:
             "transaction discarded, see mqadmin transactions -d: group=%s key=%s checks=%s",
             half.group, half.identity.unique_key, half.checks,
         )  # fmt: skip
-        half.ending = Fate.DISCARD
         self._transactions.require_discard_topic()
+        half.ending = Fate.DISCARD
         batch.add(half, discard_draft(record, store_host=self._store_host))
 
     def _read(self, half: Half) -> Record | None:
@@ -279,7 +298,7 @@ class CheckService:
             half.ending = None
         self._note_answer(half)
         if half.is_open and half.ending is None:
-            self._table.schedule(half, now_ms + _RETRY_MS)
+            self._table.schedule(half, max(half.due_ms, now_ms + _RETRY_MS))
 
     def _note_answer(self, half: Half) -> None:
         if half.is_asked:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from rocketpost.broker.transaction.checks import Work
 from rocketpost.broker.transaction.service import TRANSACTION_GROUP
 from rocketpost.broker.transaction.table import Fate
 from rocketpost.codec.properties import PROPERTIES_BYTES_MAX, encode_properties
+from rocketpost.codec.record import Record
 from rocketpost.errors import StoreFull
 from rocketpost.model.names import CHECK_MAX_TOPIC, HALF_TOPIC
 from rocketpost.store.draft import Draft
@@ -374,3 +376,44 @@ def test_the_last_op_message_is_written_at_the_stop(world: World) -> None:
     assert work is not None
     world.do(work)
     assert world.done() == {sent.offset}
+
+
+def _fail_once(monkeypatch: pytest.MonkeyPatch, world: World, at: int) -> None:
+    """Make the ``at``-th reading of a record fail."""
+    calls = itertools.count(1)
+    record_at = world.checks._record_at
+
+    def read(position: int) -> Record | None:
+        if next(calls) == at:
+            raise OSError(errno.EMFILE, "too many open files")
+        return record_at(position)
+
+    monkeypatch.setattr(world.checks, "_record_at", read)
+
+
+def test_halves_that_cannot_be_read_for_a_moment_are_checked_later(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in "abc":
+        world.send(name)
+    world.clock.advance(TIMEOUT_MS)
+    _fail_once(monkeypatch, world, 2)
+    assert [question.unique_key for question in world.work()] == ["a", "c"]
+    assert [question.unique_key for question in world.later(1000)] == ["b"]
+    assert [half.checks for half in world.transactions.table] == [1, 1, 1]
+
+
+def test_halves_that_cannot_be_read_for_a_moment_are_moved_later(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = [world.send(name) for name in "ab"]
+    position = sent[-1].position + 1
+    _fail_once(monkeypatch, world, 2)
+    with pytest.raises(OSError, match="too many"):
+        world.checks.move_halves_before(position)
+    work = world.checks.move_halves_before(position)
+    assert work is not None
+    world.do(work)
+    assert not world.checks.is_needed_before(position)
+    assert world.later(TIMEOUT_MS - 1) == []
+    assert len(world.later(1)) == 2
