@@ -19,6 +19,7 @@ from rocketpost.broker.transaction.log import Identity
 
 PENDING_MAX: Final = 500_000
 """Transactions that have not ended, of all producers; more are refused."""
+_STALE_MAX: Final = 1024
 
 
 class Fate(Enum):
@@ -154,12 +155,21 @@ class PendingTable:
         """Schedule a half for ``due_ms`` and no other time."""
         half.due_ms = due_ms
         heapq.heappush(self._heap, (due_ms, next(self._ticket), half))
+        if len(self._heap) > 2 * len(self._halves) + _STALE_MAX:
+            # Most halves are ended long before they are due.
+            self._heap = [each for each in self._heap if _is_due_at(each[2], each[0])]
+            heapq.heapify(self._heap)
+
+    @property
+    def schedule_count(self) -> int:
+        """Number of entries in the schedule, some of which may no longer count."""
+        return len(self._heap)
 
     def next_due_ms(self) -> int | None:
         """Return when the next half is due; None if none is scheduled."""
         while self._heap:
             due_ms, _, half = self._heap[0]
-            if half.is_open and half.due_ms == due_ms and half.ending is None:
+            if _is_due_at(half, due_ms) and half.ending is None:
                 return due_ms
             heapq.heappop(self._heap)
         return None
@@ -219,3 +229,7 @@ class PendingTable:
         self._open.add(offset)
         self._order.append(offset)
         self._half_end = max(self._half_end, offset + 1)
+
+
+def _is_due_at(half: Half, due_ms: int) -> bool:
+    return half.is_open and half.due_ms == due_ms

@@ -112,3 +112,18 @@ def test_op_messages_are_needed_as_long_as_the_halves_they_name() -> None:
     for op_offset, offsets in ((7, [1, 2]), (8, [0, 5]), (9, [])):
         table.note_op(op_offset, offsets)
     assert [table.op_floor(floor) for floor in (0, 2, 3, 5, 6)] == [7, 7, 8, 8, 10]
+
+
+def test_ended_halves_are_forgotten_although_an_earlier_one_waits() -> None:
+    table = PendingTable()
+    table.add(half("first", 0, 10))
+    for offset in range(1, 3000):
+        ended = half(f"h{offset}", offset, 3_600_000)
+        table.add(ended)
+        table.remove(ended, proof=0)
+        assert table.next_due_ms() == 10
+    assert table.schedule_count < 1100
+    first = table.take_due(10)
+    assert first is not None
+    assert first.identity.unique_key == "first"
+    assert table.next_due_ms() is None
