@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import random
+from typing import Any
 
 import msgspec
 import pytest
@@ -306,5 +308,35 @@ def test_the_precision_may_change_between_starts(seed: int, rng: random.Random) 
         work(world, rng, 20)
         stop(world, rng)
     world.open()
+    world.finish()
+    world.judge(is_over=True)
+
+
+@pytest.mark.parametrize("at", range(1, 16))
+@pytest.mark.parametrize("what", ["unit", "record"])
+def test_a_reading_that_fails_loses_nothing(
+    what: str, at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reading may fail when descriptors have run out."""
+    world, rng = World(), random.Random(1)
+    world.open()
+    waiting = [world.send(rng, 61) for _ in range(5)]
+    world.recall(waiting[2])
+    world.serve()
+    owner: Any = world.timers.log if what == "unit" else world.service
+    read, calls = getattr(owner, what), itertools.count(1)
+
+    def fail_once(*arguments: Any) -> Any:
+        if next(calls) == at:
+            raise OSError(errno.EMFILE, "too many open files")
+        return read(*arguments)
+
+    monkeypatch.setattr(owner, what, fail_once)
+    for _ in range(12):
+        world.clock.ms += 10
+        try:
+            world.serve()
+        except OSError:
+            world.service.note_failed()  # as the loop that asks the service does
     world.finish()
     world.judge(is_over=True)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from itertools import islice
 from typing import Final, NamedTuple
 
 from rocketpost.broker.delivery import Groups, Store, Topics, Wait
@@ -320,18 +321,20 @@ class TimerService:
     def _load(self, slot: OpenSlot) -> None:
         """Read some units of a slot's chain."""
         assert slot.chain is not None
-        for _ in range(LOAD_COUNT_MAX):
-            found = next(slot.chain, None)
-            if found is None:
-                slot.finish_loading(self._timers.cursor)
-                return
-            at, unit = found
-            if unit.magic & RECALL and not unit.magic & ROLL:
-                record = self.record(unit.position, unit.size)
-                if record is not None:
-                    slot.recalled.add(record.properties.get(names.TIMER_RECALLS, ""))
-            else:
-                slot.add(SlotEntry(self.due_of(unit), at))
+        try:
+            units = list(islice(slot.chain, LOAD_COUNT_MAX))
+            for at, unit in units:
+                if unit.magic & RECALL and not unit.magic & ROLL:
+                    record = self.record(unit.position, unit.size)
+                    if record is not None:
+                        slot.recalled.add(record.properties.get(names.TIMER_RECALLS, ""))
+                else:
+                    slot.add(SlotEntry(self.due_of(unit), at))
+        except OSError:
+            self._slot = None  # the chain cannot be read on: the slot is opened again
+            raise
+        if len(units) < LOAD_COUNT_MAX:
+            slot.finish_loading(self._timers.cursor)
 
     def _close_or_wait(self, slot: OpenSlot, now_ms: int) -> Wait | Again:
         end_ms = slot.slot_ms + self._timers.precision_ms
@@ -491,8 +494,7 @@ class TimerService:
     def _recalls_of(self, slot: OpenSlot) -> list[Unit]:
         timers = self._timers
         chain = timers.units_from(timers.wheel.get(slot.slot_ms).last)
-        units = [unit for _, unit in chain if unit.magic & RECALL and not unit.magic & ROLL]
-        return units[::-1]
+        return [unit for _, unit in chain if unit.magic & RECALL and not unit.magic & ROLL][::-1]
 
 
 _NO_UNIT: Final = Unit(-1, DEFAULT, 0, 0, 0, 0, 0, 0)
