@@ -15,6 +15,7 @@ from typing import Final, Protocol
 from rocketpost.broker.group.membership import Membership
 from rocketpost.broker.group.offsets import OffsetTable
 from rocketpost.broker.group.table import GROUP_COUNT_MAX, GroupTable
+from rocketpost.broker.stats import BrokerStats
 from rocketpost.broker.topic import TOPIC_COUNT_MAX, TopicTable
 from rocketpost.model.clock import Clock
 from rocketpost.model.names import dlq_topic, retry_topic
@@ -51,6 +52,7 @@ class UnusedExpiry:
         offsets: OffsetTable,
         membership: Membership,
         store: Store,
+        stats: BrokerStats,
         hours: int = 24,
     ) -> None:
         self._clock = clock
@@ -59,6 +61,8 @@ class UnusedExpiry:
         self._offsets = offsets
         self._membership = membership
         self._store = store
+        self._stats = stats
+        self._removed: set[str] = set()
         self.hours = hours
 
     def candidates(self) -> list[str]:
@@ -83,9 +87,17 @@ class UnusedExpiry:
             if any(topic in used or self._has_queues(topic) for topic in own):
                 return
             self._groups.delete(name, by="expiry: nobody consumes with it")
+            self._removed.add(name)
             for topic in own:
                 if self._topics.find(topic) is not None:
                     self._topics.delete(topic, by="expiry: its group is gone")
+
+    def forget_counters(self) -> None:
+        """Forget the counters of the groups removed so far; looks through all counters once."""
+        if self._removed:
+            self._offsets.forget_pulls(self._removed)
+            self._stats.forget_groups(self._removed)
+            self._removed.clear()
 
     def _has_queues(self, topic: str) -> bool:
         config = self._topics.find(topic)

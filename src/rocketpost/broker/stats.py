@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, NamedTuple, Protocol
 
 from rocketpost.broker.request_times import RequestTimes
@@ -358,12 +358,12 @@ class BrokerStats:
             for key in [key for key in table if key.startswith(f"{topic}@")]:
                 del table[key]
 
-    def forget_group(self, group: str) -> None:
-        """Forget the counters of a group that was deleted."""
-        for name, topic in [each for each in self.dead_letters if each[0] == group]:
+    def forget_groups(self, groups: Collection[str]) -> None:
+        """Forget the counters of groups that were deleted."""
+        for name, topic in [each for each in self.dead_letters if each[0] in groups]:
             del self.dead_letters[name, topic]
         for table in (self._groups, self._send_backs):
-            for key in [key for key in table if key.endswith(f"@{group}")]:
+            for key in [key for key in table if key.rpartition("@")[2] in groups]:
                 del table[key]
 
     def _tps(self, meter: Meter | None) -> float:

@@ -9,6 +9,7 @@ from rocketpost.broker.expiry import CROWDED_AGE_MS, UnusedExpiry
 from rocketpost.broker.group.membership import Client, Membership
 from rocketpost.broker.group.offsets import OffsetTable
 from rocketpost.broker.group.table import GroupTable
+from rocketpost.broker.stats import BrokerStats
 from rocketpost.broker.topic import TopicTable
 from rocketpost.model.group import GroupConfig
 from rocketpost.server.features.expiry import ExpiryFeature
@@ -36,6 +37,7 @@ class World:
         self.offsets = OffsetTable(clock=self.clock)
         self.membership = Membership(clock=self.clock, expiry_ms=10 * DAY_MS)
         self.store = Store()
+        self.stats = BrokerStats(clock=self.clock)
         self.expiry = UnusedExpiry(
             clock=self.clock,
             topics=self.topics,
@@ -43,6 +45,7 @@ class World:
             offsets=self.offsets,
             membership=self.membership,
             store=self.store,
+            stats=self.stats,
         )
         self.groups.find_or_create("g", by=BY)
         self.topics.create_internal("%RETRY%g", queue_nums=1)
@@ -141,6 +144,21 @@ async def test_a_round_removes_whatever_has_become_old(world: World) -> None:
     world.clock.advance(DAY_MS + 1)
     await feature.round()
     assert list(world.groups.configs) == ["made-up-7"]
+
+
+async def test_a_round_forgets_the_counters_of_groups_that_never_committed(world: World) -> None:
+    for group in ("g", "used"):
+        world.groups.find_or_create(group, by=BY)
+        world.stats.count_get("t", group, 1, 100)
+        world.stats.count_send_back("t", group)
+        world.offsets.note_pull("t", group, 0, 1)
+    world.offsets.commit("t", "used", 0, 1)
+    world.clock.advance(DAY_MS + 1)
+    await ExpiryFeature(world.expiry).round()
+    assert [each.reader for each in world.stats.readers()] == [("t", "used")]
+    assert world.stats.item("SNDBCK_PUT_NUMS", "t@g") is None
+    assert world.offsets.pulled_row("t", "g") == {}
+    assert world.offsets.pulled_row("t", "used") == {0: 1}
 
 
 async def test_a_round_looks_through_the_offsets_once_if_all_names_are_in_use(

@@ -160,7 +160,7 @@ def test_counters_of_deleted_topics_and_groups_are_forgotten(clock: FakeClock) -
             stats.count_get(topic, group, 1, 1)
             stats.count_send_back(topic, group)
     stats.forget_topic("T")
-    stats.forget_group("H")
+    stats.forget_groups({"H"})
     for name in ("GROUP_GET_NUMS", "SNDBCK_PUT_NUMS"):
         kept = [key for key in ("T@G", "T@H", "U@G", "U@H") if stats.item(name, key)]
         assert kept == ["U@G"]

@@ -15,7 +15,7 @@ The table also holds the pull progress of each group, for statistics; that is no
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from rocketpost.codec.bodies.offset import (
@@ -211,6 +211,12 @@ class OffsetTable:
         self._forget(f"{topic}@{group}" for topic in self.topics_of(group))
         suffix = f"@{group}"
         self._forget_volatile([key for key in self._pulled if key.endswith(suffix)])
+
+    def forget_pulls(self, groups: Collection[str]) -> None:
+        """Forget up to which offsets these groups were given messages; the others stay."""
+        gone = [key for key in self._pulled if key.rpartition("@")[2] in groups]
+        for key in gone:
+            del self._pulled[key]
 
     # -- slaves
 

@@ -33,6 +33,7 @@ class ExpiryFeature(Feature):
                 offsets=tables.offsets,
                 membership=context.membership,
                 store=context.store,
+                stats=context.stats,
             )
         )
 
@@ -54,6 +55,7 @@ class ExpiryFeature(Feature):
             for name in old[start : start + _NAMES_A_TURN]:
                 self._expiry.remove(name, used)
             await asyncio.sleep(0)
+        self._expiry.forget_counters()
 
     def configure(self, broker: BrokerConfig, store: StoreConfig) -> None:
         """Set the age at which unused names are removed."""

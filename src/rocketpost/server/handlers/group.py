@@ -136,7 +136,7 @@ class GroupHandlers:
     async def delete(self, connection: Connection, command: Command, header: DeleteGroup) -> Reply:
         """Delete a group, with its offsets if requested; succeed also if there is none."""
         self._groups.delete(header.group_name, by=connection.peer_text)
-        self._stats.forget_group(header.group_name)
+        self._stats.forget_groups({header.group_name})
         if header.clean_offset:
             self._offsets.forget_group(header.group_name)
             logger.info("offsets deleted: group=%s by=%s", header.group_name, connection.peer_text)

@@ -16,6 +16,7 @@ class Names:
         self.old = old
         self.used = used or set()
         self.removed: list[str] = []
+        self.forgotten: list[str] = []
         self.searches = 0
 
     def candidates(self) -> list[str]:
@@ -28,6 +29,9 @@ class Names:
     def remove(self, name: str, used: Container[str]) -> None:
         if name not in used:
             self.removed.append(name)
+
+    def forget_counters(self) -> None:
+        self.forgotten = list(self.removed)
 
 
 def feature(names: Names) -> ExpiryFeature:
