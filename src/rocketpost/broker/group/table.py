@@ -67,7 +67,7 @@ class GroupTable:
         self.version = DataVersion()
         self.revision = 0
         """Number of changes; the saver compares it to tell whether to write the table."""
-        self._loaded_ms = 0  # last change of the loaded table
+        self._known_ms = 0  # deletions until then are known here
 
     @property
     def configs(self) -> Mapping[str, GroupConfig]:
@@ -138,11 +138,12 @@ class GroupTable:
     def adopt(self, group: str, *, used_ms: int) -> None:
         """Restore a group that was created by use just before a crash.
 
-        A group last used before the last change of the saved table was deleted and stays deleted.
+        A group last used before the last change of the saved or followed table was deleted and
+        stays deleted.
         A full table accepts it anyway: it had its place, and the broker has to start.
         """
         unknown = group not in self._configs and names.group_problem(group) is None
-        if unknown and used_ms >= self._loaded_ms:
+        if unknown and used_ms >= self._known_ms:
             self._put(GroupConfig(group_name=group), "recovery")
 
     def plan(self, wanted: GroupChange | GroupConfig) -> GroupConfig:
@@ -200,6 +201,7 @@ class GroupTable:
         config = self._configs.pop(group, None)
         if config is not None:
             self._forbidden.pop(group, None)
+            self._known_ms = self._clock.now_ms()
             logger.info("group deleted: group=%s by=%s %s", group, by or "broker", _unusual(config))
             self._note_change(group)
         return config
@@ -264,6 +266,7 @@ class GroupTable:
             self._forbidden = master.forbidden_table
             self.version = master.data_version
             self.revision += 1
+        self._known_ms = max(self._known_ms, self.version.timestamp)
 
     def to_json(self) -> bytes:
         """Return the text of ``subscriptionGroup.json``."""
@@ -291,7 +294,7 @@ class GroupTable:
                 logger.warning("group setting without effect: group=%s reason=%s", name, problem)
         self._forbidden = body.forbidden_table
         self.version = body.data_version
-        self._loaded_ms = self.version.timestamp
+        self._known_ms = self.version.timestamp
 
     def _may_create(self, group: str) -> bool:
         if names.is_system_group(group):

@@ -215,6 +215,20 @@ def test_a_group_used_after_the_last_save_is_restored(clock: FakeClock) -> None:
     assert set(table.configs) == {"Kept", "New"}
 
 
+def test_a_deleted_group_is_not_restored_by_the_next_leader(clock: FakeClock) -> None:
+    leader, follower = GroupTable(clock=clock), GroupTable(clock=clock)
+    leader.find_or_create("Deleted")
+    used_ms = clock.now_ms()
+    clock.advance(10)
+    leader.delete("Deleted")
+    follower.follow(leader.body())
+    for table in (leader, follower):
+        table.adopt("Deleted", used_ms=used_ms)
+        assert table.find("Deleted") is None
+        table.adopt("New", used_ms=clock.now_ms())
+        assert table.find("New") is not None
+
+
 def test_the_number_of_groups_is_bounded(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_module, "GROUP_COUNT_MAX", 1)
     table = GroupTable(clock=clock)
