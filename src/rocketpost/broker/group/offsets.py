@@ -190,7 +190,7 @@ class OffsetTable:
         return list(dict.fromkeys(group for _, group in self._names()))
 
     def clone(self, source: str, target: str, topic: str) -> None:
-        """Copy the offsets of ``source`` in ``topic`` to ``target``."""
+        """Copy the offsets of ``source`` in ``topic`` to ``target``, instead of pending resets."""
         row = self._rows.get(f"{topic}@{source}")
         if row is not None:
             self._check_room(len(row.offsets))
@@ -199,6 +199,8 @@ class OffsetTable:
             self._note_change()
             key = f"{topic}@{target}"
             self._rows[key] = _Row(key, dict(row.offsets), self.revision)
+            for at in [each for each in self._resets if each[0] == key]:
+                del self._resets[at]
 
     def forget_topic(self, topic: str) -> None:
         """Forget every offset in the topic."""

@@ -107,6 +107,17 @@ def test_a_clone_is_independent(clock: FakeClock) -> None:
     assert table.query("T", "H", 0) == 5
 
 
+def test_a_clone_replaces_a_reset_that_no_consumer_has_seen(clock: FakeClock) -> None:
+    table = OffsetTable(clock=clock)
+    table.commit("T", "G", 0, 5)
+    table.reset("T", "H", 0, 1)
+    table.reset("T", "other", 0, 2)
+    table.clone("G", "H", "T")
+    assert table.take_reset("T", "H", 0) is None
+    assert table.query("T", "H", 0) == 5
+    assert table.take_reset("T", "other", 0) == 2
+
+
 def test_forgetting_a_topic_or_group_forgets_all_its_offsets(clock: FakeClock) -> None:
     table = OffsetTable(clock=clock)
     for topic, group in (("T", "G"), ("T", "H"), ("U", "G")):
