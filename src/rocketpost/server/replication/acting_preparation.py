@@ -18,6 +18,7 @@ from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.command import Command, to_fields
 from rocketpost.codec.headers.replication import ExchangeHaInfo, HaInfo
 from rocketpost.errors import ClientError
+from rocketpost.model.names import is_own_offset
 from rocketpost.replication.acting import Ask, AwaitLink, Step, TakeBack, Tell
 from rocketpost.server.peers import Peers
 from rocketpost.server.replication.master_address import MasterAddress
@@ -182,7 +183,8 @@ async def _wait(is_linked: Callable[[], bool], timeout_ms: int, address: str) ->
 def take_higher(offsets: OffsetTable, body: bytes | memoryview) -> int:
     """Take the offsets of another broker's table that are higher; return their number.
 
-    An offset that an administrator set, and that its consumer does not know yet, stays.
+    An offset that an administrator set, and that its consumer does not know yet, stays. So do those
+    of the broker's own progress.
 
     Raises:
         RemoteProtocolError: The body is not such a table.
@@ -190,6 +192,8 @@ def take_higher(offsets: OffsetTable, body: bytes | memoryview) -> int:
     taken = 0
     for name, row in decode_offset_table(body).offset_table.items():
         topic, _, group = name.rpartition("@")
+        if is_own_offset(topic, group):
+            continue  # with another log, its records would count as done
         for queue_id, offset in row.items():
             if offset > offsets.query(topic, group, queue_id):
                 taken += offsets.commit(topic, group, queue_id, offset)

@@ -8,10 +8,12 @@ from contextlib import asynccontextmanager
 import pytest
 
 from rocketpost.broker.group.offsets import OffsetTable
+from rocketpost.broker.transaction.service import TRANSACTION_GROUP
 from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.command import Command, to_fields
 from rocketpost.codec.headers.replication import ExchangeHaInfo, HaInfo
 from rocketpost.errors import RemoteProtocolError, RocketpostError
+from rocketpost.model.names import HALF_TOPIC
 from rocketpost.replication.acting import Ask, AwaitLink, TakeBack, Tell
 from rocketpost.server.replication.acting_preparation import (
     MasterPreparation,
@@ -101,6 +103,13 @@ def test_a_reset_that_no_consumer_has_seen_stays() -> None:
     own.reset("A", "g", 0, 1)
     assert take_higher(own, offsets(A=9).body()) == 0
     assert own.query("A", "g", 0) == 1
+
+
+def test_the_brokers_own_progress_is_not_taken_from_a_slave() -> None:
+    """A master that lost the end of its log stores other records at those offsets."""
+    own, theirs = offsets(), OffsetTable(clock=FakeClock())
+    theirs.commit(HALF_TOPIC, TRANSACTION_GROUP, 0, 9)
+    assert take_higher(own, theirs.body()) == 0
 
 
 def test_a_table_that_cannot_be_read_is_refused() -> None:
