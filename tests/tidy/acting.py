@@ -155,6 +155,7 @@ BROKER: Final = {
     "enableRetryTopicV2": f"{_MESSAGES}enableRetryTopicV2",
     "retrieveMessageFromPopRetryTopicV1": f"{_MESSAGES}retrieveMessageFromPopRetryTopicV1",
     "popFromRetryProbability": f"{_MESSAGES}popFromRetryProbability",
+    "clearRetryTopicWhenDeleteTopic": f"{_MESSAGES}clearRetryTopicWhenDeleteTopic",
     "enablePopMessageThreshold": f"{_MESSAGES}how_much_may_be_popped_and_unacknowledged",
     "popInflightMessageThreshold": f"{_MESSAGES}how_much_may_be_popped_and_unacknowledged",
     "serverLoadBalancerEnable": f"{_MESSAGES}queues_assigned_by_the_broker",

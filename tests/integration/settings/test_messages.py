@@ -294,6 +294,23 @@ async def test_retrieveMessageFromPopRetryTopicV1(tmp_path: Path, reads: str, co
         assert sum(answer.code == 0 for answer in answers) == count
 
 
+@pytest.mark.parametrize(("clears", "bodies"), [("true", [b"new"]), ("false", [b"new", b"old"])])
+async def test_clearRetryTopicWhenDeleteTopic(
+    tmp_path: Path, clears: str, bodies: list[bytes]
+) -> None:
+    async with broker(tmp_path) as peer:
+        await popped_again(peer)
+        await peer.set(clearRetryTopicWhenDeleteTopic=clears)
+        await peer.ok(Code.DELETE_TOPIC_IN_BROKER, topic="T")
+        await peer.topic("T")
+        await peer.send("T", b"new")
+        answers = [await pop(peer) for _ in range(3)]
+        found = [
+            record for each in answers if not each.code for record in decode_records(each.body)
+        ]
+        assert sorted(bytes(record.body) for record in found) == bodies
+
+
 async def test_autoCreatePerSecond(tmp_path: Path) -> None:
     refused = {}
     for rate in (1, 10_000):

@@ -7,7 +7,7 @@ settings choose the form that is written; both are read while they have messages
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from itertools import chain
 from typing import Final, NamedTuple, Protocol
@@ -23,6 +23,7 @@ from rocketpost.codec.headers.pop import (
 from rocketpost.model.names import RETRY_PREFIX
 from rocketpost.model.topic import TopicConfig
 
+_RETRY_FORMS: Final = (IN_RETRY_TOPIC, IN_RETRY_TOPIC_V2)
 COUNT_MAX: Final = 32
 """Messages that one pop may ask for."""
 ALL_QUEUES: Final = -1
@@ -116,6 +117,45 @@ class Topics(Protocol):
         ...
 
 
+class Groups(Protocol):
+    """The part of the group table that a deletion uses."""
+
+    def find(self, group: str) -> object | None:
+        """Return the configuration of ``group``."""
+        ...
+
+
+def own_retry_topics(
+    topic: str, readers: Iterable[str], *, topics: Topics, groups: Groups
+) -> list[str]:
+    """Return the retry topics that have messages of ``topic`` only.
+
+    A name in the older form may mean several topics and groups. It is left out if it does.
+
+    Args:
+        topic: The topic.
+        readers: The groups that have offsets in it.
+        topics: All topics.
+        groups: All groups.
+    """
+    found = []
+    for group in readers:
+        older, newer = (real_topic(form, group, topic) for form in _RETRY_FORMS)
+        words = older.removeprefix(RETRY_PREFIX)
+        others = (
+            (words[:at], words[at + 1 :])
+            for at in range(1, len(words))
+            if words[at] == "_" and at != len(group)
+        )
+        is_shared = groups.find(words) is not None or any(
+            groups.find(group) is not None and topics.find(name) is not None
+            for group, name in others
+        )
+        names = [newer] if is_shared else [older, newer]
+        found += [name for name in names if topics.find(name) is not None]
+    return found
+
+
 class Targets:
     """Finds the queues of pops. Owned by the event loop.
 
@@ -189,7 +229,7 @@ class Targets:
             return []
         if self.rules.newer_form and not self.rules.older_form_read:
             return [IN_RETRY_TOPIC_V2]
-        return [IN_RETRY_TOPIC, IN_RETRY_TOPIC_V2]
+        return list(_RETRY_FORMS)
 
     def _retry_targets(self, topic: str, group: str) -> list[Target]:
         found = []

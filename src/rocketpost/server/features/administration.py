@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 from rocketpost.broker.group.reset import ResetService
+from rocketpost.broker.pop.targets import own_retry_topics
 from rocketpost.broker.query import ProgressQueries
 from rocketpost.server.context import BrokerContext
 from rocketpost.server.feature import Feature, FeatureSet
@@ -134,6 +135,7 @@ class AdministrationFeature(Feature):
             queries=queries,
             store=self._deleter,
             save=self._save_and_register,
+            retry_topics=self._retry_topics,
         )
         groups = GroupHandlers(
             tables=tables,
@@ -179,6 +181,14 @@ class AdministrationFeature(Feature):
     async def _save_and_register(self) -> None:
         await self._context.persistence.save()
         await self._wait_registered()
+
+    def _retry_topics(self, topic: str) -> Sequence[str]:
+        """Return the topics to delete together with a topic."""
+        if not self._context.broker_config.clears_retry_topics:
+            return ()
+        tables = self._context.tables
+        readers = tables.offsets.groups_of(topic)
+        return own_retry_topics(topic, readers, topics=tables.topics, groups=tables.groups)
 
 
 def _index_state(store: MessageStore) -> tuple[int, int]:

@@ -47,6 +47,8 @@ class TopicHandlers:
 
     Args:
         save: Returns once the tables are on disk; no change is acknowledged before.
+        retry_topics: Returns the topics to delete together with a topic: its messages that were
+            popped and not acknowledged.
     """
 
     def __init__(
@@ -58,7 +60,9 @@ class TopicHandlers:
         queries: ProgressQueries,
         store: QueueDeleter,
         save: Callable[[], Awaitable[None]],
+        retry_topics: Callable[[str], Sequence[str]] = lambda topic: (),
     ) -> None:
+        self._retry_topics = retry_topics
         self._topics = topics
         self._offsets = offsets
         self._stats = stats
@@ -153,14 +157,15 @@ class TopicHandlers:
         return warning
 
     async def delete(self, connection: Connection, command: Command, header: TopicRequest) -> Reply:
-        """Delete a topic with its queues and offsets; succeed also if there is none."""
-        topic = header.topic
-        self._topics.check_name(topic)
-        deletion = await self._store.delete_queues(topic)
-        self._deleted_count = number = self._deleted_count + 1
-        self._topics.delete(topic, by=connection.peer_text)
-        self._offsets.forget_topic(topic)
-        self._stats.forget_topic(topic)
+        """Delete a topic with its queues, offsets and retries; succeed also if there is none."""
+        self._topics.check_name(header.topic)
+        # Its own name first: from then on, nothing is stored in its retry topics.
+        for topic in (header.topic, *self._retry_topics(header.topic)):
+            deletion = await self._store.delete_queues(topic)
+            self._deleted_count = number = self._deleted_count + 1
+            self._topics.delete(topic, by=connection.peer_text)
+            self._offsets.forget_topic(topic)
+            self._stats.forget_topic(topic)
         async with self._finishing:
             # A later request may have finished this deletion too: it unlinks all deleted queues.
             if self._finished_count < number:

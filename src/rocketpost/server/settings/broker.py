@@ -156,6 +156,7 @@ class BrokerConfig(ReplicationConfig):
     retry_topic_v2: bool = option("enableRetryTopicV2", False, mutable=True)
     retry_topic_v1_read: bool = option("retrieveMessageFromPopRetryTopicV1", True, mutable=True)
     pop_retry_percent: int = option("popFromRetryProbability", 20, mutable=True)
+    clears_retry_topics: bool = option("clearRetryTopicWhenDeleteTopic", True, mutable=True)
     pop_threshold: bool = option("enablePopMessageThreshold", False, mutable=True)
     pop_unacked_max: int = option("popInflightMessageThreshold", 10_000, mutable=True)
     server_load_balancer: bool = option("serverLoadBalancerEnable", True, mutable=True)

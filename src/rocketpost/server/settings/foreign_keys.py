@@ -167,7 +167,6 @@ _STORE: Final = {
         destroyMapedFileIntervalForcibly redeleteHangedFileInterval maxBatchDeleteFilesNum
         correctLogicMinOffsetSleepInterval correctLogicMinOffsetForceInterval
         replicasPerDiskPartition logicalDiskSpaceCleanForciblyThreshold enableCleanExpiredOffset
-        clearRetryTopicWhenDeleteTopic
         """,
     ),
     **_family(

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from rocketpost.broker.pop.targets import PopRequest, RetryRules, Target, Targets
+from rocketpost.broker.pop.targets import (
+    PopRequest,
+    RetryRules,
+    Target,
+    Targets,
+    own_retry_topics,
+)
 from rocketpost.model.topic import TopicConfig
 
 OLDER, NEWER = "%RETRY%g_T", "%RETRY%g+T"
@@ -61,3 +67,17 @@ def test_the_settings_choose_the_written_form_and_retries_keep_theirs() -> None:
 def test_a_retry_topic_has_no_retry_topic() -> None:
     assert targets().retry_topics("%RETRY%g", "g") == []
     assert [each.retry for each in targets(OLDER).find(request("%RETRY%g"))] == [0, 0, 0]
+
+
+def test_a_retry_topic_that_may_have_messages_of_others_is_not_a_topics_own() -> None:
+    names = Topics("T", "b_T", OLDER, NEWER, "%RETRY%a_b_T", "%RETRY%a+b_T", "%RETRY%other_U")
+
+    def own(topic: str, *readers: str, groups: tuple[str, ...] = ()) -> list[str]:
+        known = Topics(*readers, *groups)
+        return own_retry_topics(topic, readers, topics=names, groups=known)
+
+    assert own("T", "g", "unknown") == [OLDER, NEWER]
+    assert own("T", "g", groups=("g_T",)) == [NEWER], "a group of that name retries there"
+    assert own("b_T", "a") == ["%RETRY%a_b_T", "%RETRY%a+b_T"]
+    assert own("b_T", "a", groups=("a_b",)) == ["%RETRY%a+b_T"], "it may be T and a_b"
+    assert own("T", "a_b", groups=("a",)) == []
