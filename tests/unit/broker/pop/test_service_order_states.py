@@ -2,7 +2,8 @@
 
 The model knows what is acknowledged, and the batch in hand with the times at which its messages may
 come again. A pop gets nothing while a message of the batch is neither acknowledged nor late; else
-it gets the oldest messages that are not acknowledged, in their order and without a gap.
+it gets the oldest messages that are not acknowledged, in their order and without a gap. Messages
+with a tag that the group does not want may be anywhere between them.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from rocketpost.broker.pop.targets import Cursor
+from rocketpost.kernel.hashing import string_hash
 
 from ..pop_world import Delivery, World
 
 CURSOR = Cursor("T", "g", 0)
+WANTED = frozenset({string_hash("A")})
 INVISIBLE = st.sampled_from([0, 10, 100, 1000])
 
 
@@ -54,7 +57,9 @@ class OrderMachine(RuleBasedStateMachine):
         return any(self.until[name] > now_ms for name in self.batch if name not in self.acked)
 
     def take(self, count: int, invisible_ms: int, *, dies: bool = False) -> list[Delivery]:
-        request = self.world.request(0, count_max=count, invisible_ms=invisible_ms, in_order=True)
+        request = self.world.request(
+            0, count_max=count, invisible_ms=invisible_ms, in_order=True, tags=WANTED
+        )
         popped = self.world.start_pop(request)
         deliveries = self.world.delivered(popped)
         if dies:
@@ -81,9 +86,12 @@ class OrderMachine(RuleBasedStateMachine):
             self.world.commit()
         self.acked.add(delivery.name)
 
-    @rule(count=st.integers(1, 4))
-    def send(self, count: int) -> None:
-        self.sent += [self.world.send(0) for _ in range(count)]
+    @rule(tags=st.lists(st.sampled_from("AAB"), min_size=1, max_size=4))
+    def send(self, tags: list[str]) -> None:
+        for tag in tags:
+            name = self.world.send(0, tag=tag)
+            if tag == "A":
+                self.sent.append(name)
 
     @rule(count=st.integers(1, 5), invisible_ms=INVISIBLE, dies=st.booleans())
     def pop(self, count: int, invisible_ms: int, dies: bool) -> None:
