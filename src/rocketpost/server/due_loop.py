@@ -43,7 +43,7 @@ class DueLoop:
     Args:
         step: Does the work that is due.
         failure: Text to log when a step fails, such as "delayed messages stay".
-        on_failure: Called after a step that failed with an unexpected exception.
+        on_failure: Called after a step that failed.
         retry_seconds_max: The longest pause after failures; the pause doubles up to it.
     """
 
@@ -83,11 +83,11 @@ class DueLoop:
                 logger.warning("%s, will be tried again: reason=%s", self._failure, error)
             except Exception:
                 logger.exception("%s, will be tried again", self._failure)
-                self._on_failure()
             else:
                 retry_seconds = RETRY_SECONDS
                 await self._sleep(after)
                 continue
+            self._on_failure()
             await asyncio.sleep(retry_seconds)
             retry_seconds = min(2 * retry_seconds, self._retry_seconds_max)
 
