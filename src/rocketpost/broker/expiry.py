@@ -81,16 +81,19 @@ class UnusedExpiry:
         if name in used:
             return
         if name in self._topics.auto.unused and not self._has_queues(name):
-            self._topics.delete(name, by="expiry: it was created by a send that was refused")
+            if name in self._topics.system_topics:
+                self._topics.auto.remove(name)  # it stays
+            else:
+                self._topics.discard(name, by="expiry: it was created by a send that was refused")
         if name in self._groups.auto.unused and self._membership.consumer_group(name) is None:
             own = [retry_topic(name), dlq_topic(name)]
             if any(topic in used or self._has_queues(topic) for topic in own):
                 return
-            self._groups.delete(name, by="expiry: nobody consumes with it")
+            self._groups.discard(name, by="expiry: nobody consumes with it")
             self._removed.add(name)
             for topic in own:
                 if self._topics.find(topic) is not None:
-                    self._topics.delete(topic, by="expiry: its group is gone")
+                    self._topics.discard(topic, by="expiry: its group is gone")
 
     def forget_counters(self) -> None:
         """Forget the counters of the groups removed so far; looks through all counters once."""

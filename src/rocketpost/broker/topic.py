@@ -143,7 +143,7 @@ class TopicTable:
         for config in self._builtin.values():
             self._store(config)
         if not self.rules.auto_create:
-            self._discard(names.AUTO_CREATE_TOPIC)
+            self.discard(names.AUTO_CREATE_TOPIC)
 
     def plan(self, wanted: TopicChange | TopicConfig) -> TopicUpdate:
         """Return the result of :meth:`update`, without changing anything.
@@ -302,7 +302,16 @@ class TopicTable:
             InvalidParameter: The name is not legal, or the system needs the topic.
         """
         self.check_name(topic)
-        return self._discard(topic, by)
+        return self.discard(topic, by)
+
+    def discard(self, topic: str, by: str = "") -> TopicConfig | None:
+        """Delete a topic, whatever its name; return its configuration, None if there was none."""
+        self.auto.remove(topic)
+        config = self._configs.pop(topic, None)
+        if config is not None:
+            logger.info("topic deleted: topic=%s by=%s %s", topic, by or "broker", _members(config))
+            self._note_change(topic)
+        return config
 
     def check_name(self, topic: str) -> None:
         """Check that a user may change or delete a topic of this name.
@@ -333,7 +342,7 @@ class TopicTable:
         if gone is None:
             gone = [each for each in self._configs if each not in wanted | self._builtin]
         for topic in gone:
-            self._discard(topic, by)
+            self.discard(topic, by)
         for name, config in wanted.items():
             if self._configs.get(name) != config:
                 self._put(config, by)
@@ -419,14 +428,6 @@ class TopicTable:
         self._log_change(self._configs.get(config.topic_name), config, by)
         self._configs[config.topic_name] = config
         self._note_change(config.topic_name)
-
-    def _discard(self, topic: str, by: str = "") -> TopicConfig | None:
-        self.auto.remove(topic)
-        config = self._configs.pop(topic, None)
-        if config is not None:
-            logger.info("topic deleted: topic=%s by=%s %s", topic, by or "broker", _members(config))
-            self._note_change(topic)
-        return config
 
     def _log_change(self, before: TopicConfig | None, after: TopicConfig, by: str) -> None:
         name = after.topic_name

@@ -185,3 +185,24 @@ def test_the_age_is_a_setting(world: World) -> None:
     broker, store = broker_settings({"storePathRootDir": "/nowhere", "autoCreatedExpireHours": "1"})
     ExpiryFeature(world.expiry).configure(broker, store)
     assert world.after(3_600_001) == (False, False)
+
+
+@pytest.mark.parametrize("name", ["CID_RMQ_SYS_mine", "rmq_sys_mine"])
+async def test_names_of_the_system_that_were_created_by_use_are_removed(
+    world: World, name: str
+) -> None:
+    world.groups.find_or_create(name, by=BY)
+    world.topics.create_on_send(name, template="TBW102", queue_nums=2, by=BY)
+    world.clock.advance(DAY_MS + 1)
+    await ExpiryFeature(world.expiry).round()
+    assert world.groups.find(name) is None
+    assert world.topics.find(name) is None
+    assert world.groups.find("g") is None
+
+
+async def test_a_topic_that_the_broker_has_by_now_stays(world: World) -> None:
+    world.topics.auto.admit("TBW102", BY, count=0, count_max=1)
+    world.clock.advance(DAY_MS + 1)
+    await ExpiryFeature(world.expiry).round()
+    assert world.topics.find("TBW102") is not None
+    assert not world.topics.auto.unused

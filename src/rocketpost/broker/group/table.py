@@ -197,6 +197,10 @@ class GroupTable:
         if problem := names.group_problem(group):
             raise InvalidParameter(problem)
         check_deletion(group)
+        return self.discard(group, by=by)
+
+    def discard(self, group: str, *, by: str = "") -> GroupConfig | None:
+        """Delete a group, whatever its name; return its configuration, None if there was none."""
         self.auto.remove(group)
         config = self._configs.pop(group, None)
         if config is not None:
