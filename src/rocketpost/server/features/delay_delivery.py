@@ -52,13 +52,14 @@ class Delivery:
             )
             for level in range(1, level_count + 1)
         ]
+        self._to_resume = set(range(1, level_count + 1))
         self.delivered = 0
 
     async def run(self) -> None:
         """Deliver until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for level in range(1, len(self._loops) + 1):
-                group.create_task(self._serve(level), name=f"delay level {level}")
+            for level, loop in enumerate(self._loops, 1):
+                group.create_task(loop.run(), name=f"delay level {level}")
 
     def note_arrivals(self, arrivals: Iterable[Arrival]) -> None:
         """Wake the levels that were empty before these messages; others wake when due."""
@@ -78,11 +79,10 @@ class Delivery:
                 waiting += max(0, end - done)
         return {"delayedMessages": str(waiting), **states}
 
-    async def _serve(self, level: int) -> None:
-        await self._resume(level)
-        await self._loops[level - 1].run()
-
     async def _step(self, level: int) -> int | Next:
+        if level in self._to_resume:
+            await self._resume(level)
+            self._to_resume.remove(level)
         step = self._service.next(level)
         if isinstance(step, Wait):
             return Next.WHEN_WOKEN if step.ms is None else step.ms

@@ -40,6 +40,7 @@ class Service:
         self.steps: dict[int, list[DueBatch | Wait]] = {}
         self.asked: list[int] = []
         self.delivered_before = 0
+        self.failures = 0
 
     def next(self, level: int) -> DueBatch | Wait:
         self.asked.append(level)
@@ -47,6 +48,9 @@ class Service:
         return steps.pop(0) if steps else Wait(None)
 
     def skip_delivered(self, level: int) -> bool:
+        if self.failures:
+            self.failures -= 1
+            raise OSError("too many open files")
         self.delivered_before -= 1
         return self.delivered_before >= 0
 
@@ -161,3 +165,14 @@ async def test_states_for_tools(world: World) -> None:
         "delayedMessages": "2",
         "scheduleMessageOffset_2": "3,5",
     }
+
+
+@in_virtual_time
+async def test_messages_that_cannot_be_looked_up_for_a_moment_are_delivered_later(
+    world: World,
+) -> None:
+    world.service.failures = 3
+    world.service.steps[1] = [DueBatch([DRAFT], [0], 1)]
+    async with world.running():
+        await world.until_reached(1, 1)
+    assert world.puts == [[DRAFT]]
