@@ -42,6 +42,23 @@ settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
 
 
+class TextsOfErrors(logging.Handler):
+    """Replaces the errors in log records by their texts.
+
+    pytest keeps all records of a test, an error keeps the frames that it passed, and these keep a
+    simulated cluster alive: gigabytes in a test that breaks thousands of them.
+    """
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if isinstance(record.args, tuple):
+            record.args = tuple(
+                str(each) if isinstance(each, BaseException) else each for each in record.args
+            )
+        if record.exc_info:
+            record.exc_text = logging.Formatter().formatException(record.exc_info)
+            record.exc_info = None
+
+
 class SharedScopes(LoadFileScheduling):
     """Keeps the tests of one file together, and those of some directories."""
 
@@ -83,6 +100,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Look at every log line from now on, and at what server processes have printed."""
     logging.getLogger("rocketpost").addHandler(WATCH)
+    logging.getLogger("rocketpost").addHandler(TextsOfErrors())
     reap = ServerProcess._reap
 
     def look_and_reap(server: ServerProcess) -> None:
