@@ -42,6 +42,7 @@ from struct import Struct
 from typing import Final
 from zlib import crc32
 
+from rocketpost.codec.group.frame_rules import check_message
 from rocketpost.codec.group.questions import (
     Piece,
     Question,
@@ -77,6 +78,7 @@ SPAN_COUNT_MAX: Final = 2048
 CONFIGURATION_COUNT_MAX: Final = 32
 """Largest number of configurations in one message."""
 HEAD_BYTES_MAX: Final = 2**16 - 1
+_NUMBER_MAX: Final = 2**63 - 1
 
 _PREFIX: Final = Struct(">IHBBIq")
 _CRC: Final = Struct(">I")
@@ -90,6 +92,8 @@ _APPEND: Final = Struct(">qqqqqq")
 _REPLY: Final = Struct(">qqqB")
 _CONFLICT: Final = Struct(">qqq")
 _OFFER: Final = Struct(">qqqq")
+_PLAIN_APPEND: Final = Struct(">IHBBIqqqqqqqHqqB")
+"""The head, without its CRC, of an Append with bytes of one term and without configurations."""
 _PLAIN_REPLY: Final = Struct(">IHBBIqqqqBI")
 """A whole frame of the most frequent message: an AppendReply without a conflict."""
 
@@ -118,6 +122,8 @@ class RaftEncoder:
             LocalProtocolError: The message is too large, or a number is impossible. An ``Append``
                 with fewer bytes of the log may fit.
         """
+        if isinstance(message, Append) and (head := self._plain_append(message, body_bytes)):
+            return head
         size = _body_bytes(message)
         if body_bytes != size:
             raise LocalProtocolError(f"{body_bytes} bytes of the log for a message that has {size}")
@@ -129,9 +135,34 @@ class RaftEncoder:
             after = head_bytes - _SIZE_BYTES + size
             prefix = (after, head_bytes, VERSION, kind, self._mark, message.term)
             head = _PREFIX.pack(*prefix) + fields
-            _check(message)
+            check_message(message)
         except (struct.error, ValueError) as error:
             raise LocalProtocolError(f"a message cannot be sent: {error}") from None
+        return head + _CRC.pack(crc32(head))
+
+    def _plain_append(self, message: Append, body_bytes: int) -> bytes | None:
+        """Encode the usual message with bytes at once; None if it is another, or impossible."""
+        term, prev, prev_term, end, spans, members, commit, suspect, bar = message
+        if len(spans) != 1 or members:
+            return None
+        ((span_term, start),) = spans
+        is_right = (
+            start == prev
+            and prev + body_bytes == end
+            and 0 < body_bytes <= BODY_BYTES_MAX
+            and min(term, prev, prev_term, commit, suspect, bar, span_term) >= 0
+            and max(term, prev_term, span_term) <= TERM_MAX
+            and max(end, commit, suspect, bar) <= _NUMBER_MAX
+        )
+        if not is_right:
+            return None
+        head_bytes = _PLAIN_APPEND.size + _CRC.size
+        after, mark = head_bytes - _SIZE_BYTES + body_bytes, self._mark
+        head = _PLAIN_APPEND.pack(
+            *(after, head_bytes, VERSION, _APPEND_KIND, mark, term),
+            *(prev, prev_term, end, commit, suspect, bar),
+            *(1, span_term, start, 0),
+        )
         return head + _CRC.pack(crc32(head))
 
 
@@ -234,7 +265,7 @@ class RaftDecoder:
         try:
             message = _READERS[kind](reader, term)
             reader.finish()
-            _check(message)
+            check_message(message)
         except (struct.error, ValueError) as error:
             raise RemoteProtocolError(f"a message of kind {kind} is impossible: {error}") from None
         expected = _body_bytes(message)
@@ -424,77 +455,3 @@ _READERS: Final[dict[int, Callable[[_Reader, int], Framed]]] = {
     _QUESTION: lambda reader, term: unpack_question(reader.rest()),
     _PIECE: lambda reader, term: unpack_piece(reader.rest(), reader.body_bytes),
 }
-
-
-# Rules for both directions.
-
-
-def _check(message: Framed) -> None:
-    """Check that the numbers of a message are possible.
-
-    Raises:
-        ValueError: They are not.
-    """
-    _check_term(message.term)
-    match message:
-        case Append():
-            _check_term(message.prev_term)
-            prev, end = message.prev, message.end
-            _check_positions(prev, end, message.commit, message.suspect, message.bar)
-            _check_spans(message.spans, prev, end)
-            _check_records(message.members, prev, end)
-        case AppendReply():
-            _check_positions(message.match, message.suspect, message.prev - NOTHING_COMPARED)
-            if message.conflict is not None:
-                term, start, end = message.conflict
-                _check_term(term)
-                _check_positions(start, end)
-                if start > end:
-                    raise ValueError(f"a conflict from {start} to {end}")
-        case PreVote() | Vote():
-            _check_term(message.last_term)
-            _check_positions(message.end)
-        case SnapshotOffer():
-            numbers = (message.commit, message.suspect, message.bar)
-            _check_positions(message.first, *numbers, message.members.position)
-            _check_spans(message.spans, 0, message.first)
-            _check_members(message.members.members)
-        case PreVoteReply() | VoteReply() | TimeoutNow() | Question() | Piece():
-            pass
-
-
-def _check_term(term: int) -> None:
-    if not 0 <= term <= TERM_MAX:
-        raise ValueError(f"term {term} is not between 0 and {TERM_MAX}")
-
-
-def _check_positions(*positions: int) -> None:
-    if min(positions) < 0:
-        raise ValueError(f"a position is {min(positions)}, which is below 0")
-
-
-def _check_spans(spans: tuple[TermSpan, ...], begin: int, end: int) -> None:
-    if begin > end:
-        raise ValueError(f"the body begins at {begin} and ends at {end}")
-    last_term, last_start = -1, begin - 1
-    for term, start in spans:
-        _check_term(term)
-        if term <= last_term or not last_start < start < end:
-            raise ValueError(f"term {term} at {start} after term {last_term} at {last_start}")
-        last_term, last_start = term, start
-
-
-def _check_records(records: tuple[MemberRecord, ...], begin: int, end: int) -> None:
-    last = begin
-    for position, members in records:
-        if not last < position <= end:
-            raise ValueError(f"a configuration at {position} after one at {last}")
-        _check_members(members)
-        last = position
-
-
-def _check_members(members: Members) -> None:
-    if members.voters & members.learners:
-        raise ValueError("a member is both voter and learner")
-    if any(not name for name in members.voters | members.learners):
-        raise ValueError("a member has no name")

@@ -123,6 +123,35 @@ def test_messages_survive_any_cutting_of_the_stream(sent: list[Message], places:
     assert [type(message) for message, _ in got] == list(map(type, sent))
 
 
+class GeneralEncoder(RaftEncoder):
+    """Encodes every message by the general way."""
+
+    def _plain_append(self, message: Append, body_bytes: int) -> None:
+        return None
+
+
+@given(message=appends(), term=terms)
+def test_the_usual_append_has_the_same_bytes_by_either_way(message: Append, term: int) -> None:
+    general = GeneralEncoder("g").encode
+    plain = message._replace(spans=(TermSpan(term, message.prev),), members=())
+    for each in (message, plain):
+        size = each.end - each.prev
+        if size or not each.spans:
+            assert encode(each, size) == general(each, size)
+    is_plain = RaftEncoder("g")._plain_append(plain, plain.end - plain.prev) is not None
+    assert is_plain == (plain.end > plain.prev)
+
+
+@pytest.mark.parametrize("field", ["term", "prev", "prev_term", "commit", "suspect", "bar"])
+@pytest.mark.parametrize("value", [-1, 2**63])
+def test_the_usual_append_is_refused_if_a_number_is_impossible(field: str, value: int) -> None:
+    sound = Append(1, 10, 1, 20, (TermSpan(1, 10),))
+    with pytest.raises(LocalProtocolError):
+        encode(sound._replace(**{field: value}), 10)
+    with pytest.raises(LocalProtocolError):
+        encode(sound._replace(spans=(TermSpan(1, 11),), end=value), 10)
+
+
 @given(message=messages, bit=st.integers(0))
 def test_a_flipped_bit_of_a_head_is_refused(message: Message, bit: int) -> None:
     head = bytearray(encode(message, len(body_of(message))))
