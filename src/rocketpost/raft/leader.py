@@ -70,24 +70,15 @@ class Leader:
     @property
     def is_removed(self) -> bool:
         """Whether the group has agreed that this member is no voter."""
-        if self._core.is_voter:  # nearly always
+        members = self._log.members
+        if self._core.node in members.latest.voters:  # nearly always
             return False
-        return self._log.members.latest_position <= self._log.commit
+        return members.latest_position <= self._log.commit
 
     @property
     def awaits_flush(self) -> bool:
-        """Whether more is committed as soon as more of the leader's own log is persisted.
-
-        That cannot be so unless another voter has persisted more, or there is no other.
-        """
-        persisted, voters = self._log.persisted, self._core.members.voters
-        is_alone = True
-        for peer, progress in self.progress.items():
-            if peer in voters:
-                if progress.match > persisted:
-                    return True
-                is_alone = False
-        return is_alone
+        """Whether more is committed as soon as more of the leader's own log is persisted."""
+        return self._may_commit_behind(self._log.persisted)
 
     @property
     def hears_majority(self) -> bool:
@@ -148,7 +139,8 @@ class Leader:
         assert ship.start < end <= ship.end
         progress.ship = None
         progress.next = max(progress.next, end)
-        self._pump(ship.peer, may_gather=True)
+        if progress.next < self._log.end:
+            self._pump(ship.peer, may_gather=True)
 
     def count(self) -> None:
         """Commit what a majority has."""
@@ -157,6 +149,20 @@ class Leader:
             return
         if self._log.terms.term_before(position) == self._core.term:
             self._core.commit_to(position)
+
+    def _may_commit_behind(self, position: int) -> bool:
+        """Tell whether the leader's own bytes behind a position can help to commit something.
+
+        They cannot unless another voter has persisted bytes behind it, or there is no other.
+        """
+        voters = self._log.members.latest.voters
+        is_alone = True
+        for peer, progress in self.progress.items():
+            if peer in voters:
+                if progress.match > position:
+                    return True
+                is_alone = False
+        return is_alone
 
     def _counted(self, voter: NodeId) -> int:
         if voter == self._core.node:
@@ -223,7 +229,8 @@ class Leader:
             )
         progress.heard = self._core.now
         progress.is_silent = False
-        self._note_suspicion(progress, reply)
+        if reply.suspect != progress.suspect:
+            self._note_suspicion(progress, reply)
         if reply.conflict is not None:
             self._resolve(peer, progress, reply)
             return
@@ -235,18 +242,23 @@ class Leader:
             progress.pace = Pace.STREAMING
         progress.acknowledge(reply.match)
         commit = self._log.commit
-        self.count()
-        self._pump(peer, may_gather=True)
+        if progress.match > commit:
+            self.count()
+        if progress.next < self._log.end:
+            self._pump(peer, may_gather=True)
         if peer == self.transferring or commit < self._log.commit:
             self._hand_over()
 
     def persisted(self) -> None:
         """Note that more of the leader's own log is safe."""
-        self.count()
-        self._hand_over()
+        if self._may_commit_behind(self._log.commit):
+            self.count()
+        if self.transferring is not None:
+            self._hand_over()
 
     def _note_suspicion(self, progress: Progress, reply: AppendReply) -> None:
-        if reply.suspect and reply.suspect != progress.suspect:
+        """Take over that a peer has become suspect, or is no longer."""
+        if reply.suspect:
             progress.match = 0
             progress.bar = self._log.end
             # A member that forgot its vote waits for something written after this moment.

@@ -68,6 +68,10 @@ class MemberTable:
 
     def __init__(self, records: Iterable[MemberRecord] = ()) -> None:
         self._records: list[MemberRecord] = []
+        self.latest = NOBODY
+        """The valid configuration."""
+        self.latest_position = 0
+        """End of the newest record; 0 if there is none."""
         for record in records:
             self.add(record)
 
@@ -76,25 +80,17 @@ class MemberTable:
         """All records."""
         return tuple(self._records)
 
-    @property
-    def latest(self) -> Members:
-        """The valid configuration."""
-        return self._records[-1].members if self._records else NOBODY
-
-    @property
-    def latest_position(self) -> int:
-        """End of the newest record; 0 if there is none."""
-        return self._records[-1].position if self._records else 0
-
     def add(self, record: MemberRecord) -> None:
         """Add the record of a position behind all others."""
         assert not self._records or record.position > self._records[-1].position
         assert not record.members.voters & record.members.learners
         self._records.append(record)
+        self._note_latest()
 
     def cut(self, position: int) -> None:
         """Forget records that end behind a position."""
         del self._records[self._count_to(position) :]
+        self._note_latest()
 
     def trim(self, first: int) -> None:
         """Forget records whose configuration was replaced at or before a position."""
@@ -112,6 +108,10 @@ class MemberTable:
         """Return the record that is valid at a position."""
         count = self._count_to(position)
         return self._records[count - 1] if count else MemberRecord(0, NOBODY)
+
+    def _note_latest(self) -> None:
+        last = self._records[-1] if self._records else MemberRecord(0, NOBODY)
+        self.latest_position, self.latest = last
 
     def _count_to(self, position: int) -> int:
         return bisect_right(self._records, position, key=lambda record: record.position)

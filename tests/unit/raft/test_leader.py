@@ -38,3 +38,29 @@ def test_a_message_states_a_bounded_number_of_configurations() -> None:
     assert (ship.end, len(ship.members)) == (MEMBERS_MAX * 10, MEMBERS_MAX)
     assert ship.spans == (TermSpan(0, 0), TermSpan(1, 5))
     assert len(ship.head(45).members) == 4
+
+
+def persisting_leader(members: Members, acknowledged: dict[str, int]) -> Log:
+    """Return the log of a leader that persists 20 bytes after others have acknowledged some."""
+    log = Log(first=0, end=0, commit=0, spans=[], members=[MemberRecord(0, members)])
+    core = Core(node="a", config=RaftConfig(), chance=Random(1), term=1, vote="a", log=log)
+    leader = Leader(core)
+    leader.begin()
+    leader.grew(30, None)
+    for peer, match in acknowledged.items():
+        leader.take_reply(peer, AppendReply(1, match, 0))
+    assert log.commit == 0
+    log.persisted = 20
+    leader.persisted()
+    return log
+
+
+def test_the_own_flush_commits_what_other_voters_have() -> None:
+    abc = Members(frozenset("abc"))
+    assert persisting_leader(abc, {"b": 30}).commit == 20
+    assert persisting_leader(abc, {"b": 10, "c": 0}).commit == 10
+    assert persisting_leader(abc, {"b": 0, "c": 0}).commit == 0
+
+
+def test_the_own_flush_commits_at_once_if_there_is_no_other_voter() -> None:
+    assert persisting_leader(Members(frozenset("a"), frozenset("b")), {"b": 0}).commit == 20

@@ -20,7 +20,9 @@ def test_the_newest_record_is_valid_until_it_is_cut() -> None:
     assert table.at(49).members == ABC
     assert table.between(0, 50) == (MemberRecord(50, ABC_D),)
     table.cut(49)
-    assert table.latest == ABC
+    assert (table.latest, table.latest_position) == (ABC, 0)
+    table.cut(-1)
+    assert (table.latest, table.latest_position) == (NOBODY, 0)
 
 
 def test_a_record_is_kept_as_long_as_it_is_valid_in_the_log() -> None:

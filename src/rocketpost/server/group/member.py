@@ -314,7 +314,10 @@ class GroupMember:
         if self.node.role is Role.LEADER:
             self._note_safe()
         found = self.node.step(peer, message)
-        self._carry_out([with_bytes(action, message, body) for action in found])
+        if body:
+            self._carry_out([with_bytes(action, message, body) for action in found])
+        else:
+            self._carry_out(found)
         self._log.await_flush(self.node.awaits_flush)
 
     def _write_appended(self) -> None:
@@ -421,7 +424,7 @@ class GroupMember:
         if view is None or not self.links.send(ship.peer, ship.head(end), view):
             self._carry_out(node.link_down(ship.peer))
             return
-        self.scrub.note_shipped(ship.peer, ship.start, view, self._clock.now_ms())
+        self.scrub.note_shipped(ship.peer, ship.start, view, self._clock.now_ms)
         self._carry_out(node.shipped(ship, end))
 
     def _pause_writes(self, reason: str) -> None:

@@ -288,6 +288,10 @@ class OutgoingLink:
         """Send the first pieces with one call; returns the number of bytes that were taken."""
         pieces = self._pieces
         sent = left = sock.sendmsg(list(islice(pieces, _PIECES_MAX)))
+        if sent == self._unsent:  # usually everything
+            pieces.clear()
+            self._unsent = self._log_bytes = 0
+            return sent
         while left:
             first = pieces[0]
             taken = min(left, len(first))

@@ -149,13 +149,15 @@ class LogScrub:
     def _written(self) -> int:
         return int(self._store.durable_position)
 
-    def note_shipped(self, peer: str, start: int, data: memoryview, now_ms: int) -> None:
+    def note_shipped(
+        self, peer: str, start: int, data: memoryview, now_ms: Callable[[], int]
+    ) -> None:
         """Check committed bytes that a peer is sent once more: they may be damaged here."""
         is_again, self._shipped[peer] = self._shipped.get(peer) == start, start
         damaged = find_damaged(data, start) if is_again else None
         if damaged is not None and damaged.end <= self._node.commit:
             reason = f"{peer} cannot append it"
-            damage = Damage(*damaged, reason, found_ms=now_ms, found_by="replication")
+            damage = Damage(*damaged, reason, found_ms=now_ms(), found_by="replication")
             self._store.damage.report_from_thread(damage)
 
     # The work.
