@@ -27,7 +27,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
@@ -120,18 +120,27 @@ CORES: Final = sorted(os.sched_getaffinity(0))
 
 
 @contextlib.contextmanager
-def own_core(target: Target) -> Iterator[None]:
-    """Give a server the first core, and let this process use the others."""
+def own_core(target: Target, neighbours: Iterable[Target] = ()) -> Iterator[None]:
+    """Give a server the first core, and let its neighbours and this process use the others."""
     if len(CORES) < 2:
         yield
         return
-    os.sched_setaffinity(target.pid, CORES[:1])
-    os.sched_setaffinity(0, CORES[1:])
+    others = [os.getpid(), *[each.pid for each in neighbours]]
+    _use_cores(target.pid, CORES[:1])
+    for pid in others:
+        _use_cores(pid, CORES[1:])
     try:
         yield
     finally:
-        os.sched_setaffinity(target.pid, CORES)
-        os.sched_setaffinity(0, CORES)
+        for pid in (target.pid, *others):
+            _use_cores(pid, CORES)
+
+
+def _use_cores(pid: int, cores: list[int]) -> None:
+    """Let all threads of a process use some cores only."""
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with contextlib.suppress(ProcessLookupError):  # the thread has ended meanwhile
+            os.sched_setaffinity(int(thread), cores)
 
 
 @contextlib.contextmanager
