@@ -34,7 +34,14 @@ EVERYTHING = (
 )
 
 
-def run(*words: object, seconds: float = 900, **options: Any) -> str:
+def outer_environment() -> dict[str, str]:
+    """The environment, without the way to the sources of a checkout that a test runs from."""
+    return {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+
+
+def run(
+    *words: object, seconds: float = 900, env: dict[str, str] | None = None, **options: Any
+) -> str:
     """Run a program, and return what it printed; end it with all its children if it is late."""
     with subprocess.Popen(
         [str(each) for each in words],
@@ -42,6 +49,7 @@ def run(*words: object, seconds: float = 900, **options: Any) -> str:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        env=outer_environment() if env is None else env,
         **options,
     ) as process:
         try:
@@ -66,7 +74,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def build_wheel(source: Path, target: Path, kernel: str) -> Path:
     """Build a wheel; the words of ``kernel`` are those of ROCKETPOST_KERNEL."""
-    environment = {**os.environ, "ROCKETPOST_KERNEL": kernel}
+    environment = {**outer_environment(), "ROCKETPOST_KERNEL": kernel}
     command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", target, source]
     run(*command, env=environment)
     (wheel,) = target.glob("rocketpost-*.whl")
@@ -87,7 +95,7 @@ def install(directory: Path, package: str) -> Path:
 
 def send_and_receive(programs: Path, directory: Path) -> None:
     """Run a name server, a broker and the tools as installed, outside of a checkout."""
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    environment = outer_environment()
     port, broker_port = free_port(), free_port()
     (directory / "namesrv.conf").write_text(f"listenPort={port}\n")
     (directory / "broker.conf").write_text(
