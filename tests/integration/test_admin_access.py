@@ -59,12 +59,13 @@ async def tool(tmp_path: Path) -> AsyncIterator[Tool]:
 
 
 @asynccontextmanager
-async def cluster(root: Path) -> AsyncIterator[Tool]:
-    settings = {"listenPort": "0", "bindAddress": "127.0.0.1", "authConfigPath": str(root / "ns")}
-    namesrv = NameServer(build(NamesrvConfig, settings | {"kvConfigPath": ""} | ACCESS))
+async def cluster(root: Path, **settings: str) -> AsyncIterator[Tool]:
+    access = ACCESS | settings
+    own = {"listenPort": "0", "bindAddress": "127.0.0.1", "authConfigPath": str(root / "ns")}
+    namesrv = NameServer(build(NamesrvConfig, own | {"kvConfigPath": ""} | access))
     await namesrv.start()
     try:
-        async with broker(root / "store", namesrvAddr=namesrv.address, **ACCESS) as server:
+        async with broker(root / "store", namesrvAddr=namesrv.address, **access) as server:
             assert server.unregistered == []
             yield Tool(namesrv.address, server)
     finally:
@@ -122,6 +123,26 @@ async def test_rules(tool: Tool) -> None:
     assert "no user ghost" in await tool("access", "ghost", "Pub", "Topic:T", *here)
 
 
+@pytest.mark.parametrize(
+    ("authentication", "user", "verdict"),
+    [
+        ("false", "ghost", "allowed, access control is off: everybody may do everything"),
+        ("true", "ghost", "denied, there is no user ghost"),
+        ("true", "norm", "allowed, authorizationEnabled is false: every user may do everything"),
+    ],
+)
+async def test_a_server_that_checks_no_rights_says_so(
+    tmp_path: Path, authentication: str, user: str, verdict: str
+) -> None:
+    switches = {"authenticationEnabled": authentication, "authorizationEnabled": "false"}
+    async with cluster(tmp_path, **switches) as tool:
+        here = ("-b", tool.broker)
+        if authentication == "true":
+            await tool("createUser", *here, "-u", "norm", "-p", "norm-secret")
+        told = await tool("access", user, "Pub", "Topic:T", *here)
+        assert told.strip() == f"{tool.broker}: {verdict}"
+
+
 async def test_copies(tool: Tool) -> None:
     here, there = tool.broker, tool.name_server
     await tool("createUser", "-b", here, "-u", "norm", "-p", "norm-secret")
@@ -129,6 +150,8 @@ async def test_copies(tool: Tool) -> None:
     await tool("createAcl", "-b", here, *rule)
     copied = await tool("copyUser", "-f", here, "-t", there, "-u", "norm")
     assert copied == f"copy user of norm from {here} to {there} success.\n"
+    missing = await tool.fails("copyUser", "-f", here, "-t", there, "-u", "ghost,norm")
+    assert f"{here} has no user ghost; nothing was copied" in missing
     await tool("copyUser", "-f", here, "-t", there)
     await tool("copyAcl", "-f", here, "-t", there)
     assert "norm-secret" in await tool("getUser", "-b", there, "-u", "norm")

@@ -4,6 +4,8 @@ import importlib
 import subprocess
 import sys
 
+from pathlib import Path
+
 import pytest
 from click.testing import CliRunner, Result
 
@@ -75,6 +77,15 @@ def test_every_command_takes_name_servers_and_a_timeout() -> None:
         shown = run(name, "-h").stdout
         assert "-n, --namesrvAddr" in shown
         assert "--timeout" in shown
+
+
+def test_the_guide_counts_the_commands() -> None:
+    ours = set(mqadmin.commands) - {"help"}
+    known = ours & set(COMMANDS_OF_ROCKETMQ)
+    guide = (Path(__file__).parents[3] / "docs/guide/mqadmin.md").read_text()
+    counts = f"Rocketpost has {len(known)} of the {len(COMMANDS_OF_ROCKETMQ)} commands"
+    assert counts in guide
+    assert f"and {len(ours - known)} of its own" in guide
 
 
 def test_names_ignore_case() -> None:

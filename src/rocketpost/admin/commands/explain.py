@@ -208,7 +208,10 @@ def fate_text(fate: Fate) -> str:
             f"    copy {copy.offset_id} in {copy.topic}, {copy.broker_name}, "
             f"queue {copy.queue_id}, offset {copy.queue_offset}"
         )
-    lines.append(f"    {fate.members} members online" if fate.members else "    nobody is online")
+    if fate.members:
+        lines.append(f"    {fate.members} member{'s' * (fate.members > 1)} online")
+    else:
+        lines.append("    nobody is online")
     for owner in fate.owners:
         held = f"queue is with {owner.client_id}"
         if owner.cached_count:

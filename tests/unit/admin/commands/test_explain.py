@@ -100,6 +100,8 @@ def test_a_fate_is_shown_line_by_line(utc: None) -> None:
         "renewed 1970-01-01 00:00:02,000",
         "    unknown here: what (reason)",
     ]
+    alone = Fate(group="G", state=State.BEHIND, reason="why", members=1)
+    assert fate_text(alone).splitlines()[1] == "    1 member online"
     dead = Fate(group="G", state=State.DEAD, reason="why", dead_ms=1_000)
     assert fate_text(dead).splitlines() == [
         "group G: DEAD since 1970-01-01 00:00:01,000: why",

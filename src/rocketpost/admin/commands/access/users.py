@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeVar
 
 import click
@@ -200,8 +200,12 @@ async def copy_user(
         if names is None:
             users = await admin.access.users(source)
         else:
-            found = [await admin.access.user(source, name) for name in _split(names)]
-            users = [user for user in found if user is not None]
+            users = []
+            for name in _split(names):
+                user = await admin.access.user(source, name)
+                if user is None:
+                    raise Failure(f"{source} has no user {name}; nothing was copied")
+                users.append(user)
     with Report(as_json=as_json) as report:
         for user in users:
             name = user.username or ""
@@ -367,6 +371,11 @@ async def explain_access(
                 rules = None
                 if info is not None:
                     rules = await admin.access.rules(address, subject_text(name))
+                config = await _read_settings(admin, address)
+            if (reason := _find_open(config, is_user=info is not None)) is not None:
+                report.step(f"{address}: allowed, {reason}",
+                            broker=address, allowed=True, reason=reason)  # fmt: skip
+                continue
             if info is None:
                 report.step(f"{address}: denied, there is no user {name}",
                             broker=address, allowed=False, reason="no such user")  # fmt: skip
@@ -388,6 +397,23 @@ async def explain_access(
             text = "allowed" if verdict.is_allowed else "denied"
             report.step(f"{address}: {text}, {verdict.reason}", broker=address,
                         allowed=verdict.is_allowed, reason=verdict.reason)  # fmt: skip
+
+
+async def _read_settings(admin: AdminClient, address: str) -> dict[str, str]:
+    """Return the settings of a broker; empty for a name server."""
+    try:
+        return await admin.brokers.config(address)
+    except RequestCodeNotSupported:
+        return {}
+
+
+def _find_open(config: Mapping[str, str], *, is_user: bool) -> str | None:
+    """Return why a server checks no rights; None if it does."""
+    if config.get("authorizationEnabled") != "false":
+        return None
+    if config.get("authenticationEnabled") == "false":
+        return "access control is off: everybody may do everything"
+    return "authorizationEnabled is false: every user may do everything" if is_user else None
 
 
 async def _on_all(
