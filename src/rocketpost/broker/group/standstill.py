@@ -126,6 +126,9 @@ class Standstill:
             text = f"a member was given messages up to {pulled} and has not finished {offset}"
             return Cause("busy", text + owner)
         text = "no member takes messages: the queue has no owner, is paused, or its owner is busy"
+        wanted = self._membership.subscription(group, topic)
+        if wanted is not None and not wanted.takes_all:
+            text += f", or none of them matches {wanted.sub_string}"
         return Cause("untaken", text + owner)
 
 

@@ -51,14 +51,14 @@ class World:
         )
         self.watch = StandstillWatch(clock=clock, offsets=self.offsets, standstill=self.standstill)
 
-    def join(self, *topics: str) -> None:
+    def join(self, *topics: str, tags: str = "*") -> None:
         self.membership.join_consumer(
             "G",
             Client("connection", "id", "10.0.0.3:1", "JAVA", 479),
             consume_type="CONSUME_PASSIVELY",
             message_model="CLUSTERING",
             consume_from_where="CONSUME_FROM_LAST_OFFSET",
-            subscriptions=[parse_tags(topic, "*", version=1) for topic in topics],
+            subscriptions=[parse_tags(topic, tags, version=1) for topic in topics],
         )
 
     def kind(self) -> str | None:
@@ -102,6 +102,18 @@ def test_every_visible_cause_is_named(world: World) -> None:
     world.groups.update(GroupConfig(group_name="G"))
     world.topics.update(TopicConfig(topic_name="T", perm=2))
     assert world.kind() == "forbidden"
+
+
+@pytest.mark.parametrize(
+    ("tags", "more"), [("*", ""), ("paid || bad", ", or none of them matches paid || bad")]
+)
+def test_messages_that_wait_may_match_nothing(world: World, tags: str, more: str) -> None:
+    world.offsets.commit("T", "G", 0, 4)
+    world.join("T", tags=tags)
+    assert world.standstill.cause("T", "G", 0) == (
+        "untaken",
+        "no member takes messages: the queue has no owner, is paused, or its owner is busy" + more,
+    )
 
 
 def test_a_queue_that_stops_for_a_minute_is_logged_once_per_cause(
