@@ -272,7 +272,7 @@ class Collector:
             if isinstance(answer, str):
                 totals.fail(name, answer)
         seconds = now - self._ended_at if self._ended_at else 0.0
-        add_byte_rates(views, {each.address: each for each in self.snapshot.brokers}, seconds)
+        add_byte_rates(views, {each.address: each for each in self.snapshot.brokers})
         totals.compare(self.snapshot.groups, self._still, seconds)
         totals.finish(topics)
         for (topic, broker), end in totals.ends.items():

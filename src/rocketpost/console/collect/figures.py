@@ -51,18 +51,31 @@ def describe_broker(view: BrokerView, runtime: Mapping[str, str]) -> BrokerView:
     )
 
 
-def add_byte_rates(
-    views: Iterable[BrokerView], before: Mapping[str, BrokerView], seconds: float
-) -> None:
-    """Set the bytes that brokers stored per second, given their state in the round before."""
+def add_byte_rates(views: Iterable[BrokerView], before: Mapping[str, BrokerView]) -> None:
+    """Set the bytes that brokers stored per second, given their state in the round before.
+
+    Brokers tell their rate of messages over ten seconds, and no rate of bytes. It is that rate
+    times the mean size of the messages since the round before, or of all if there were none: two
+    figures of different times would contradict each other whenever traffic begins or ends.
+    """
     for view in views:
+        size, count = _stored(view)
         then = before.get(view.address)
-        if then is None or seconds <= 0 or then.started_ms != view.started_ms:
-            continue
-        end = _whole(view.runtime.get("putMessageSizeTotal"))
-        begin = _whole(then.runtime.get("putMessageSizeTotal"))
-        if end is not None and begin is not None:
-            view.in_bytes = max(0, end - begin) / seconds
+        if then is not None and then.started_ms == view.started_ms:
+            size_then, count_then = _stored(then)
+            if count > count_then:
+                size, count = size - size_then, count - count_then
+        if view.in_tps is not None and (count > 0 or view.in_tps == 0):
+            view.in_bytes = view.in_tps * max(0, size) / max(1, count)
+
+
+def _stored(view: BrokerView) -> tuple[int, int]:
+    """Return the bytes and the messages that a broker has stored since its start."""
+    runtime = view.runtime
+    return (
+        _whole(runtime.get("putMessageSizeTotal")) or 0,
+        _whole(runtime.get("putMessageTimesTotal")) or 0,
+    )
 
 
 def merge_topics(

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from rocketpost.codec.bodies.offset import BrokerConsumeState, ConsumeState, QueueProgress
-from rocketpost.console.collect.figures import GroupTotals, describe_broker, merge_topics
+from rocketpost.console.collect.figures import (
+    GroupTotals,
+    add_byte_rates,
+    describe_broker,
+    merge_topics,
+)
 from rocketpost.console.collect.snapshot import BrokerView, GroupView, group_of_topic, topic_kind
 from rocketpost.model.group import GroupConfig
 from rocketpost.model.route import MessageQueue
@@ -112,3 +117,25 @@ def test_runtime_values_become_figures() -> None:
     assert (broker.in_tps, broker.in_today, broker.log_bytes) == (12.5, 20, 99)
     assert broker.out_tps is None
     assert describe_broker(view, {"putTps": "many"}).in_tps is None
+
+
+def stored(tps: str, count: int, size: int, *, started: str = "1") -> BrokerView:
+    runtime = {"putTps": tps, "bootTimestamp": started}
+    runtime |= {"putMessageTimesTotal": str(count), "putMessageSizeTotal": str(size)}
+    view = BrokerView(name="a", cluster="C", broker_id=0, address="a:1")
+    return describe_broker(view, runtime)
+
+
+def test_bytes_and_messages_of_a_broker_are_rates_of_the_same_time() -> None:
+    def rate(now: BrokerView, *before: BrokerView) -> float | None:
+        add_byte_rates([now], {each.address: each for each in before})
+        return now.in_bytes
+
+    first = stored("4.0", 10, 1_000)
+    assert rate(first) == 400.0
+    assert rate(stored("4.0", 10, 1_000), first) == 400.0  # the burst is over, and still counted
+    assert rate(stored("2.0", 20, 6_000), first) == 1_000.0
+    assert rate(stored("2.0", 5, 1_000, started="2"), first) == 400.0
+    assert rate(stored("0.0", 0, 0)) == 0.0
+    unknown = BrokerView(name="a", cluster="C", broker_id=0, address="a:1", in_tps=4.0)
+    assert rate(unknown) is None
