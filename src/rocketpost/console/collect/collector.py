@@ -264,7 +264,8 @@ class Collector:
         self._tables = {name: each for name, each in self._tables.items() if name in names}
         tables = ((name, each.topics) for name, each in self._tables.items())
         topics = merge_topics(tables, clusters)
-        totals = GroupTotals((name, each.groups) for name, each in self._tables.items())
+        tables_of_groups = ((name, each.groups) for name, each in self._tables.items())
+        totals = GroupTotals(tables_of_groups, at=now)
         for name, answer in zip(names, answers, strict=True):
             if not isinstance(answer, str):
                 totals.add(name, answer, now_ms=now_ms)

@@ -17,11 +17,20 @@ from rocketpost.model.topic import TopicConfig
 _BYTES: Final = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
 
+STILL_SECONDS: Final = 30.0
+"""Time without progress after which a queue stands still.
+
+Members commit every five seconds, and a pull whose messages do not match returns after fifteen.
+"""
+
+
 class StillQueue(NamedTuple):
     """An offset of a group in a queue where messages wait."""
 
     offset: int
     reason: str
+    since: float
+    """When a round first found the offset there."""
 
 
 StillQueues = dict[tuple[str, str, str, int], StillQueue]
@@ -100,13 +109,23 @@ def merge_topics(
 
 
 class GroupTotals:
-    """Adds up the groups of all brokers of one round."""
+    """Adds up the groups of all brokers of one round.
 
-    def __init__(self, tables: Iterable[tuple[str, Mapping[str, GroupConfig]]]) -> None:
+    Args:
+        tables: The groups of each broker name.
+        at: The time of the round in seconds, by any clock.
+    """
+
+    def __init__(
+        self, tables: Iterable[tuple[str, Mapping[str, GroupConfig]]], *, at: float
+    ) -> None:
         self.groups: dict[str, GroupView] = {}
         self.still: StillQueues = {}
         self.ends: dict[tuple[str, str], int] = {}
         """Sum of the end offsets by topic and broker name."""
+        self._at = at
+        self._lags: dict[tuple[str, str], int] = {}
+        """Messages that wait, by group and topic."""
         for broker, table in tables:
             for name in table:
                 if not is_system_group(name):
@@ -132,6 +151,7 @@ class GroupTotals:
                     if topic not in group.topics:
                         group.topics.append(topic)
                     group.lag = (group.lag or 0) + waiting
+                    self._lags[name, topic] = self._lags.get((name, topic), 0) + waiting
                     if not waiting:
                         continue
                     if topic.startswith(RETRY_PREFIX):
@@ -141,7 +161,7 @@ class GroupTotals:
                         group.delay_ms = max(group.delay_ms or 0, delay)
                     reason = "" if progress.standing is msgspec.UNSET else progress.standing
                     key = (name, topic, queue.broker_name, queue.queue_id)
-                    self.still[key] = StillQueue(progress.consumer_offset, reason)
+                    self.still[key] = StillQueue(progress.consumer_offset, reason, since=self._at)
                 for topic, end in ends.items():
                     self.ends[topic, broker] = max(end, self.ends.get((topic, broker), 0))
 
@@ -157,7 +177,10 @@ class GroupTotals:
         for key, now in self.still.items():
             then = still.get(key)
             group = self.groups[key[0]]
-            if group.lag is not None and then is not None and then.offset == now.offset:
+            if then is None or then.offset != now.offset:
+                continue
+            self.still[key] = now._replace(since=then.since)
+            if group.lag is not None and self._at - then.since >= STILL_SECONDS:
                 group.still_queues += 1
                 group.still_reason = group.still_reason or now.reason
         for name, group in self.groups.items():
@@ -176,7 +199,8 @@ class GroupTotals:
                 if topic is not None:
                     topic.groups.append(group.name)
                     if group.lag is not None:
-                        topic.worst_lag = max(topic.worst_lag or 0, group.lag)
+                        lag = self._lags.get((group.name, name), 0)
+                        topic.worst_lag = max(topic.worst_lag or 0, lag)
 
 
 def _first(text: str | None) -> float | None:

@@ -74,7 +74,7 @@ class GroupView(msgspec.Struct, kw_only=True, rename="camel"):
     """Age of the last message that it consumed, if others wait; None if unknown."""
     retrying: int | None = None
     still_queues: int = 0
-    """Queues with waiting messages whose offset did not move since the round before."""
+    """Queues with waiting messages whose offset has not moved for half a minute."""
     still_reason: str = ""
     change: float | None = None
     """Change of the lag in messages per second; None before the second round."""

@@ -27,8 +27,8 @@ def state(offset: int, end: int, *, topic: str = "Orders", broker: str = "a") ->
     )
 
 
-def totals() -> GroupTotals:
-    return GroupTotals([("a", {"g": GroupConfig(), "CID_RMQ_SYS_X": GroupConfig()})])
+def totals(at: float = 0.0) -> GroupTotals:
+    return GroupTotals([("a", {"g": GroupConfig(), "CID_RMQ_SYS_X": GroupConfig()})], at=at)
 
 
 def test_a_group_is_added_up_over_brokers() -> None:
@@ -51,14 +51,29 @@ def test_a_silent_broker_makes_its_groups_unknown() -> None:
 
 
 def test_a_group_that_does_not_move_stands_still() -> None:
-    before, now = totals(), totals()
+    before = totals()
     before.add("a", state(3, 10), now_ms=NOW)
-    now.add("a", state(3, 12), now_ms=NOW)
-    now.compare(before.groups, before.still, seconds=5.0)
-    group = now.groups["g"]
-    assert (group.state, group.still_queues, group.still_reason) == ("still", 1, "busy")
+    for at, end, expected in ((5, 12, "fine"), (28, 15, "fine"), (33, 17, "still")):
+        now = totals(at)
+        now.add("a", state(3, end), now_ms=NOW)
+        now.compare(before.groups, before.still, seconds=5.0)
+        group = now.groups["g"]
+        assert group.state == expected
+        before = now
+    assert (group.still_queues, group.still_reason) == (1, "busy")
     assert group.change == 0.4
     assert group.drain_seconds is None
+
+
+def test_a_group_that_commits_every_five_seconds_never_stands_still() -> None:
+    before = totals()
+    before.add("a", state(0, 10), now_ms=NOW)
+    for at in range(5, 300, 5):  # every second round finds the offset where it was
+        now = totals(at)
+        now.add("a", state(at // 10, 10 + at), now_ms=NOW)
+        now.compare(before.groups, before.still, seconds=5.0)
+        assert now.groups["g"].still_queues == 0
+        before = now
 
 
 def test_a_group_that_moves_is_drained_some_time() -> None:
@@ -78,9 +93,10 @@ def test_topics_of_brokers_are_merged() -> None:
     assert topics["Orders"].read_queues == 8
     found = totals()
     found.add("a", state(3, 10), now_ms=NOW)
+    found.add("b", state(3, 500, topic="%RETRY%g"), now_ms=NOW)
     found.finish(topics)
     assert topics["Orders"].groups == ["g"]
-    assert topics["Orders"].worst_lag == 7
+    assert topics["Orders"].worst_lag == 7  # in this topic
 
 
 def test_topics_that_brokers_make_for_themselves_are_of_the_system() -> None:
