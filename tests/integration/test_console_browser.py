@@ -37,6 +37,8 @@ pytestmark = [
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
 HOSTILE = b'{"name": "<script>document.title = \'owned\'</script>"}'
+LONG_NAME = "the-events-of-the-service-to-which-some-team-once-gave-a-rather-long-name-v2"
+LISTS = ("/topics", "/groups", "/clients")
 PAGES = (
     "/", "/topics", "/topics/Orders", "/groups", "/groups/billing", "/messages?topic=Orders",
     "/messages?topic=Orders&by=tail", "/dead-letters", "/dead-letters/shipping",
@@ -69,6 +71,11 @@ async def fill(name_servers: str) -> None:
             tag = "paid" if number % 3 else "open"
             await producer.send(Message("Orders", HOSTILE, tags=tag))
         await producer.send(Message("Orders", b"later", delay_seconds=600))
+        await producer.send(Message(LONG_NAME, b"x"))
+        consumer = PushConsumer(LONG_NAME, name_servers=name_servers, config=config)
+        consumer.subscribe(LONG_NAME, handle)
+        async with consumer:
+            await until(lambda: len(handled) == 31)
 
 
 @pytest.fixture(scope="module")
@@ -198,6 +205,11 @@ def test_every_page_is_shown_without_an_error(
         assert page.locator("h1").count() == 1, path
         wide = page.evaluate("document.documentElement.scrollWidth > window.innerWidth")
         assert not wide, f"{path} is wider than the window"
+        if path in LISTS:
+            cut = page.eval_on_selector_all(
+                ".scroll", "tables => tables.filter(t => t.scrollWidth > t.clientWidth).length"
+            )
+            assert cut == 0, f"figures of {path} are out of sight"
         keep_picture(page, path, language, theme)
     assert page.evaluate("document.documentElement.lang").startswith(language[:2])
     page.goto(console.url + "/messages?by=key&topic=Orders&key=order-3")

@@ -131,7 +131,7 @@ async def read_producers(
                     ProducerRow(
                         group=group,
                         client_id=client.client_id,
-                        address=client.remote_ip,
+                        address=client.remote_ip.removeprefix("/"),  # as Java writes it
                         language=client.language,
                         version=client.version_shown,
                         seen_ms=client.last_update_timestamp,

@@ -258,15 +258,16 @@ def make_bars(messages: list[ReceivedMessage]) -> dict[str, list[tuple[str, int,
 
 
 def _command(visit: Visit, way: str, topic: str) -> str:
+    named = topic or "TOPIC"
     match way:
         case "id":
             where = ["-t", topic] if topic else []
             return visit.command("explain", *where, visit.query("id") or "ID")
         case "key":
-            return visit.command("queryMsgByKey", "-t", topic, "-k", visit.query("key"))
+            return visit.command("queryMsgByKey", "-t", named, "-k", visit.query("key") or "KEY")
         case "offset":
-            place = ("-b", visit.query("broker"), "-i", visit.query("queue") or "0")
+            place = ("-b", visit.query("broker") or "BROKER", "-i", visit.query("queue") or "0")
             return visit.command(
-                "queryMsgByOffset", "-t", topic, *place, "-o", visit.query("offset") or "0"
+                "queryMsgByOffset", "-t", named, *place, "-o", visit.query("offset") or "0"
             )
-    return visit.command("printMsg", "-t", topic)
+    return visit.command("printMsg", "-t", named)
