@@ -222,7 +222,9 @@ class SettingsHandlers:
         if not values:
             raise InvalidParameter("no setting is given")
         self._config.change(values)
-        logger.info("settings changed: peer=%s keys=%s", connection.peer_text, sorted(values))
+        logger.info(
+            "settings changed: peer=%s keys=%s", connection.peer_text, ",".join(sorted(values))
+        )
         await self._save()
         return Reply()
 
