@@ -315,7 +315,7 @@ class Collector:
                 name=view.name,
                 broker_id=view.broker_id,
                 address=address,
-                problem=f"no name server lists it any more, for {now - at:.0f} s",
+                problem=f"no name server lists it any more; seen {now - at:.0f} s ago",
             )
             for address, (at, view) in self._seen.items()
             if address not in present

@@ -28,6 +28,7 @@ class FakeAdmin:
 
     def __init__(self, *topics: str) -> None:
         self.names = list(topics)
+        self.is_listed = True
         self.jump = 0.0
         """Seconds by which the clock has jumped."""
         self.halts: list[float] = []
@@ -40,6 +41,8 @@ class FakeAdmin:
 
     async def info(self) -> ClusterInfo:
         self.jump += self.halts.pop() if self.halts else 0
+        if not self.is_listed:
+            return ClusterInfo(broker_addr_table={}, cluster_addr_table={})
         data = BrokerData(cluster="c", broker_name="b", broker_addrs={0: "h:1"})
         return ClusterInfo(broker_addr_table={"b": data}, cluster_addr_table={"c": ["b"]})
 
@@ -121,3 +124,15 @@ async def test_a_round_that_took_long_does_not_stop_the_next_ones() -> None:
             await asyncio.sleep(1)
         assert asyncio.get_running_loop().time() - seen <= WATCHED_SECONDS_MAX + 2
         assert collector.snapshot.every_seconds == WATCHED_SECONDS
+
+
+@in_virtual_time
+async def test_a_broker_that_is_no_longer_listed_is_shown_with_the_time_it_was_seen() -> None:
+    admin = FakeAdmin("Old")
+    async with collect(admin) as collector:
+        await collector.fresh_snapshot()
+        admin.is_listed = False
+        await asyncio.sleep(1)
+        admin.jump += 40  # nobody looked meanwhile
+        [broker] = (await collector.fresh_snapshot()).brokers
+        assert broker.problem == "no name server lists it any more; seen 41 s ago"
