@@ -123,6 +123,7 @@ commands.access.users
     getAcl                   Show the rules of a user.
     listAcl                  List rules.
     copyAcl                  Copy rules to another server, on which the users exist.
+commands.access.verdict
     access                   Say whether a user may do something, and which rule decides.
 commands.access.audit
     auditLog                 Show the newest lines of the audit log, to super users.
