@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from rocketpost.client import Message
 from rocketpost.server.group.life import past
 from rocketpost.testing import SimulatedCluster
+from rocketpost.testing.sim.machine import MachineDisk
 
 pytestmark = pytest.mark.slow
 
 
-async def send(cluster: SimulatedCluster, count: int) -> None:
+async def send(cluster: SimulatedCluster, count: int, *, pause: float = 0.0) -> None:
     async with cluster.producer() as producer:
         for number in range(count):
             await producer.send(Message("Orders", b"order %d" % number))
+            await asyncio.sleep(pause)
 
 
 def restore_old_copy(cluster: SimulatedCluster, node: str, *, seconds: float = 0.0) -> None:
@@ -48,6 +52,30 @@ def test_an_old_copy_makes_a_member_suspect_until_it_is_repaired(seconds: float)
         assert not member._store.state.suspect
         cluster.kill(next(each for each in cluster.nodes if each not in (node, cluster.leader())))
         cluster.run(send(cluster, 5))  # it counts again
+
+
+def test_a_repaired_member_is_not_suspect_again_when_a_link_is_made_anew() -> None:
+    """Its peers still remember the disk before. With one of them gone, the group needs it."""
+    with SimulatedCluster(nodes=3, seed=3) as cluster:
+        cluster.run(send(cluster, 5, pause=1.0))  # promises are saved once a second
+        node = follower_of(cluster)
+        machine = cluster.network.machines[node]
+        for disk in (machine.disk, MachineDisk(machine)):
+            cluster.kill(node)
+            machine.disk.take_over(disk)
+            cluster.start(node)
+            cluster.run(cluster.ready())
+            cluster.run_for(2)
+        cluster.kill(next(each for each in cluster.nodes if each not in (node, cluster.leader())))
+        cluster.run(send(cluster, 1))  # it was repaired, and counts
+        cluster.partition(node)
+        cluster.run_for(8)
+        cluster.heal()
+        cluster.run(cluster.ready())
+        member = cluster.brokers[node].group
+        assert member is not None
+        assert not member.member_status().is_suspect
+        cluster.run(send(cluster, 1))
 
 
 def test_a_member_that_was_merely_restarted_is_not_suspect() -> None:

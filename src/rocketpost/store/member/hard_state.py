@@ -3,7 +3,8 @@
 Each is 4096 bytes, big-endian:
 
     0     8 bytes   b"RPHARD01"
-    8     int64     number of the save, from 1
+    8     int64     number of the save, from 1; it skips numbers if other members remember a
+                    higher one
     16    int64     current term
     24    int64     commit bound: every byte of the log before this is committed
     32    int64     watermark: every byte before this was durable here and acknowledged
@@ -236,8 +237,12 @@ class HardStateFile:
                 problems.append(f"{path} is torn or damaged: {error}")
         return found, problems
 
-    def save_blocking(self, state: HardState) -> None:
+    def save_blocking(self, state: HardState, *, number_min: int = 0) -> None:
         """Replace the state, durably, unless it is the one on disk. Any thread.
+
+        Args:
+            state: The state.
+            number_min: The least number that the save on disk has afterwards.
 
         Raises:
             StoreError: It would forget a term or a vote, or it does not fit; nothing was changed.
@@ -247,7 +252,7 @@ class HardStateFile:
         with self._lock:
             if self._failure:
                 raise StoreBroken(self._failure)
-            if state == self.state and self._number:
+            if state == self.state and self._number >= max(number_min, 1):
                 return
             before = self.state
             if state.term < before.term or state.commit < before.commit:
@@ -256,13 +261,13 @@ class HardStateFile:
                 raise StoreError(
                     f"the vote of term {state.term} belongs to {before.vote}, not to {state.vote}"
                 )
+            number = max(self._number + 1, number_min)
             try:
-                self._write_both(self._number + 1, state)
+                self._write_both(number, state)
             except OSError as error:
                 self._failure = f"the hard state cannot be saved: {error}. Restart the broker"
                 raise StoreBroken(self._failure) from error
-            self._number += 1
-            self.state = state
+            self._number, self.state = number, state
 
     def _write_both(self, number: int, state: HardState) -> None:
         data = encode_state(number, state)

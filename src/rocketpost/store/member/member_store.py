@@ -239,18 +239,21 @@ class MemberStore:
         with self._changing:
             self._hard_state.save_blocking(self.state._replace(suspect=0, floor=floor))
 
-    def doubt_blocking(self, loss: int = STATE_LOST) -> None:
+    def doubt_blocking(self, loss: int = STATE_LOST, *, saves: int = 0) -> None:
         """Record what may be lost: this member must not vote until repaired.
 
         Args:
-            loss: The kind of loss; without one, term and vote may be forgotten.
+            loss: The kind of loss; without one, term and vote may be forgotten. With 0, only
+                ``saves`` is recorded.
+            saves: The number of saves that another member remembers. Later saves are counted from
+                there, so that this loss is not found again.
 
         Raises:
             StoreBroken: It cannot be saved; promise nothing any more.
         """
         with self._changing:
-            suspect = max(self.state.suspect, loss)
-            self._hard_state.save_blocking(self.state._replace(suspect=suspect))
+            doubtful = self.state._replace(suspect=max(self.state.suspect, loss))
+            self._hard_state.save_blocking(doubtful, number_min=saves)
 
     def begin_term_blocking(self, term: int, leader: str, host: bytes) -> Appended:
         """Append the record that begins a term; the caller commits it.

@@ -144,6 +144,19 @@ def test_no_promise_can_be_taken_back(tmp_path: Path, change: dict[str, object])
     file.save_blocking(STATE._replace(term=8, vote=None))
 
 
+def test_saves_are_counted_from_a_higher_number(tmp_path: Path) -> None:
+    """The state may be the same: then only the number is saved."""
+    file = at(tmp_path)
+    file.save_blocking(STATE)
+    file.save_blocking(STATE, number_min=40)
+    file.save_blocking(STATE, number_min=30)
+    assert file.save_count == 40
+    file.save_blocking(STATE._replace(commit=700), number_min=40)
+    again = at(tmp_path)
+    again.load_blocking()
+    assert (again.save_count, again.state.commit) == (41, 700)
+
+
 def test_one_file_is_enough_and_the_other_is_repaired(tmp_path: Path) -> None:
     at(tmp_path).save_blocking(STATE)
     whole = (tmp_path / "hard-state-0").read_bytes()

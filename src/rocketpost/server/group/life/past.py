@@ -101,6 +101,7 @@ class Past:
         self._terms: dict[str, int] = {}
         self._saves: dict[str, int] = {}
         self._doubted = store.state.suspect
+        self._saving = asyncio.Lock()
         self._founding = Founding(self.history(), others) if store.is_unproven else None
 
     @property
@@ -141,15 +142,28 @@ class Past:
         self._saves[peer] = max(history.saves, self._saves.get(peer, 0))
         if self._founding is not None:
             self._founding.note(peer, history)
-        loss = find_loss(self.history(), remembered, history)
-        if loss is None or self._known_loss >= loss.kind:
-            return
-        self._doubted = loss.kind
-        reason = f"{peer} remembers more than this member's disk has: {loss.reason}"
-        logger.error("this member may not vote or lead until its log is repaired: %s", reason)
-        self._store.suspicions = (*self._store.suspicions, reason)
-        self._carry_out(self._node.doubt(SUSPICIONS[loss.kind]))
-        self._later(asyncio.to_thread(self._store.doubt_blocking, loss.kind))
+        own = self.history()
+        loss = find_loss(own, remembered, history)
+        if loss is not None and self._known_loss < loss.kind:
+            self._doubted = loss.kind
+            reason = f"{peer} remembers more than this member's disk has: {loss.reason}"
+            logger.error("this member may not vote or lead until its log is repaired: %s", reason)
+            self._store.suspicions = (*self._store.suspicions, reason)
+            self._carry_out(self._node.doubt(SUSPICIONS[loss.kind]))
+            self._later(self._save_loss(loss.kind, remembered.saves))
+        elif remembered.saves > own.saves:
+            self._later(self._save_loss(0, remembered.saves))
+
+    async def _save_loss(self, kind: int, saves: int) -> None:
+        """Save a loss, and count saves from the number that a peer remembers, in this order.
+
+        Else the peer would find the same loss again, whenever it connects, after it is repaired.
+
+        Raises:
+            StoreError: It cannot be saved.
+        """
+        async with self._saving:
+            await asyncio.to_thread(self._store.doubt_blocking, kind, saves=saves)
 
     @property
     def _known_loss(self) -> int:

@@ -51,12 +51,9 @@ def store(tmp_path: Path) -> Iterator[MemberStore]:
     member.close_blocking()
 
 
-async def test_a_member_that_has_lost_its_log_may_have_lost_its_vote_too(
-    store: MemberStore,
-) -> None:
-    """As when its machine was restored from a snapshot: its own files show the first loss only."""
-    store.save_vote_blocking(5, None)
-    store.doubt_blocking(LOG_LOST)
+def make_past(
+    store: MemberStore, suspicion: Suspicion
+) -> tuple[Past, RaftNode, list[Awaitable[None]]]:
     node = RaftNode(
         "n0",
         config=RaftConfig(),
@@ -65,7 +62,7 @@ async def test_a_member_that_has_lost_its_log_may_have_lost_its_vote_too(
         end=100,
         spans=[TermSpan(5, 0)],
         members=[MemberRecord(0, Members(frozenset({"n0", "n1"})))],
-        suspicion=Suspicion.LOG,
+        suspicion=suspicion,
     )
     work: list[Awaitable[None]] = []
     past = Past(
@@ -78,6 +75,39 @@ async def test_a_member_that_has_lost_its_log_may_have_lost_its_vote_too(
         carry_out=lambda actions: None,
         later=work.append,
     )
+    return past, node, work
+
+
+@pytest.mark.parametrize("suspicion", [Suspicion.NONE, Suspicion.STATE])
+async def test_a_number_of_saves_is_remembered_once(
+    store: MemberStore, suspicion: Suspicion
+) -> None:
+    """Also by a member that knows already that it has lost them: it may be repaired later."""
+    store.save_vote_blocking(5, None)
+    if suspicion is Suspicion.STATE:
+        store.doubt_blocking()
+    past, _, work = make_past(store, suspicion)
+    leader = History(term=5, end=100)
+    past.note_history("n1", leader, History(term=5, saves=40))
+    past.note_history("n1", leader, History(term=5, saves=39))
+    await asyncio.gather(*work)
+    assert store.state.suspect == STATE_LOST
+    assert store.save_count == 40
+
+    store.clear_suspicion_blocking()
+    past, node, work = make_past(store, Suspicion.NONE)
+    past.note_history("n1", leader, History(term=5, saves=40))
+    assert not work
+    assert not node.is_suspect
+
+
+async def test_a_member_that_has_lost_its_log_may_have_lost_its_vote_too(
+    store: MemberStore,
+) -> None:
+    """As when its machine was restored from a snapshot: its own files show the first loss only."""
+    store.save_vote_blocking(5, None)
+    store.doubt_blocking(LOG_LOST)
+    past, node, work = make_past(store, Suspicion.LOG)
 
     def hear(suspect: int = 0) -> list[Action]:
         found = node.step("n1", Append(5, 100, 5, 100, commit=100, suspect=suspect, bar=100))
