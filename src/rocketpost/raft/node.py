@@ -84,6 +84,8 @@ class RaftNode:
     - A member that heard its leader within ``election_ticks`` votes for nobody, unless the leader
       hands over; a leader steps down within that time if it hears no majority.
     - A suspect or failed member never votes or campaigns; a failed one is silent.
+    - A leader steps down only in a tick, for a message of a later term, or for ``doubt`` and the
+      like: before these, the driver reports what it has written.
     """
 
     def __init__(
@@ -204,10 +206,12 @@ class RaftNode:
         """Let one tick pass."""
         self._core.now += 1
         if self._leader is not None:
-            if self._leader.hears_majority:
-                self._leader.tick()
-            else:
+            if self._leader.is_removed:
+                self._leader.resign()
+            if self._leader.is_removed or not self._leader.hears_majority:
                 self._follow(None)
+            else:
+                self._leader.tick()
         elif self._core.now - self._heard >= self._timeout:
             if self._may_campaign:
                 self._begin_campaign(is_pre=True)
@@ -363,9 +367,6 @@ class RaftNode:
 
     def _finish(self) -> list[Action]:
         """Tell the driver about a change of leader, and return the actions."""
-        if self._leader is not None and self._leader.is_removed:
-            self._leader.resign()
-            self._follow(None)
         if self._leader is None:
             state = (self.term, self._follower.leader)
             if state != self._announced:

@@ -22,6 +22,7 @@ from collections.abc import Awaitable, Sequence
 
 from rocketpost.codec.bodies.group_status import GroupStatus
 from rocketpost.codec.group.frames import Framed
+from rocketpost.codec.group.hello import History
 from rocketpost.codec.group.questions import Piece, Question, Subject
 from rocketpost.errors import ReplicationError, StoreError
 from rocketpost.model.clock import Clock
@@ -136,11 +137,11 @@ class GroupMember:
             on_message=self._receive,
             on_up=lambda peer: self._carry_out(self.node.link_up(peer)),
             on_down=lambda peer: self._carry_out(self.node.link_down(peer)),
-            on_history=self._past.note_history,
+            on_history=self._note_history,
             protection=settings.protection,
         )
         """The links to all other members."""
-        self.links.set_members(self.roster.addresses)
+        self._link_members()
         self.questions = Questions(self.links.send)
         """Asks other members, and answers them."""
         self.scrub = LogScrub(
@@ -291,6 +292,8 @@ class GroupMember:
             if self.node.role is Role.LEADER:
                 self._note_safe()
             self._carry_out(self.node.tick())
+            if self.roster.is_settled(self.node.commit):
+                self._link_members()  # without those that are removed
             self._log.await_flush(self.node.awaits_flush)
 
     def _receive(self, peer: str, message: Framed, body: bytes) -> None:
@@ -319,6 +322,10 @@ class GroupMember:
         else:
             self._carry_out(found)
         self._log.await_flush(self.node.awaits_flush)
+
+    def _note_history(self, peer: str, history: History, remembered: History) -> None:
+        self._write_appended()  # this member may find that it has lost something, and step down
+        self._past.note_history(peer, history, remembered)
 
     def _write_appended(self) -> None:
         """Write what the leader has appended: the node may step down next."""
@@ -410,8 +417,11 @@ class GroupMember:
         self._carry_out(self.node.cut_done(position))
 
     def _members_changed(self) -> None:
-        self.links.set_members(self.roster.addresses)
+        self._link_members()
         self._later(self.roster.save())
+
+    def _link_members(self) -> None:
+        self.links.set_members(self.roster.find_linked(self.node.commit))
 
     def _ship(self, ship: actions.Ship) -> None:
         """Send bytes of the log; if that cannot be, the node compares logs again later."""

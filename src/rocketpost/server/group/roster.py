@@ -55,6 +55,7 @@ class Roster:
         self._is_saved = bool(found)
         self._added: dict[str, str] = {}
         self._saving = asyncio.Lock()
+        self._settles_at: int | None = None
         self._warn(config)
 
     @property
@@ -71,6 +72,24 @@ class Roster:
     def addresses(self) -> dict[str, str]:
         """Host and port of each member of the newest configuration, by id."""
         return {each.name: each.address for each in self._configurations[-1].members}
+
+    def find_linked(self, commit: int) -> dict[str, str]:
+        """Host and port of each member to link up with, by id.
+
+        These are the members, and those whose removal is not committed yet: a leader that is to be
+        removed commits its removal, and must hear that the others have it.
+        """
+        later = [each for each in self._configurations if each.position > commit]
+        self._settles_at = later[-1].position if later else None
+        return {
+            each.name: each.address
+            for configuration in (self.at(commit), *later)
+            for each in configuration.members
+        }
+
+    def is_settled(self, commit: int) -> bool:
+        """Tell whether a change is committed that was open when :meth:`find_linked` was called."""
+        return self._settles_at is not None and self._settles_at <= commit
 
     def at(self, position: int) -> Configuration:
         """Return the configuration that is valid at a position, or the oldest that is known."""

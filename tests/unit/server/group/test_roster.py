@@ -103,3 +103,16 @@ async def test_a_record_needs_all_addresses(store: MemberStore) -> None:
         roster.describe(members)
     roster.expect("n2", "h2:1")
     assert roster.describe(members) == ADDED
+
+
+async def test_a_member_is_linked_until_its_removal_is_committed(store: MemberStore) -> None:
+    roster = Roster(config(), store)
+    assert roster.find_linked(0).keys() == {"n0", "n1"}
+    assert not roster.is_settled(0)
+    roster.note([Configuration(500, ADDED[1:])])
+    assert roster.addresses.keys() == {"n1", "n2"}
+    assert roster.find_linked(400).keys() == {"n0", "n1", "n2"}
+    assert not roster.is_settled(499)
+    assert roster.is_settled(500)
+    assert roster.find_linked(500).keys() == {"n1", "n2"}
+    assert not roster.is_settled(500), "it was asked"
