@@ -141,6 +141,11 @@ async def test_a_member_is_added_and_another_removed(tools: Tools) -> None:
     assert members == {*NODES, "n3"} - {gone}
     await group.send(await group.leader(), 5)
     await group.check()
+    leader = await group.leader()
+    text = await tools.run("group", "remove", leader)
+    places = [text.index(each) for each in ("leads the group", f"{leader} is removed", "2 voters")]
+    assert places == sorted(places), "it hands over first"
+    await group.send(await group.leader(), 5)
     for words, reason in [
         (("remove", "n9"), "n9 is no member"),
         (("add", "x", "127.0.0.1:1"), "use a letter and a number"),

@@ -224,6 +224,9 @@ async def remove(admin: AdminClient, *, member: str, broker: str | None) -> None
     leader, status = await _leader(admin, broker)
     if status.find(member) is None:
         raise Failure(f"{member} is no member of the group {status.group}")
+    if status.leader == member:
+        await _transfer(admin, broker, "")
+        leader, status = await _leader(admin, broker)
     await admin.brokers.change_group(leader, "remove", member)
     voters = [each for each in status.members if each.is_voter and each.name != member]
     say(f"{member} is removed from the group {status.group}; stop it now")
