@@ -219,3 +219,16 @@ async def test_a_leader_that_is_removed_steps_down(tmp_path: Path) -> None:
         await group.send(new, 5)
         await group.check()
         assert old not in group.member(new).roster.addresses
+
+
+async def test_a_member_with_an_impossible_address_harms_no_other(tmp_path: Path) -> None:
+    """A request names no such address, but the log may have one of an earlier version."""
+    async with group_of_three(tmp_path) as group:
+        await change(group, ChangeKind.ADD_LEARNER, "n3", "host..example:40911")
+        leader = group.member(await group.leader())
+        await until(lambda: "no possible host name" in leader.links.problems.get("n3", ""))
+        await group.send(await group.leader(), 5)
+        await group.stop()
+        await group.start(NODES)
+        await group.send(await group.leader(), 5)
+        await group.check()

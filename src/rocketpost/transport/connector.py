@@ -220,4 +220,9 @@ def split_address(address: str) -> tuple[str, int]:
         number = -1
     if not host or not 0 < number < 65536:
         raise ConnectionLost(f"{address!r} is not host:port")
-    return host.strip("[]"), number
+    host = host.strip("[]")
+    try:
+        host.encode("idna")  # look-ups do this, and fail with an error that is no OSError
+    except UnicodeError as error:
+        raise ConnectionLost(f"{address!r} has no possible host name: {error}") from None
+    return host, number

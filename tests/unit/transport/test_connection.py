@@ -343,6 +343,12 @@ def test_addresses_that_are_none(address: str) -> None:
         split_address(address)
 
 
+@pytest.mark.parametrize("address", ["a..b:9876", f"{'a' * 64}.b:9876", ".a:1"])
+def test_hosts_that_no_look_up_takes(address: str) -> None:
+    with pytest.raises(ConnectionLost, match="no possible host name"):
+        split_address(address)
+
+
 def test_addresses() -> None:
     assert split_address(" a.b:9876") == ("a.b", 9876)
     assert split_address("[::1]:9876") == ("::1", 9876)

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from rocketpost.errors import ConfigError
+from rocketpost.errors import ConfigError, ConnectionLost
 from rocketpost.model.members import (
     MEMBER_ADDRESS_BYTES_MAX,
     MEMBER_COUNT_MAX,
     MEMBER_NAME_BYTES_MAX,
 )
 from rocketpost.settings import build, option
+from rocketpost.transport.connector import split_address
 
 _NODE: Final = re.compile(r"[A-Za-z]([0-9]{1,9})")
 _PEER: Final = re.compile(r"([^-\s]+)-(.+):([0-9]+)")
@@ -214,6 +215,10 @@ def _parse_peer(text: str) -> Peer:
         )
     if len(text.encode()) > MEMBER_ADDRESS_BYTES_MAX:
         raise ConfigError(f"dLegerPeers has a member with a long address: {text}")
+    try:
+        split_address(f"{host}:{port}")
+    except ConnectionLost as error:
+        raise ConfigError(f"dLegerPeers names {node}, but {error}") from None
     return Peer(node, host, port)
 
 

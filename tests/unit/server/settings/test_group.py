@@ -49,6 +49,7 @@ def test_without_the_switch_nothing_else_counts() -> None:
         ({"dLegerPeers": "n0-a:1;m0-b:1"}, "n0 and m0: give each member another number"),
         ({"dLegerPeers": "n0-a:1;n1-a:1"}, "address a:1 twice, for n0 and n1"),
         ({"dLegerPeers": f"n0-{'a' * 130}:1"}, "long address"),
+        ({"dLegerPeers": "n0-a..b:1"}, "names n0, but 'a..b:1' has no possible host name"),
         ({"dLegerPeers": ";".join(f"n{n}-a{n}:1" for n in range(10))}, "10 members; a group has"),
         ({"dLegerSelfId": ""}, "dLegerSelfId='' must be one of the members.*n0, n1, n2"),
         ({"dLegerSelfId": "n3"}, "dLegerSelfId='n3'"),
