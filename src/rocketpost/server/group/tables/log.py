@@ -270,11 +270,12 @@ class TableLog(Feature):
         self._forget_rows(revisions)
 
     def _note_stored(self, count: int, is_copy: bool, stored: Stored) -> None:
-        if stored.cancelled() or stored.exception() is not None:
-            return  # the leadership has ended, or the disk has failed
-        if len(stored.result()) < count:
-            logger.warning("tables are stored in part only: the store is full")
-            self._written.clear()  # so all of them are written again
+        is_failed = stored.cancelled() or stored.exception() is not None
+        if is_failed or len(stored.result()) < count:
+            if not is_failed:
+                logger.warning("tables are stored in part only: the store is full")
+            # All of them are written again, unless the leadership has ended.
+            self._written.clear()
             self._owes_copy = self._owes_copy or is_copy
         elif is_copy:  # a part of one restores nothing, so the copy before it is still needed
             self._copy_position = int(stored.result()[0].position)

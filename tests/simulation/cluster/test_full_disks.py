@@ -1,0 +1,51 @@
+"""A leader whose disk is full for a moment: what it could not write, it writes later."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from rocketpost.client import Message
+from rocketpost.client.admin import AdminClient
+from rocketpost.errors import Fault
+from rocketpost.model.topic import TopicConfig
+from rocketpost.testing import SimulatedCluster
+
+pytestmark = pytest.mark.slow
+
+NEW = TopicConfig(topic_name="New")
+
+
+def knowing(cluster: SimulatedCluster) -> set[str]:
+    """Return the members that know the new topic."""
+    return {
+        node
+        for node, broker in cluster.brokers.items()
+        if NEW.topic_name in broker._context.tables.topics.configs
+    }
+
+
+def test_a_topic_for_which_there_was_no_room_is_written_once_there_is() -> None:
+    with SimulatedCluster(nodes=3, seed=1) as cluster:
+        leader = cluster.leader()
+        assert leader is not None
+        disk = cluster.network.machines[leader].disk
+
+        def fault(_number: int, call: str, path: str) -> int | None:
+            return errno.ENOSPC if call == "pwrite" and "/commitlog/" in path else None
+
+        async def main() -> None:
+            async with cluster.producer() as producer:
+                await producer.send(Message("Orders", b"order"))
+            async with AdminClient(name_servers=cluster.name_servers) as admin:
+                disk.fault = fault
+                with pytest.raises(Fault, match="No space left"):
+                    await admin.topics.create(cluster.address_of(leader), NEW)
+                disk.fault = None
+
+        cluster.run(main())
+        assert knowing(cluster) == {leader}
+        cluster.run_for(3)
+        assert cluster.leader() == leader
+        assert knowing(cluster) == set(cluster.nodes)
