@@ -1,5 +1,8 @@
 """Changes of tables in the records of a group: single rows, and what several changes amount to.
 
+The position where the leader's log begins is one of them: everything before it has been moved, or
+is needed no more (:data:`LOG_START`).
+
 Topics, groups, offsets and locks change row by row. A change of topics or groups is
 ``{"rows": TABLE, "gone": [NAME, ...]}``: TABLE has the form of the whole table, but only the rows
 that have changed. A change of offsets has the changed rows, one of locks the locks of the changed
@@ -28,6 +31,9 @@ from rocketpost.store.deleted_topics import DeletedTopic
 LOCKS: Final = "locks"
 PRODUCERS: Final = "producers"
 GROUP_FILTERS: Final = "groupFilters"
+LOG_START: Final = "logStart"
+"""Start of the leader's log. A leader moves messages that it has yet to deliver before it deletes a
+segment, so the moved ones are in the log before this says that the segment is gone."""
 
 T = TypeVar("T")
 
@@ -107,6 +113,23 @@ def decode_locks(text: bytes) -> dict[str, list[HeldQueues]]:
         return msgspec.json.decode(text, type=dict[str, list[HeldQueues]])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RemoteProtocolError(f"bad table of locks: {error}") from None
+
+
+def encode_log_start(position: int) -> bytes:
+    """Return the text of the position where the leader's log begins."""
+    return msgspec.json.encode(position)
+
+
+def decode_log_start(text: bytes) -> int:
+    """Read the position where the leader's log begins.
+
+    Raises:
+        RemoteProtocolError: The text is malformed.
+    """
+    try:
+        return msgspec.json.decode(text, type=int)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise RemoteProtocolError(f"bad start of a log: {error}") from None
 
 
 def fold(changes: Iterable[TableText]) -> list[TableText]:

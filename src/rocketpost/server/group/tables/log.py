@@ -335,6 +335,7 @@ class TableLog(Feature):
 def _sources(context: LeaderContext, timer: Timer | None) -> list[TableSource]:
     """Return the tables in the order in which a member takes them over."""
     locks, dedup, filters = context.locks, context.dedup, context.tables.filters
+    store = context.store
     return [
         *table_sources(context, timer),
         # Everybody who may read the log would see secrets in clear text.
@@ -348,7 +349,12 @@ def _sources(context: LeaderContext, timer: Timer | None) -> list[TableSource]:
         TableSource(
             changes.PRODUCERS,
             lambda: dedup.producers.revision,
-            lambda: dedup.producers.to_json(int(context.store.written_position)),
+            lambda: dedup.producers.to_json(int(store.written_position)),
+        ),
+        TableSource(
+            changes.LOG_START,
+            lambda: int(store.first_position),
+            lambda: changes.encode_log_start(int(store.first_position)),
         ),
     ]
 

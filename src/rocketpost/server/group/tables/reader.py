@@ -55,6 +55,7 @@ class TableReader(Feature):
         self._news = asyncio.Event()
         self._next_offset = 0
         self._copy_position: int | None = None
+        self._log_start = 0
         self.applied_count = 0
         """Number of changes that were applied, copies included."""
 
@@ -113,9 +114,16 @@ class TableReader(Feature):
         """Return the function that notices new records."""
         return [self._note_arrivals]
 
-    def oldest_needed_position(self) -> Position | None:
-        """Return the position of the newest copy: without it the tables could not be restored."""
-        return None if self._copy_position is None else Position(self._copy_position)
+    def oldest_needed_position(self) -> Position:
+        """Return the position from which on this member must keep the log.
+
+        The newest copy of the tables is needed to restore them. What the leader keeps may be needed
+        to deliver messages: delayed and timed ones, and halves of transactions. This member may
+        have to do that, and only a leader can move them out of a segment that it deletes.
+        """
+        if self._copy_position is None:
+            return Position(0)
+        return Position(min(self._log_start, self._copy_position))
 
     def runtime_values(self) -> dict[str, str]:
         """Return the number of changes taken over."""
@@ -154,6 +162,8 @@ class TableReader(Feature):
                 self._context.locks.follow(holders, is_whole=table.is_whole)
             case changes.GROUP_FILTERS:
                 tables.filters.follow(table.text)
+            case changes.LOG_START:
+                self._log_start = changes.decode_log_start(table.text)
             case changes.PRODUCERS:
                 await finish_in_thread(self._save_producers_blocking, table.text)
             case _:

@@ -136,3 +136,10 @@ def test_malformed_texts_are_refused(decode: object) -> None:
     bad = TableText(feed.DELETIONS, "", b"[")
     with pytest.raises(RemoteProtocolError):
         changes.fold([bad, bad._replace(is_whole=False)])
+
+
+def test_the_start_of_a_log_is_read_back() -> None:
+    assert changes.decode_log_start(changes.encode_log_start(2**40)) == 2**40
+    for text in (b"", b"x", b'"1"', b"1.5"):
+        with pytest.raises(RemoteProtocolError, match="bad start of a log"):
+            changes.decode_log_start(text)
