@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import subprocess
 import sys
 import time
 import uuid
+import weakref
 from pathlib import Path
 
 import pytest
@@ -55,6 +57,19 @@ def test_messages_arrive(nodes: int) -> None:
     with SimulatedCluster(nodes=nodes, seed=7) as cluster:
         got = cluster.run(exchange(cluster, 50))
     assert sorted(got) == sorted(b"order %d" % number for number in range(50))
+
+
+def test_nothing_of_killed_brokers_stays_in_memory() -> None:
+    brokers: weakref.WeakSet[object] = weakref.WeakSet()
+    with SimulatedCluster(nodes=3, seed=7) as cluster:
+        for _ in range(2):
+            cluster.run(cluster.ready())
+            brokers.update(cluster.brokers.values())
+            cluster.kill(cluster.leader() or "n0")
+            cluster.start()
+    del cluster
+    gc.collect()
+    assert not list(brokers)
 
 
 @pytest.mark.long

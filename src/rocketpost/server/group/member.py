@@ -112,11 +112,7 @@ class GroupMember:
             lead=broker.lead, follow=broker.follow, allow_changes=self._log.allow_changes
         )
         self._records = OwnRecords(
-            self.node,
-            self._log,
-            office=self._office,
-            roster=self.roster,
-            carry_out=self._carry_out,
+            self.node, self._log, office=self._office, roster=self.roster, carry_out=self._carry_out
         )
         self._saver = StateSaver(
             store,

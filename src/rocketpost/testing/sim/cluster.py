@@ -315,8 +315,12 @@ class SimulatedCluster:
             self._buried += tasks  # no code of a user's program runs after it was killed
 
     def _dispose(self, tasks: list[tuple[Process, asyncio.Task[Any]]]) -> None:
-        """Release the coroutines of processes that have ended; whatever they still do is lost."""
-        with _silence():
+        """Release the coroutines of processes that have ended; whatever they still do is lost.
+
+        Tasks that they begin meanwhile belong to the loop of the simulation, which forgets them; a
+        loop that asyncio made for them would never run, and keep the process for good.
+        """
+        with _silence(), _as_running(self.loop):
             while tasks:
                 process, task = tasks.pop()
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
@@ -389,6 +393,17 @@ def _discard(coroutine: Any) -> None:
 
 def _is_suspended(task: asyncio.Task[Any]) -> bool:
     return inspect.getcoroutinestate(task.get_coro()) != inspect.CORO_CLOSED  # type: ignore[arg-type]
+
+
+@contextlib.contextmanager
+def _as_running(loop: SimulatedLoop) -> Iterator[None]:
+    """Let a loop be the one that runs."""
+    before = asyncio._get_running_loop()
+    asyncio._set_running_loop(loop)
+    try:
+        yield
+    finally:
+        asyncio._set_running_loop(before)
 
 
 @contextlib.contextmanager
