@@ -58,7 +58,7 @@ async def test_cleaning_topics_commits_no_unconfirmed_sends(
     context = broker._term.context
     for topic in ("T", "Unused"):
         assert (await send(connection, topic, b"before")).code == ResponseCode.SUCCESS
-    context.tables.topics._discard("Unused")  # a queue whose topic is gone
+    context.tables.topics.discard("Unused")  # a queue whose topic is gone
     log: Any = context.store._log
     write = log._write_buffers
     failures = [OSError(errno.ENOSPC, "No space left on device")]

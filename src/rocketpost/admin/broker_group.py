@@ -221,17 +221,35 @@ async def _promote(admin: AdminClient, broker: str | None, member: str) -> None:
 @_broker_option
 async def remove(admin: AdminClient, *, member: str, broker: str | None) -> None:
     """Remove MEMBER from a group; stop it afterwards. A leader hands over first."""
-    leader, status = await _leader(admin, broker)
+    _, status = await _leader(admin, broker)
     if status.find(member) is None:
         raise Failure(f"{member} is no member of the group {status.group}")
     if status.leader == member:
         await _transfer(admin, broker, "")
-        leader, status = await _leader(admin, broker)
-    await admin.brokers.change_group(leader, "remove", member)
+    status = await _remove(admin, broker, member)
     voters = [each for each in status.members if each.is_voter and each.name != member]
     say(f"{member} is removed from the group {status.group}; stop it now")
     if len(voters) < 3:
         say(f"note: {len(voters)} voters are left, so the group does not survive the loss of one")
+
+
+async def _remove(admin: AdminClient, broker: str | None, member: str) -> GroupStatus:
+    """Have the leader remove a member; return the view of the group before it was removed.
+
+    A leader that was elected a moment ago refuses until it has opened its term, so it is asked
+    again for some seconds.
+    """
+    loop = asyncio.get_running_loop()
+    until = loop.time() + _LEADER_SECONDS
+    while True:
+        leader, status = await _leader(admin, broker)
+        try:
+            await admin.brokers.change_group(leader, "remove", member)
+            return status
+        except ServiceNotAvailable:
+            if loop.time() > until:
+                raise
+        await asyncio.sleep(_LOOK_SECONDS)
 
 
 COMMANDS: Final = [show_status, transfer, drain, add, remove]
