@@ -264,10 +264,10 @@ async def test_a_snapshot_of_producers_is_written_by_one_thread_at_a_time(
     save = TableReader._save_producers_blocking
 
     def save_slowly(reader: TableReader, text: bytes) -> None:
-        if text == table.text:  # not a snapshot of the leader's own
+        if text == table.text:  # not one of the leader's own, which the reader gets beside the test
             begun.append(text)
             assert may_end.wait(30)
-        save(reader, text)
+            save(reader, text)
 
     monkeypatch.setattr(TableReader, "_save_producers_blocking", save_slowly)
     async with group_of_three(tmp_path) as group:
