@@ -28,7 +28,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Final
 
 from rocketpost.store.dispatch.dispatcher import Dispatcher
 from rocketpost.store.dispatch.row_span import PAIR, ROW, SIZE, RowSpan
@@ -41,18 +41,6 @@ RECORD_BYTES: Final = 4 * 1024 * 1024
 ROW_COUNT: Final = 16_384
 KEY_COUNT: Final = 2 * ROW_COUNT
 _NOWHERE: Final = -1
-_new = tuple.__new__
-
-
-class WaveStart(NamedTuple):
-    """The place and time of the next record."""
-
-    position: int
-    """Position of the next record in the log."""
-    room_end: int
-    """Records must end at or before this position; the ordinary path begins a new segment."""
-    store_ms: int
-    """Store time of the records."""
 
 
 class Wave:
@@ -88,8 +76,13 @@ class Wave:
         """Number of keys of ``keys`` that the store has."""
         self._spans: list[RowSpan] = []
         self._span: RowSpan | None = None  # the last of them
-        self._position = _NOWHERE
-        self._store_ms = 0
+        # Since the last :meth:`begin` or :meth:`take`:
+        self.position = _NOWHERE
+        """Position of the next record in the log."""
+        self.room_end = 0
+        """Records must end at or before this position; the ordinary path begins a new segment."""
+        self.store_ms = 0
+        """Store time of the records."""
 
     # The buffers are made when they are first used: not every store gets waves.
 
@@ -124,20 +117,20 @@ class Wave:
         """Have ``on_change`` called when ``next_offsets`` was replaced or a queue lost its slot."""
         self._slots.on_change = on_change
 
-    def begin(self) -> WaveStart | None:
-        """Return where the next record goes; None if the store takes no waves now.
+    def begin(self) -> bool:
+        """Find place and time of the next record; False if the store takes no waves now.
 
         It takes none while it refuses new messages, or if each record gets a checksum.
-        Changes nothing. Call it again after anything else was appended or committed.
+        Takes nothing yet. Call it again after anything else was appended or committed.
         """
         if self._refusals or not self._is_usable:
-            self._position = _NOWHERE
-            return None
+            self.position = _NOWHERE
+            return False
         log, clock = self._log, self._clock
-        self._position = log.end
-        self._store_ms = clock.batch_ms or clock.read()
-        start: WaveStart = _new(WaveStart, (log.end, log.room_end, self._store_ms))
-        return start
+        self.position = log.end
+        self.room_end = log.room_end
+        self.store_ms = clock.batch_ms or clock.read()
+        return True
 
     def take(self, record_bytes: int, row_count: int, key_count: int) -> None:
         """Append what was packed since :meth:`begin` or the last :meth:`take`."""
@@ -145,31 +138,31 @@ class Wave:
             assert not record_bytes
             assert not key_count
             return
-        log, clock, store_ms = self._log, self._clock, self._store_ms
-        rows, first_row, first_key = self.rows, self.row_end, self.key_end
+        log, rows, position = self._log, self.rows, self.position
+        first_row, first_key, record_begin = self.row_end, self.key_end, self.record_end
+        end = position + record_bytes
         row_end = first_row + row_count
         last = row_end * ROW - ROW
-        assert rows[first_row * ROW] == log.end == self._position
-        assert rows[last] + rows[last + SIZE] == log.end + record_bytes
-        self.row_end = row_end
-        self.key_end = key_end = first_key + key_count
-        record_begin = self.record_end
+        assert rows[first_row * ROW] == position == log.end
+        assert rows[last] + rows[last + SIZE] == end
         self.record_end = record_end = record_begin + record_bytes
         log.append_packed(self._view, record_begin, record_end)
-        self._position = log.end
-        clock.batch_ms = clock.newest_ms = store_ms
-        span = self._span
+        self.position = end
+        self.row_end = row_end
+        self.key_end = key_end = first_key + key_count
+        span, store_ms = self._span, self.store_ms
         if span is not None and self._pending[-1] is span and span.store_ms == store_ms:
             span.row_end = row_end
             span.key_end = key_end
             return
+        self._clock.batch_ms = self._clock.newest_ms = store_ms
         self._span = RowSpan(rows, first_row, row_end, self.keys, first_key, key_end, store_ms)
         self._spans.append(self._span)
         self._dispatcher.add_rows(self._span)
 
     def end_batch(self) -> None:
         """Empty the buffers: what was taken is written, or was taken back."""
-        self._position = _NOWHERE
+        self.position = _NOWHERE
         # Those that wait to be confirmed keep a copy, and the packer may write the buffers again.
         rows, keys = self.rows[: self.row_end * ROW], self.keys[: self.key_end * PAIR]
         for span in self._spans:

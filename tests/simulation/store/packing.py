@@ -14,8 +14,7 @@ from rocketpost.store.queue.consume_queue import ConsumeQueue
 def pack(store: MessageStore, draft: Draft, queue: ConsumeQueue) -> bool:
     """Append a message as a wave; False if the store takes none, or the segment has no room."""
     wave = store.wave
-    start = wave.begin()
-    if start is None:
+    if not wave.begin():
         return False
     offset = wave.next_offsets[queue.slot]
     record = Record(
@@ -25,11 +24,11 @@ def pack(store: MessageStore, draft: Draft, queue: ConsumeQueue) -> bool:
         queue_id=draft.queue_id,
         flag=draft.flag,
         queue_offset=offset,
-        position=start.position,
+        position=wave.position,
         sys_flag=draft.sys_flag,
         born_ms=draft.born_ms,
         born_host_bytes=draft.born_host,
-        store_ms=start.store_ms,
+        store_ms=wave.store_ms,
         store_host_bytes=draft.store_host,
         reconsume_times=draft.reconsume_times,
         prepared_position=draft.prepared_position,
@@ -38,16 +37,16 @@ def pack(store: MessageStore, draft: Draft, queue: ConsumeQueue) -> bool:
         properties_bytes=draft.properties,
     )
     packed = b"".join(encode_record(record))
-    if start.position + len(packed) > start.room_end:
+    if wave.position + len(packed) > wave.room_end:
         return False
     at, row, key = wave.record_end, wave.row_end, wave.key_end
     wave.records[at : at + len(packed)] = packed
     wave.rows[5 * row : 5 * row + 5] = array(
-        "q", (start.position, len(packed), draft.tags_code, queue.slot, offset)
+        "q", (wave.position, len(packed), draft.tags_code, queue.slot, offset)
     )
     hashes = index_hashes_after(extend_state(0, draft.topic + "#"), draft.keys)
     for number, key_hash in enumerate(hashes, start=key):
-        wave.keys[2 * number : 2 * number + 2] = array("q", (key_hash, start.position))
+        wave.keys[2 * number : 2 * number + 2] = array("q", (key_hash, wave.position))
     wave.next_offsets[queue.slot] = offset + 1
     wave.take(len(packed), 1, len(hashes))
     return True

@@ -16,10 +16,9 @@ from rocketpost.store.message_store import MessageStore
 def pack(store: MessageStore, drafts: Sequence[Draft]) -> int:
     """Append the first messages of ``drafts`` as a wave; return how many it took."""
     wave = store.wave
-    start = wave.begin()
-    if start is None:
+    if not wave.begin():
         return 0
-    position, room_end, store_ms = start
+    position, room_end, store_ms = wave.position, wave.room_end, wave.store_ms
     at, row, key = wave.record_end, wave.row_end, wave.key_end
     count = 0
     for draft in drafts:

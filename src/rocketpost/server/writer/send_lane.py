@@ -223,8 +223,7 @@ class SendLane:
                 return at
         writer, wave, times = self._writer, self._wave, self._stats.times
         while writer.term != NO_TERM and not (writer.is_short or writer.is_paused):
-            start = wave.begin()
-            if start is None:
+            if not wave.begin():
                 break
             if times is not None and not wave.row_end:
                 self._since = times.now()  # one clock read for all connections of an iteration
@@ -233,28 +232,31 @@ class SendLane:
                 at,
                 end,
                 connection.peer_host,
-                *start,
+                wave.position,
+                wave.room_end,
+                wave.store_ms,
                 wave.record_end,
                 wave.row_end,
                 wave.key_end,
                 signer,
             )
-            if lane.frames:
-                at = lane.at
+            frames = lane.frames
+            if frames:
+                at, answers = lane.at, lane.answers
                 wave.take(lane.record_bytes, lane.row_count, lane.key_count)
                 connection.encoding = lane.encoding
-                connection.expect_answers(lane.answers)
+                connection.expect_answers(answers)
                 writer.submit(
                     LaneSends(
                         self,
                         _NOTHING,
                         writer.term,
-                        not lane.answers,
+                        not answers,
                         connection,
-                        Position(start.position + lane.record_bytes),
+                        Position(wave.position),
                         replies,
-                        lane.frames,
-                        lane.answers,
+                        frames,
+                        answers,
                         lane.code,
                         self._since,
                     )
@@ -299,7 +301,7 @@ class SendLane:
                 others.setdefault(send.connection, []).append(send)
         for connection, first in firsts.items():
             replies, count = first.replies, first.answers
-            if connection in others:  # it was read more than once
+            if others and connection in others:  # it was read more than once
                 more = others[connection]
                 replies = b"".join([replies, *[send.replies for send in more]])
                 count += sum([send.answers for send in more])
