@@ -61,15 +61,18 @@ class _Lane:
             binary_pieces=binary_pieces("r", trace_on=False),
         )
         is_offered = lane.is_offered(data, 0, len(data))
-        replies = lane.take(data, 0, len(data), host, 1 << 33, (1 << 33) + 50_000, 99, 0, 0, 0)
-        names = ("at", "verdict", "frames", "answers", "encoding", "row_count", "key_count")
+        writer = lane.writer
+        writer.begin(1 << 33, (1 << 33) + 50_000, 99, 0, 0, 0)
+        replies = lane.take(data, 0, len(data), host)
+        names = ("at", "verdict", "frames", "answers", "encoding")
         return {
             **{name: getattr(lane, name) for name in names},
             "is_offered": bool(is_offered),
             "replies": replies,
-            "records": bytes(self.records[: lane.record_bytes]),
-            "rows": list(self.rows[: 5 * lane.row_count]),
-            "keys": list(self.keys[: 2 * lane.key_count]),
+            "position": writer.position,
+            "records": bytes(self.records[: writer.record_at]),
+            "rows": list(self.rows[: 5 * writer.row_at]),
+            "keys": list(self.keys[: 2 * writer.key_at]),
             "offsets": list(offsets),
         }
 

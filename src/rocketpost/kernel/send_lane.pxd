@@ -18,7 +18,7 @@ cdef Py_ssize_t _ENTRY_BYTES, _ITEMS_MAX
 cdef class Lane:
     cdef Send send
     cdef readonly TopicTable topics
-    cdef RecordWriter writer
+    cdef readonly RecordWriter writer
     cdef SendShape json_shape, binary_shape
     cdef PropertyShape item_shape
     cdef Verifier verifier
@@ -30,16 +30,15 @@ cdef class Lane:
     cdef Long[::1] json_ends, binary_ends
     cdef Py_ssize_t reply_at, special_bytes, body_max
     cdef bint is_configured
-    cdef readonly Py_ssize_t at, frames, answers, record_bytes, row_count, key_count
+    cdef readonly Py_ssize_t at, frames, answers
     cdef readonly int verdict, encoding
     cdef readonly Long code
 
     cpdef bint is_offered(self, object data, Py_ssize_t at, Py_ssize_t end)
 
-    @cython.locals(writer=RecordWriter, send="Send*", replies=bytes)
+    @cython.locals(send="Send*", replies=bytes)
     cpdef bytes take(self, object data, Py_ssize_t at, Py_ssize_t end, bytes born_host,
-                     Long position, Long room_end, Long store_ms, Py_ssize_t record_at,
-                     Py_ssize_t row_at, Py_ssize_t key_at, Signer signer=*)
+                     Signer signer=*)
 
     @cython.locals(scratch=Target, end=Py_ssize_t, header_at=Py_ssize_t, header_end=Py_ssize_t,
                    encoding=cython.int, is_plain=cython.bint, verdict=cython.int,

@@ -98,6 +98,7 @@ class Lane:
 
     Attributes:
         topics: The topics whose messages are taken; none at first.
+        writer: Writes the records; its ``begin`` sets where they go.
     """
 
     def __init__(self, records: bytearray, rows: array[int], keys: array[int]) -> None:
@@ -114,7 +115,6 @@ class Lane:
         self.saved = array("q", bytes(8 * _SAVED * 16))
         self.signer: Any = None
         self.at = self.verdict = self.frames = self.answers = self.encoding = self.code = 0
-        self.record_bytes = self.row_count = self.key_count = 0
         self.is_configured = False
 
     def configure(
@@ -168,37 +168,20 @@ class Lane:
         return bool(may_be_send(data, at))
 
     def take(
-        self,
-        data: Bytes,
-        at: int,
-        end: int,
-        born_host: bytes,
-        position: int,
-        room_end: int,
-        store_ms: int,
-        record_at: int,
-        row_at: int,
-        key_at: int,
-        signer: Signer | None = None,
+        self, data: Bytes, at: int, end: int, born_host: bytes, signer: Signer | None = None
     ) -> bytes:
         """Take frames until one is not complete, not plain, of another code, or finds no room.
 
-        The results are in attributes: ``at`` is the index of the first frame not taken, ``verdict``
-        says why; ``frames`` and ``answers`` are the numbers of frames taken and of replies,
-        ``code`` is that of all of them, ``encoding`` that of the last; ``record_bytes``,
-        ``row_count`` and ``key_count`` are what was written.
+        Records, rows and keys go where ``writer`` was told to begin, or after those of the last
+        call. The results are in attributes: ``at`` is the index of the first frame not taken,
+        ``verdict`` says why; ``frames`` and ``answers`` are the numbers of frames taken and of
+        replies, ``code`` is that of all of them, ``encoding`` that of the last.
 
         Args:
             data: The buffer with frames: ``bytes`` or a ``bytearray``.
             at: The start of the first frame.
             end: The end of the bytes to read.
             born_host: The sender's address in the form of a record.
-            position: The position of the next record.
-            room_end: The position at which records must end.
-            store_ms: The store time of all messages.
-            record_at: The index of the next record in the buffer of records.
-            row_at: The number of the next row.
-            key_at: The number of the next key.
             signer: The user who must have signed each send; None if access control is off.
 
         Returns:
@@ -206,8 +189,7 @@ class Lane:
         """
         assert self.is_configured
         assert 0 <= at <= end <= len(data)
-        writer = self.writer
-        writer.begin(born_host, position, room_end, store_ms, record_at, row_at, key_at)
+        self.writer.set_sender(born_host)
         self.reply_at = self.frames = self.answers = 0
         send = cython.address(self.send) if cython.compiled else self.send
         self.signer = signer
@@ -215,9 +197,6 @@ class Lane:
         if signer is not None and not self._settle():
             self.verdict = _ODD
         self.signer = None
-        self.record_bytes = writer.record_at - record_at
-        self.row_count = writer.row_at - row_at
-        self.key_count = writer.key_at - key_at
         if cython.compiled:
             replies: bytes = cython.cast(cython.p_char, cython.address(self.replies[0]))[
                 : self.reply_at

@@ -20,11 +20,14 @@ cdef class RecordWriter:
     cdef unsigned char born_host[20]
     cdef Py_ssize_t record_room, row_room, key_room
     cdef Py_ssize_t added_bytes, properties_max, store_host_bytes, born_host_bytes
-    cdef Py_ssize_t record_at, row_at, key_at
-    cdef Long position, room_end, store_ms
+    cdef readonly Py_ssize_t record_at, row_at, key_at
+    cdef readonly Long position
+    cdef Long room_end, store_ms
 
-    cpdef void begin(self, bytes born_host, Long position, Long room_end, Long store_ms,
-                     Py_ssize_t record_at, Py_ssize_t row_at, Py_ssize_t key_at)
+    cpdef void begin(self, Long position, Long room_end, Long store_ms, Py_ssize_t record_at,
+                     Py_ssize_t row_at, Py_ssize_t key_at)
+
+    cpdef void set_sender(self, bytes born_host)
 
     @cython.locals(text_bytes=Py_ssize_t, is_unended=cython.int, properties_bytes=Py_ssize_t,
                    hosts_bytes=Py_ssize_t, name_bytes=Py_ssize_t, size=Py_ssize_t, position=Long,

@@ -53,6 +53,10 @@ class RecordWriter:
         records: Receives records. Like the next two, it is never resized.
         rows: Receives rows.
         keys: Receives keys.
+
+    Attributes:
+        position: The position of the next record; ``record_at``, ``row_at`` and ``key_at`` are
+            where the next record, row and key go in their buffers.
     """
 
     def __init__(self, records: bytearray, rows: array[int], keys: array[int]) -> None:
@@ -63,7 +67,7 @@ class RecordWriter:
         self.keys = keys
         self.key_room = len(keys) // 2
         self.configure(b"", 0, bytes(_IPV4_BYTES))
-        self.record_at = self.row_at = self.key_at = 0
+        self.position = self.record_at = self.row_at = self.key_at = 0
         if not cython.compiled:
             self.born_host: Bytes = bytes(_IPV4_BYTES)
 
@@ -83,31 +87,36 @@ class RecordWriter:
         self.store_host_bytes = len(store_host)
 
     def begin(
-        self,
-        born_host: bytes,
-        position: int,
-        room_end: int,
-        store_ms: int,
-        record_at: int,
-        row_at: int,
-        key_at: int,
+        self, position: int, room_end: int, store_ms: int, record_at: int, row_at: int, key_at: int
     ) -> None:
-        """Set the sender, and where the next record, row and key go; see ``send_lane``."""
-        assert len(born_host) == 8 or len(born_host) == 20
+        """Set where the next record, row and key go, until something else is appended.
+
+        Args:
+            position: The position of the next record.
+            room_end: The position at which records must end.
+            store_ms: The store time of all messages.
+            record_at: The index of the next record in the buffer of records.
+            row_at: The number of the next row.
+            key_at: The number of the next key.
+        """
         assert 0 <= record_at <= self.record_room
         assert 0 <= row_at <= self.row_room
         assert 0 <= key_at <= self.key_room
-        if cython.compiled:
-            memcpy(self.born_host, PyBytes_AS_STRING(born_host), len(born_host))
-        else:
-            self.born_host = born_host
-        self.born_host_bytes = len(born_host)
         self.position = position
         self.room_end = room_end
         self.store_ms = store_ms
         self.record_at = record_at
         self.row_at = row_at
         self.key_at = key_at
+
+    def set_sender(self, born_host: bytes) -> None:
+        """Set the sender's address, in the form of a record."""
+        assert len(born_host) == 8 or len(born_host) == 20
+        if cython.compiled:
+            memcpy(self.born_host, PyBytes_AS_STRING(born_host), len(born_host))
+        else:
+            self.born_host = born_host
+        self.born_host_bytes = len(born_host)
 
     def append(
         self,

@@ -251,18 +251,20 @@ class MessageStore:
             StoreFull: There was no room; everything since the last commit is undone.
             StoreBroken: The write failed; the same, and the store accepts no more messages.
         """
-        log = self._log
+        log, wave = self._log, self.wave
+        if wave.row_end:
+            wave.settle()
         self._clock.batch_ms = 0
         try:
             log.write()
         except StoreError as error:
             self._dispatcher.forget_from(log.end)
-            self.wave.end_batch()
+            wave.end_batch()
             if isinstance(error, StoreBroken):
                 self._readiness.break_from_thread(str(error))
             raise
-        if self.wave.row_end:
-            self.wave.end_batch()
+        if wave.row_end:
+            wave.end_batch()
         return Position(log.end)
 
     def confirm(self, position: Position) -> list[Arrival]:

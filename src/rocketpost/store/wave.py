@@ -7,9 +7,11 @@ The packer writes three buffers, each from where the store's share of it ends:
     keys      two numbers a key: index hash of topic, ``#`` and key; position of the message
 
 It calls :meth:`Wave.begin` to learn where in the log the next record goes, packs, and calls
-:meth:`Wave.take`. Ordinary appends may come before and after, also between two commits. From
-:meth:`Wave.take` on, the messages are like appended ones: ``MessageStore.commit`` writes them with
-all others, or takes them back; ``MessageStore.confirm`` makes them visible.
+:meth:`Wave.take`. As long as nothing else is appended or committed, it goes on where it is: then
+both calls only compare and raise the end of the log, and what it packed is entered once for all of
+them (:meth:`Wave.settle`). Ordinary appends may come before and after, also between two commits.
+From :meth:`Wave.take` on, the messages are like appended ones: ``MessageStore.commit`` writes them
+with all others, or takes them back; ``MessageStore.confirm`` makes them visible.
 
 **Invariants**
 
@@ -28,10 +30,10 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Final
+from typing import Final, Protocol
 
 from rocketpost.store.dispatch.dispatcher import Dispatcher
-from rocketpost.store.dispatch.row_span import PAIR, ROW, SIZE, RowSpan
+from rocketpost.store.dispatch.row_span import PAIR, ROW, RowSpan
 from rocketpost.store.log.commit_log import CommitLog
 from rocketpost.store.log.store_clock import StoreClock
 from rocketpost.store.queue.slots import QueueSlots
@@ -41,6 +43,31 @@ RECORD_BYTES: Final = 4 * 1024 * 1024
 ROW_COUNT: Final = 16_384
 KEY_COUNT: Final = 2 * ROW_COUNT
 _NOWHERE: Final = -1
+
+
+class Packer(Protocol):
+    """Packs records; see ``kernel.send_records``."""
+
+    @property
+    def position(self) -> int:
+        """Position of the next record in the log."""
+
+    @property
+    def record_at(self) -> int:
+        """Index of the next record in the buffer of records."""
+
+    @property
+    def row_at(self) -> int:
+        """Number of the next row."""
+
+    @property
+    def key_at(self) -> int:
+        """Number of the next key."""
+
+    def begin(
+        self, position: int, room_end: int, store_ms: int, record_at: int, row_at: int, key_at: int
+    ) -> None:
+        """Set where the next record, row and key go, and the store time of records."""
 
 
 class Wave:
@@ -76,13 +103,9 @@ class Wave:
         """Number of keys of ``keys`` that the store has."""
         self._spans: list[RowSpan] = []
         self._span: RowSpan | None = None  # the last of them
-        # Since the last :meth:`begin` or :meth:`take`:
-        self.position = _NOWHERE
-        """Position of the next record in the log."""
-        self.room_end = 0
-        """Records must end at or before this position; the ordinary path begins a new segment."""
-        self.store_ms = 0
-        """Store time of the records."""
+        self._packer: Packer | None = None  # goes on where it is
+        self._begin = _NOWHERE
+        self._store_ms = 0
 
     # The buffers are made when they are first used: not every store gets waves.
 
@@ -117,52 +140,64 @@ class Wave:
         """Have ``on_change`` called when ``next_offsets`` was replaced or a queue lost its slot."""
         self._slots.on_change = on_change
 
-    def begin(self) -> bool:
-        """Find place and time of the next record; False if the store takes no waves now.
+    def begin(self, packer: Packer) -> bool:
+        """Let a packer pack its next records; False if the store takes no waves now.
 
         It takes none while it refuses new messages, or if each record gets a checksum.
         Takes nothing yet. Call it again after anything else was appended or committed.
         """
         if self._refusals or not self._is_usable:
-            self.position = _NOWHERE
             return False
-        log, clock = self._log, self._clock
-        self.position = log.end
-        self.room_end = log.room_end
-        self.store_ms = clock.batch_ms or clock.read()
+        log = self._log
+        if self._packer is packer and packer.position == log.end:
+            return True
+        self.settle()
+        self._begin = log.end
+        self._store_ms = store_ms = self._clock.batch_ms or self._clock.read()
+        packer.begin(log.end, log.room_end, store_ms, self.record_end, self.row_end, self.key_end)
         return True
 
-    def take(self, record_bytes: int, row_count: int, key_count: int) -> None:
-        """Append what was packed since :meth:`begin` or the last :meth:`take`."""
-        if not row_count:
-            assert not record_bytes
-            assert not key_count
+    def take(self, packer: Packer) -> None:
+        """Append what was packed since :meth:`begin`."""
+        if self._packer is not None:
+            assert self._packer is packer
+            self._log.extend_packed(packer.position)
             return
-        log, rows, position = self._log, self.rows, self.position
-        first_row, first_key, record_begin = self.row_end, self.key_end, self.record_end
-        end = position + record_bytes
-        row_end = first_row + row_count
-        last = row_end * ROW - ROW
-        assert rows[first_row * ROW] == position == log.end
-        assert rows[last] + rows[last + SIZE] == end
-        self.record_end = record_end = record_begin + record_bytes
-        log.append_packed(self._view, record_begin, record_end)
-        self.position = end
-        self.row_end = row_end
-        self.key_end = key_end = first_key + key_count
-        span, store_ms = self._span, self.store_ms
-        if span is not None and self._pending[-1] is span and span.store_ms == store_ms:
-            span.row_end = row_end
-            span.key_end = key_end
+        log, rows, first_row = self._log, self.rows, self.row_end
+        if packer.row_at == first_row:
+            assert packer.position == self._begin
             return
+        assert rows[first_row * ROW] == self._begin == log.end
+        log.append_packed(self._view, self.record_end, packer.record_at)
+        store_ms = self._store_ms
         self._clock.batch_ms = self._clock.newest_ms = store_ms
-        self._span = RowSpan(rows, first_row, row_end, self.keys, first_key, key_end, store_ms)
-        self._spans.append(self._span)
-        self._dispatcher.add_rows(self._span)
+        span = self._span
+        if span is None or self._pending[-1] is not span or span.store_ms != store_ms:
+            self._span = span = RowSpan(
+                rows, first_row, packer.row_at, self.keys, self.key_end, packer.key_at, store_ms
+            )
+            self._spans.append(span)
+            self._dispatcher.add_rows(span)
+        self._packer = packer
+        self._enter(packer, span)
+
+    def settle(self) -> None:
+        """Enter what the packer has packed in :meth:`take` by :meth:`take`."""
+        packer, self._packer = self._packer, None
+        if packer is not None:
+            assert self._span is not None
+            self._enter(packer, self._span)
+
+    def _enter(self, packer: Packer, span: RowSpan) -> None:
+        self.record_end = packer.record_at
+        self.row_end = span.row_end = packer.row_at
+        self.key_end = span.key_end = packer.key_at
+        assert span.end == packer.position
 
     def end_batch(self) -> None:
         """Empty the buffers: what was taken is written, or was taken back."""
-        self.position = _NOWHERE
+        self._packer = None
+        self._begin = _NOWHERE
         # Those that wait to be confirmed keep a copy, and the packer may write the buffers again.
         rows, keys = self.rows[: self.row_end * ROW], self.keys[: self.key_end * PAIR]
         for span in self._spans:

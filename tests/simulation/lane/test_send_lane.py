@@ -87,10 +87,11 @@ def offsets_are_not_taken_back() -> Iterator[None]:
 def an_offset_is_skipped() -> Iterator[None]:
     real = Wave.take
 
-    def take(self: Any, record_bytes: int, row_count: int, key_count: int) -> None:
-        real(self, record_bytes, row_count, key_count)
-        if row_count > 3:
-            self.next_offsets[self.rows[(self.row_end - 1) * 5 + 3]] += 1
+    def take(self: Any, packer: Any) -> None:
+        before = packer.row_at - self.row_end
+        real(self, packer)
+        if before > 3:
+            self.next_offsets[self.rows[(packer.row_at - 1) * 5 + 3]] += 1
 
     with patch.object(Wave, "take", take):
         yield

@@ -18,7 +18,7 @@ from rocketpost.store.message_store import MessageStore
 from rocketpost.store.queue.files import FILLER_SIZE
 from rocketpost.testing.sim.disk import SimulatedDisk
 
-from .packing import pack
+from .packing import SimPacker
 
 ROOT = "/store"
 NOW = 1_700_000_000_000
@@ -94,6 +94,7 @@ class World:
     sizes: tuple[int, ...] = (0, 5, 60, 700)
     count: int = 0
     store: MessageStore | None = None
+    _packer: SimPacker | None = None
 
     # -- running
 
@@ -145,14 +146,21 @@ class World:
         """Append a message; every second one as a wave, if the store takes it so."""
         store = self.running
         queue = store.queue(draft.topic, draft.queue_id)
-        if self.count % 2 and queue is not None and pack(store, draft, queue):
-            message.end = store.end_position
+        position = None
+        if self.count % 2 and queue is not None:
+            position = self._packer_of(store).pack(draft, queue)
+        if position is not None:
+            message.position, message.end = position, store.end_position
             message.queue_offset = queue.next_offset - 1
-            message.position = message.end - store.wave.rows[store.wave.row_end * 5 - 4]
         else:
             appended = store.append(draft)
             message.position, message.end = appended.position, appended.end
             message.queue_offset = appended.queue_offset
+
+    def _packer_of(self, store: MessageStore) -> SimPacker:
+        if self._packer is None or self._packer.store is not store:
+            self._packer = SimPacker(store)
+        return self._packer
 
     def draft(self, rng: random.Random) -> tuple[Sent, Draft]:
         self.count += 1

@@ -310,23 +310,11 @@ class World:
     def take(self, data: bytes, at: int = 0, born_host: bytes = V4) -> int:
         """Take frames; returns the index of the first that was not taken."""
         lane = self.lane
-        self.replies += lane.take(
-            data,
-            at,
-            len(data),
-            born_host,
-            self.position,
-            self.room_end,
-            NOW_MS,
-            self.record_at,
-            self.row_at,
-            self.key_at,
-            self.signer,
-        )
-        self.position += lane.record_bytes
-        self.record_at += lane.record_bytes
-        self.row_at += lane.row_count
-        self.key_at += lane.key_count
+        writer = lane.writer
+        writer.begin(self.position, self.room_end, NOW_MS, self.record_at, self.row_at, self.key_at)
+        self.replies += lane.take(data, at, len(data), born_host, self.signer)
+        self.position = writer.position
+        self.record_at, self.row_at, self.key_at = writer.record_at, writer.row_at, writer.key_at
         self.answers += lane.answers
         if lane.frames:
             self.counts.append((lane.code, lane.frames))

@@ -353,7 +353,7 @@ def test_replies_have_a_bound(kernel: ModuleType) -> None:
     after = world.take(data)
     assert world.lane.verdict == FULL
     assert 0 < after < len(data)
-    assert world.lane.row_count == world.lane.answers == world.offsets[1] == 69
+    assert world.row_at == world.lane.answers == world.offsets[1] == 69
     assert len(world.replies) <= kernel.REPLY_BYTES
 
 
@@ -367,7 +367,7 @@ def test_the_largest_batch_is_answered(kernel: ModuleType) -> None:
         world.lane.configure(**configuration(world, body_max=4 * 1024 * 1024))
         world.take(batch(*(items + items)[:count]))
         assert world.lane.verdict == verdict
-        assert world.lane.row_count == (count if verdict == MORE else 0)
+        assert world.row_at == (count if verdict == MORE else 0)
 
 
 def configuration(world: World, **more: Any) -> dict[str, Any]:

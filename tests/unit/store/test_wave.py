@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import shutil
 import tempfile
+from array import array
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from rocketpost.store.message_store import MessageStore
 from rocketpost.store.queue import slots
 
 from .conftest import Opener, draft
-from .packing import append_packed, pack
+from .packing import append_packed, pack, packer_of
 from .test_faults import FaultyFiles
 from .test_message_store import bodies
 
@@ -66,8 +67,9 @@ def test_a_wave_without_messages_does_not_stop_the_clock(opener: Opener) -> None
     store = opener()
     store.append(draft())
     store.commit()
-    assert store.wave.begin()
-    store.wave.take(0, 0, 0)
+    packer = packer_of(store)
+    assert store.wave.begin(packer)
+    store.wave.take(packer)
     opener.clock.ms += 5000
     assert store.append(draft()).store_ms == opener.clock.ms
 
@@ -87,24 +89,59 @@ def test_no_wave_while_the_store_refuses_new_messages(opener: Opener) -> None:
     store = opener()
     store.append(draft())
     store.set_disk_full("nearly")
-    assert not store.wave.begin()
+    assert not store.wave.begin(packer_of(store))
     store.set_disk_full(None)
-    assert store.wave.begin()
+    assert store.wave.begin(packer_of(store))
 
 
 def test_no_wave_if_each_record_gets_a_checksum(opener: Opener) -> None:
-    assert not opener(append_checksum=True).wave.begin()
+    store = opener(append_checksum=True)
+    assert not store.wave.begin(packer_of(store))
 
 
 def test_nothing_may_be_appended_while_a_wave_is_packed(opener: Opener) -> None:
     store = opener()
     store.append(draft())
-    assert store.wave.begin()
-    store.wave.rows[0] = store.wave.position
-    store.wave.rows[1] = 10
+    packer = packer_of(store)
+    assert store.wave.begin(packer)
+    store.wave.rows[:2] = array("q", (packer.position, 10))
+    packer.row_at, packer.position = 1, packer.position + 10
     store.append(draft())
     with pytest.raises(AssertionError):
-        store.wave.take(10, 1, 0)
+        store.wave.take(packer)
+
+
+def test_nothing_may_be_appended_while_a_packer_goes_on(opener: Opener) -> None:
+    store = opener()
+    store.append(draft())
+    assert pack(store, [draft()]) == 1
+    packer = packer_of(store)
+    assert store.wave.begin(packer)
+    store.append(draft())
+    with pytest.raises(AssertionError):
+        store.wave.take(packer)
+
+
+def test_a_packer_goes_on_until_something_else_is_appended_or_committed(opener: Opener) -> None:
+    store = opener()
+    store.append(draft(b"first"))
+    packer = packer_of(store)
+    for number in range(3):
+        pack(store, [draft(b"wave %d" % number, keys=(f"k{number}",))])
+        assert store.end_position == packer.position
+    assert packer.begun == 1
+    store.append(draft(b"between"))
+    for number in range(2):
+        pack(store, [draft(b"again %d" % number)])
+    assert packer.begun == 2
+    store.confirm(store.commit())
+    pack(store, [draft(b"last")])
+    assert packer.begun == 3
+    store.confirm(store.commit())
+    wanted = b"first, wave 0, wave 1, wave 2, between, again 0, again 1, last"
+    assert bodies(store) == wanted.split(b", ")
+    for number in range(3):
+        assert len(store.find("TopicA", f"k{number}", count_max=9, begin_ms=0, end_ms=2**60)) == 1
 
 
 def test_a_wave_ends_where_its_segment_does(opener: Opener) -> None:
@@ -138,7 +175,7 @@ def test_a_failed_write_takes_everything_back(opener: Opener, code: int) -> None
     assert (store.wave.record_end, store.wave.row_end, store.wave.key_end) == (0, 0, 0)
     files.failing = {}
     if code == errno.EIO:
-        assert not store.wave.begin()
+        assert not store.wave.begin(packer_of(store))
         return
     pack(store, [draft(b"new", keys=("b",))])
     store.confirm(store.commit())

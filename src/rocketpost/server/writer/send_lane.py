@@ -113,6 +113,7 @@ class SendLane:
         self._store_host = store_host
         self._region = region
         self._lane = lane
+        self._packer = lane.writer
         self._topics = topics
         self._is_on = False
         self._since = 0.0
@@ -221,29 +222,17 @@ class SendLane:
             signer = self._logins.signer_of(connection)
             if signer is None:
                 return at
-        writer, wave, times = self._writer, self._wave, self._stats.times
+        writer, wave, times, packer = self._writer, self._wave, self._stats.times, self._packer
         while writer.term != NO_TERM and not (writer.is_short or writer.is_paused):
-            if not wave.begin():
+            if not wave.begin(packer):
                 break
             if times is not None and not wave.row_end:
                 self._since = times.now()  # one clock read for all connections of an iteration
-            replies = lane.take(
-                data,
-                at,
-                end,
-                connection.peer_host,
-                wave.position,
-                wave.room_end,
-                wave.store_ms,
-                wave.record_end,
-                wave.row_end,
-                wave.key_end,
-                signer,
-            )
+            replies = lane.take(data, at, end, connection.peer_host, signer)
             frames = lane.frames
             if frames:
                 at, answers = lane.at, lane.answers
-                wave.take(lane.record_bytes, lane.row_count, lane.key_count)
+                wave.take(packer)
                 connection.encoding = lane.encoding
                 connection.expect_answers(answers)
                 writer.submit(
@@ -253,7 +242,7 @@ class SendLane:
                         writer.term,
                         not answers,
                         connection,
-                        Position(wave.position),
+                        Position(packer.position),
                         replies,
                         frames,
                         answers,

@@ -195,6 +195,16 @@ class CommitLog:
         self._packed_index, self._packed_begin, self._packed_end = len(buffers), begin, end
         buffers.append(records)  # it is cut to the range when no more can follow
 
+    def extend_packed(self, end: int) -> None:
+        """Append the records that were packed behind those of :meth:`append_packed`, up to ``end``.
+
+        Args:
+            end: The position after the last of them. Nothing else was appended in between.
+        """
+        assert self._packed_index == len(self._buffers) - 1 != _NOWHERE
+        self._packed_end += end - self.end
+        self.end = end
+
     def _cut_packed(self) -> None:
         """Replace the whole buffer of packed records by the range that was appended."""
         at = self._packed_index
