@@ -84,7 +84,8 @@ class OffsetTable:
         self._clock = clock
         self._rows: dict[str, _Row] = {}
         self._pulled: dict[str, dict[int, int]] = {}
-        self._resets: dict[tuple[str, int], int] = {}
+        self.resets: dict[tuple[str, int], int] = {}
+        """Resets that wait for the next pull of a queue, by row (``topic@group``) and queue."""
         self._commits = 0
         self._count = 0
         self._is_marking = False
@@ -101,12 +102,15 @@ class OffsetTable:
         Raises:
             SystemBusy: There are too many offsets already.
         """
-        key = f"{topic}@{group}"
-        if self._resets and (key, queue_id) in self._resets:
+        return self.commit_of(f"{topic}@{group}", queue_id, offset)
+
+    def commit_of(self, row: str, queue_id: int, offset: int) -> bool:
+        """Do the same as :meth:`commit`; ``row`` is ``topic@group``."""
+        if self.resets and (row, queue_id) in self.resets:
             return False
-        self._put(key, queue_id, offset)
+        self._put(row, queue_id, offset)
         if self._is_marking:
-            self._mark(key, queue_id, offset)
+            self._mark(row, queue_id, offset)
         return True
 
     def query(self, topic: str, group: str, queue_id: int) -> int:
@@ -137,18 +141,18 @@ class OffsetTable:
         """Set an offset that the group's consumer must adopt at its next pull."""
         key = f"{topic}@{group}"
         self._put(key, queue_id, offset)
-        self._resets[key, queue_id] = offset
+        self.resets[key, queue_id] = offset
         self.revision += 1
 
     def has_reset(self, topic: str, group: str, queue_id: int) -> bool:
         """Tell whether a reset waits for the next pull of the queue."""
-        return bool(self._resets) and (f"{topic}@{group}", queue_id) in self._resets
+        return bool(self.resets) and (f"{topic}@{group}", queue_id) in self.resets
 
     def take_reset(self, topic: str, group: str, queue_id: int) -> int | None:
         """Remove and return a pending reset; None if there is none."""
-        if not self._resets:  # Nearly always; every pull asks.
+        if not self.resets:  # Nearly always; every pull asks.
             return None
-        taken = self._resets.pop((f"{topic}@{group}", queue_id), None)
+        taken = self.resets.pop((f"{topic}@{group}", queue_id), None)
         if taken is not None:
             self.revision += 1
         return taken
@@ -199,8 +203,8 @@ class OffsetTable:
             self._note_change()
             key = f"{topic}@{target}"
             self._rows[key] = _Row(key, dict(row.offsets), self.revision)
-            for at in [each for each in self._resets if each[0] == key]:
-                del self._resets[at]
+            for at in [each for each in self.resets if each[0] == key]:
+                del self.resets[at]
 
     def forget_topic(self, topic: str) -> None:
         """Forget every offset in the topic."""
@@ -273,8 +277,8 @@ class OffsetTable:
             for key, row in master.pending_reset_table.items()
             for queue_id, offset in row.items()
         }
-        if resets != self._resets:
-            self._resets = resets
+        if resets != self.resets:
+            self.resets = resets
             self.revision += 1
         if self.version != master.data_version:
             self.version = master.data_version
@@ -353,7 +357,7 @@ class OffsetTable:
             row = self._rows.get(key, _Row(key, {}, 0))
             for queue_id, offset in resets.items():
                 if row.offsets.get(queue_id) == offset:
-                    self._resets[key, queue_id] = offset
+                    self.resets[key, queue_id] = offset
         for key, marks in body.to_master_table.items():
             if key in self._rows:
                 self._marks |= {(key, queue_id): offset for queue_id, offset in marks.items()}
@@ -398,7 +402,7 @@ class OffsetTable:
     def _forget_volatile(self, keys: list[str]) -> None:
         for key in keys:
             self._pulled.pop(key, None)
-            for volatile in (self._resets, self._marks):
+            for volatile in (self.resets, self._marks):
                 for at in [each for each in volatile if each[0] == key]:
                     del volatile[at]
 
@@ -448,7 +452,7 @@ class OffsetTable:
         return row.text
 
     def _reset_texts(self) -> Iterator[tuple[str, bytes]]:
-        return _texts_of(self._resets)
+        return _texts_of(self.resets)
 
 
 def _texts_of(offsets: Mapping[tuple[str, int], int]) -> Iterator[tuple[str, bytes]]:

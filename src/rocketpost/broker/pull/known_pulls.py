@@ -183,7 +183,7 @@ class KnownPulls:
         self._stats = stats
         # Of the read whose pulls are being answered:
         self._now_ms = _UNREAD
-        self._fresh_from = self._oldest = 0
+        self._trusted_from = self._oldest = 0
         self._part: LogPart | None = None
         self._row = ""
         self._calls = self._count = self._size = 0
@@ -235,14 +235,20 @@ class KnownPulls:
             or (known.members is not None and not self._is_subscribed(known))
         ) and not self._check(known):
             return None
-        offsets, queue_id = self._offsets, known.queue_id
-        if offsets.has_reset(known.topic_name, known.group_name, queue_id):
+        offsets, queue_id, row = self._offsets, known.queue_id, known.row
+        if offsets.resets and (row, queue_id) in offsets.resets:
             return None
         count_max = known.entries_max
         units = queue.read(offset, count_max if offset + count_max < end else end - offset)
-        part = self._trusted_part(queue, offset, units)
-        if part is None:
+        if len(units) < QUEUE_UNIT_BYTES:
             return None
+        position, part = _position_of(units)[0], self._part
+        if part is None or not (
+            self._trusted_from <= position and part.start <= position < part.end
+        ):
+            part = self._trusted_part(queue, offset, units, position)
+            if part is None:
+                return None
         head = known.head
         assert head is not None
         answer = lane.answer(
@@ -255,10 +261,9 @@ class KnownPulls:
             if commit_offset > end:
                 return None
             try:
-                offsets.commit(known.topic_name, known.group_name, queue_id, commit_offset)
+                offsets.commit_of(row, queue_id, commit_offset)
             except Fault:
                 return None  # refused again the ordinary way
-        row = known.row
         if row != self._row:
             self._count_calls()
             self._row = row
@@ -279,22 +284,21 @@ class KnownPulls:
             self._stats.count_get_of(self._row, self._count, self._size, self._calls)
             self._calls = self._count = self._size = 0
 
-    def _trusted_part(self, queue: PullQueue, offset: int, units: bytes) -> LogPart | None:
-        """Return the part of the log with the records of queue entries.
+    def _trusted_part(
+        self, queue: PullQueue, offset: int, units: bytes, position: int
+    ) -> LogPart | None:
+        """Return the part of the log with the records of queue entries, the first at ``position``.
 
-        None if there are no entries, or if records must be checked or may not be in memory.
+        None if records must be checked, or may not be in memory.
         """
         if self._now_ms == _UNREAD:
-            self._now_ms, self._fresh_from = self._access.fresh_from()
+            self._now_ms, fresh_from = self._access.fresh_from()
             self._oldest = self._records.end_position - self._reader.limits.memory_bytes
-        size = len(units)
-        if size < QUEUE_UNIT_BYTES:
-            return None
-        position = _position_of(units)[0]
+            self._trusted_from = max(fresh_from, self._oldest)
         if position < self._oldest or (
-            position < self._fresh_from
+            position < self._trusted_from
             and not self._access.was_checked(
-                queue, offset, offset + size // QUEUE_UNIT_BYTES, self._now_ms
+                queue, offset, offset + len(units) // QUEUE_UNIT_BYTES, self._now_ms
             )
         ):
             return None
