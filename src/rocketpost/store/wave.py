@@ -101,8 +101,9 @@ class Wave:
         """Number of rows of ``rows`` that the store has."""
         self.key_end = 0
         """Number of keys of ``keys`` that the store has."""
-        self._spans: list[RowSpan] = []
-        self._span: RowSpan | None = None  # the last of them
+        self._span: RowSpan | None = None  # the last of this batch
+        self._is_read = False
+        """Whether spans of the batch before may still refer to the buffers."""
         self._packer: Packer | None = None  # goes on where it is
         self._begin = _NOWHERE
         self._store_ms = 0
@@ -152,6 +153,8 @@ class Wave:
         if self._packer is packer and packer.position == log.end:
             return True
         self.settle()
+        if self._is_read:
+            self._detach_unconfirmed()
         self._begin = log.end
         self._store_ms = store_ms = self._clock.batch_ms or self._clock.read()
         packer.begin(log.end, log.room_end, store_ms, self.record_end, self.row_end, self.key_end)
@@ -176,7 +179,6 @@ class Wave:
             self._span = span = RowSpan(
                 rows, first_row, packer.row_at, self.keys, self.key_end, packer.key_at, store_ms
             )
-            self._spans.append(span)
             self._dispatcher.add_rows(span)
         self._packer = packer
         self._enter(packer, span)
@@ -198,13 +200,25 @@ class Wave:
         """Empty the buffers: what was taken is written, or was taken back."""
         self._packer = None
         self._begin = _NOWHERE
-        # Those that wait to be confirmed keep a copy, and the packer may write the buffers again.
-        rows, keys = self.rows[: self.row_end * ROW], self.keys[: self.key_end * PAIR]
-        for span in self._spans:
-            span.rows, span.keys = rows, keys
-        self._spans.clear()
         self._span = None
+        self._is_read = True
         self.record_end = self.row_end = self.key_end = 0
+
+    def _detach_unconfirmed(self) -> None:
+        """Give spans that wait to be confirmed a copy: the buffers will be written again.
+
+        Without waiting for the disk there are none, and nothing is copied.
+        """
+        self._is_read = False
+        rows, copies = self.rows, None
+        for span in reversed(self._pending):  # those of the last batch are the newest
+            if not isinstance(span, RowSpan):
+                continue
+            if span.rows is not rows:
+                break
+            if copies is None:
+                copies = rows[: span.row_end * ROW], self.keys[: span.key_end * PAIR]
+            span.rows, span.keys = copies
 
     def release(self) -> None:
         """Free the buffers: the store is closed."""

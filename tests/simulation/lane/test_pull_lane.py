@@ -99,7 +99,13 @@ def changes_of_settings_are_missed() -> Iterator[None]:
 
 @contextmanager
 def resets_are_missed() -> Iterator[None]:
-    with patch.object(OffsetTable, "has_reset", lambda self, *queue: False):
+    real = KnownPulls.answer
+
+    def answer(self: Any, shape: bytes, lane: Any) -> bytes | None:
+        with patch.object(self._offsets, "resets", {}):
+            return real(self, shape, lane)
+
+    with patch.object(KnownPulls, "answer", answer):
         yield
 
 
@@ -120,7 +126,7 @@ def commits_are_lost() -> Iterator[None]:
     real = KnownPulls.answer
 
     def answer(self: Any, shape: bytes, lane: Any) -> bytes | None:
-        with patch.object(OffsetTable, "commit", lambda self, *given: True):
+        with patch.object(OffsetTable, "commit_of", lambda self, *given: True):
             return real(self, shape, lane)
 
     with patch.object(KnownPulls, "answer", answer):
