@@ -365,10 +365,11 @@ class Connection(Requesting):
         if self._out or transport is None:
             self.send_at_once([responses])
         else:
+            # The request was active a moment ago, so the clock is read only if bytes are left.
             self._handed_bytes += len(responses)
-            self.last_active = self._loop.time()
             transport.write(responses)
             if self._postponed is not None or transport.get_write_buffer_size():
+                self.last_active = self._loop.time()
                 self._check_written(transport)
         if self._paused:
             self._regulate()

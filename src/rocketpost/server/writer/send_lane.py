@@ -27,6 +27,7 @@ pending send for each call, with all its replies, and treats it like any other:
 from __future__ import annotations
 
 import logging
+from operator import attrgetter
 from typing import Final
 
 from rocketpost.broker.dedup.unique_keys import KeyWindow
@@ -55,6 +56,7 @@ from rocketpost.transport.express import Data
 logger = logging.getLogger(__name__)
 
 _NOTHING: Final = []  # type: ignore[var-annotated]
+_connection_of = attrgetter("connection")
 
 
 class LaneSends(PendingSend, gc=False):
@@ -283,18 +285,18 @@ class SendLane:
             _count(times, sends)
 
     def _answer_together(self, sends: list[LaneSends]) -> None:
-        firsts: dict[Connection, LaneSends] = {}
-        others: dict[Connection, list[LaneSends]] = {}
+        if len(set(map(_connection_of, sends))) == len(sends):  # usually each was read once
+            for send in sends:
+                if send.answers:
+                    send.connection.answer_at_once(send.replies, send.answers)
+            return
+        of_connections: dict[Connection, list[LaneSends]] = {}
         for send in sends:
-            if send.answers and firsts.setdefault(send.connection, send) is not send:
-                others.setdefault(send.connection, []).append(send)
-        for connection, first in firsts.items():
-            replies, count = first.replies, first.answers
-            if others and connection in others:  # it was read more than once
-                more = others[connection]
-                replies = b"".join([replies, *[send.replies for send in more]])
-                count += sum([send.answers for send in more])
-            connection.answer_at_once(replies, count)
+            if send.answers:
+                of_connections.setdefault(send.connection, []).append(send)
+        for connection, run in of_connections.items():
+            replies = b"".join([send.replies for send in run])
+            connection.answer_at_once(replies, sum([send.answers for send in run]))
 
     def answer_late(self, sends: list[LaneSends], status: ResponseCode) -> None:
         """Answer written sends with a status that names the rule they do not meet."""
