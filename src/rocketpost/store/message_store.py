@@ -252,8 +252,7 @@ class MessageStore:
             StoreBroken: The write failed; the same, and the store accepts no more messages.
         """
         log, wave = self._log, self.wave
-        if wave.row_end:
-            wave.settle()
+        wave.settle()
         self._clock.batch_ms = 0
         try:
             log.write()
@@ -263,8 +262,7 @@ class MessageStore:
             if isinstance(error, StoreBroken):
                 self._readiness.break_from_thread(str(error))
             raise
-        if wave.row_end:
-            wave.end_batch()
+        wave.end_batch()
         return Position(log.end)
 
     def confirm(self, position: Position) -> list[Arrival]:

@@ -198,6 +198,8 @@ class Wave:
 
     def end_batch(self) -> None:
         """Empty the buffers: what was taken is written, or was taken back."""
+        if not self.row_end:
+            return
         self._packer = None
         self._begin = _NOWHERE
         self._span = None
