@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import random
@@ -15,6 +16,7 @@ from rocketpost.errors import StoreError
 from rocketpost.model.names import TIMER_TOPIC
 from rocketpost.store.config import FlushMode
 from rocketpost.store.draft import Draft
+from rocketpost.store.timer.checkpoint import CLEAN
 from rocketpost.store.timer.log import DEFAULT
 from rocketpost.store.timer.values import Item
 
@@ -338,5 +340,89 @@ def test_a_reading_that_fails_loses_nothing(
             world.serve()
         except OSError:
             world.service.note_failed()  # as the loop that asks the service does
+    world.finish()
+    world.judge(is_over=True)
+
+
+@pytest.mark.parametrize("at", range(1, 30))
+@pytest.mark.parametrize("what", ["unit", "record"])
+@pytest.mark.parametrize("is_stop", [True, False])
+def test_a_reading_that_fails_while_a_slot_is_put_back_loses_and_repeats_nothing(
+    is_stop: bool, what: str, at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rest of the open slot is put back at a stop, and if the clock was set back."""
+    world, rng = World(), random.Random(1)
+    world.open()
+    for delay_ms in (51, 52, 56, 57, 58):
+        world.send(rng, delay_ms)
+    world.serve()
+    world.clock.ms += 55
+    world.serve()
+    owner: Any = world.timers.log if what == "unit" else world.service
+    read, calls = getattr(owner, what), itertools.count(1)
+
+    def fail_once(*arguments: Any) -> Any:
+        if next(calls) == at:
+            raise OSError(errno.EMFILE, "too many open files")
+        return read(*arguments)
+
+    if is_stop:
+        monkeypatch.setattr(owner, what, fail_once)
+        with contextlib.suppress(OSError):  # as the feature does
+            world.service.return_open_slot()
+        monkeypatch.undo()
+        world.save(CLEAN)
+        world.kill()
+        world.open()
+    else:
+        world.clock.ms -= 3000
+        monkeypatch.setattr(owner, what, fail_once)
+        for _ in range(2):
+            try:
+                world.serve()
+            except OSError:
+                world.service.note_failed()
+        monkeypatch.undo()
+    world.finish()
+    world.judge(is_over=True)
+
+
+@pytest.mark.parametrize("at", range(1, 12))
+@pytest.mark.parametrize("what", ["unit", "record"])
+def test_a_reading_that_fails_at_the_end_of_a_move_repeats_nothing_after_a_crash(
+    what: str, at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, rng = World(), random.Random(1)
+    world.open()
+    for _ in range(3):
+        world.send(rng, 200)
+    world.serve()
+    world.save()
+    end = int(world.running.end_position)
+    [slot_ms] = list(world.mover.survey(end))[-1]
+    departure = world.mover.begin(slot_ms, end)
+    assert departure is not None
+    drafts = world.mover.drafts(departure)
+    world.put(drafts)
+    world.mover.note_stored(departure, len(drafts))
+    owner: Any = world.timers.log if what == "unit" else world.service
+    read, calls = getattr(owner, what), itertools.count(1)
+
+    def fail_once(*arguments: Any) -> Any:
+        if next(calls) == at:
+            raise OSError(errno.EMFILE, "too many open files")
+        return read(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, what, fail_once)
+        with contextlib.suppress(OSError):
+            world.mover.end(departure)
+    world.serve()
+    world.mover.rebuild_slots()
+    world.serve()
+    assert world.timers.waiting["T"] == 3
+    world.save()
+    world.kill()
+    world.open()
     world.finish()
     world.judge(is_over=True)

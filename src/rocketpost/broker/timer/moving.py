@@ -147,29 +147,25 @@ class MessageMover:
         """Rebuild the chain of the slot without the moved units, and let the service continue.
 
         Raises:
-            OSError: The timer log could not be written; see :meth:`rebuild_slots`.
+            OSError: The timer log could not be read or written; see :meth:`rebuild_slots`.
         """
         service, slot_ms = self._service, departure.slot_ms
         service.is_held = False
+        service.slots_to_rebuild.add(slot_ms)  # until it is known that it need not be
         units = [unit for _, unit in self._slot_units(slot_ms)]  # new ones may have arrived
         left = [unit for unit in units if unit.position in service.moved]
-        if not left:
-            service.slots_to_rebuild.discard(slot_ms)
-            return
-        service.slots_to_rebuild.add(slot_ms)
-        items = [
-            Item(slot_ms, unit.due_ms, unit.magic, unit.position, unit.size, unit.topic_hash)
-            for unit in units
-            if unit.position not in service.moved
-        ]
-        self._timers.add(items, now_ms=self._clock.now_ms(), anew=slot_ms)
+        if left:
+            topics = [*filter(None, map(self._counted_topic, left))]
+            items = [
+                Item(slot_ms, unit.due_ms, unit.magic, unit.position, unit.size, unit.topic_hash)
+                for unit in units
+                if unit.position not in service.moved
+            ]
+            self._timers.add(items, now_ms=self._clock.now_ms(), anew=slot_ms)
+            service.is_changed = True
+            service.moved.difference_update(unit.position for unit in left)
+            self._timers.waiting.subtract(topics)
         service.slots_to_rebuild.discard(slot_ms)
-        service.is_changed = True
-        for unit in left:
-            service.moved.discard(unit.position)
-            record = self._service.record(unit.position, unit.size)
-            if record is not None and not unit.magic & RECALL:
-                self._timers.waiting[record.properties.get(names.REAL_TOPIC, "")] -= 1
 
     def rebuild_slots(self) -> None:
         """Rebuild the chains of slots for which that failed before.
@@ -252,6 +248,13 @@ class MessageMover:
         """Return the units of a slot, oldest first."""
         timers = self._timers
         return list(timers.units_from(timers.wheel.get(slot_ms).last))[::-1]
+
+    def _counted_topic(self, unit: Unit) -> str | None:
+        """Return the topic whose waiting messages include a unit; None if none does."""
+        record = self._service.record(unit.position, unit.size)
+        if record is None or unit.magic & RECALL:
+            return None
+        return record.properties.get(names.REAL_TOPIC, "")
 
     def _copy(self, record: Record, unit: Unit) -> Draft:
         return copy_draft(

@@ -171,7 +171,7 @@ class TimerService:
         """Put the remaining messages of the open slot back into the wheel, for an orderly stop.
 
         Raises:
-            OSError: The timer log could not be written; nothing was changed.
+            OSError: The timer log could not be read or written; nothing was changed.
         """
         if self._slot is not None or self._timers.cursor.position != NOWHERE:
             self._return_slot(self._timers.read_ms, self._clock.now_ms())
@@ -459,16 +459,16 @@ class TimerService:
         assert slot is not None
         while slot.chain is not None:
             self._load(slot)
-        units = self._recalls_of(slot)
-        entries = []
-        while slot.first() is not None:
-            entries.append(slot.pop())
-            unit = timers.log.unit(entries[-1].position)
-            if unit is not None:
-                units.append(unit)
-        timers.read_ms, timers.cursor = read_ms, Cursor()
-        items = [self._rescheduled_item(unit) for unit in units]
+        entries: list[SlotEntry] = []
         try:
+            units = self._recalls_of(slot)
+            while slot.first() is not None:
+                entries.append(slot.pop())
+                unit = timers.log.unit(entries[-1].position)
+                if unit is not None:
+                    units.append(unit)
+            timers.read_ms, timers.cursor = read_ms, Cursor()
+            items = [self._rescheduled_item(unit) for unit in units]
             timers.add(items, now_ms=now_ms, anew=slot.slot_ms)
         except OSError:
             slot.put_back(entries)
