@@ -1,10 +1,11 @@
 """Automatic batches of messages that are sent at about the same time.
 
 A message waits for others until its group has ``bytes_max``, or for ``seconds``. Messages of a
-group have the same topic, queue, sharding key, priority and ``wait_store``. Each caller gets the
-result of its own message. Delayed messages, large ones and those with a selector or their own
-timeout are sent alone. Messages to one queue keep the order of the calls: one that cannot join
-those before it makes their group depart first.
+group have the same topic, queue, priority and ``wait_store``, and the same sharding key unless
+their queue is given. Each caller gets the result of its own message. Delayed messages, large ones
+and those with a selector or their own timeout are sent alone. Messages to one given queue, or with
+one sharding key, keep the order of the calls: one that cannot join those before it makes their
+group depart first.
 """
 
 from __future__ import annotations
@@ -111,8 +112,9 @@ class AutoBatcher:
         """
         message_id = unique_id()
         properties = message.property_text(message_id).encode("utf-8", "replace")
-        key = message.topic, queue, message.sharding_key, message.priority, message.wait_store
-        if queue is not None or message.sharding_key is not None:
+        sharding_key = message.sharding_key if queue is None else None
+        key = message.topic, queue, sharding_key, message.priority, message.wait_store
+        if queue is not None or sharding_key is not None:
             before = self._chosen.get(key[:3], key)
             if before != key:
                 self._depart(before, self._groups[before])

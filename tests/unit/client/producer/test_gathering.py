@@ -153,6 +153,22 @@ async def test_messages_to_one_queue_keep_the_order_of_the_calls(
     assert arrived(network) == [b"b", *(b"%d" % n for n in range(7))]
 
 
+async def test_messages_to_a_given_queue_keep_their_order_whatever_their_keys(
+    use_network: Use,
+) -> None:
+    network = use_network(network_of(ONE, {A: broker(serve)}))
+    async with producer(auto_batch_seconds=30.0, auto_batch_bytes=350) as sender:
+        keys = [None, "k", "l", "k"]
+        messages = [
+            Message("T", b"%d" % n + b"x" * 60 * n, sharding_key=key) for n, key in enumerate(keys)
+        ]
+        sends = [asyncio.ensure_future(sender.send(each, queue=CHOSEN)) for each in messages]
+        await asyncio.sleep(0)
+        await sender.flush()
+        await asyncio.gather(*sends)
+    assert arrived(network) == [b"0", b"1", b"2", b"3"]
+
+
 async def test_who_gives_up_in_the_line_does_not_let_others_overtake(use_network: Use) -> None:
     network = use_network(network_of(ONE, {A: broker(serve)}))
     async with producer(auto_batch_seconds=30.0, in_flight_max=1) as sender:
