@@ -43,11 +43,13 @@ class BatchDelivery(BatchChange):
     Attributes:
         before: The batch before it, if any.
         offset_before: The group's offset before it.
+        is_reset: Whether it follows a reset, which ends the batch before it.
     """
 
-    __slots__ = ("before", "offset_before")
+    __slots__ = ("before", "is_reset", "offset_before")
     before: Batch | None
     offset_before: int
+    is_reset: bool
 
 
 class BatchAcknowledgement(BatchChange):

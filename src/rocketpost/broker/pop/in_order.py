@@ -122,13 +122,14 @@ class OrderService:
                 continue
             has_room = count > 0 and size > 0
             # A reset has already set the offset. It ends the batch before, even at its offset.
-            is_reset = has_room and self._offsets.take_reset(*cursor) is not None
+            is_reset = has_room and self._offsets.has_reset(*cursor)
             offset = self._position(cursor, queue, request)
             self._commit(cursor, offset)
             before = None if is_reset else self._batches.find(cursor, offset)
             if has_room and not _is_blocked(before, request, now_ms):
+                room = count, size
                 part, passed = self._take(
-                    target, queue, offset, request, before, room=(count, size), pop_ms=pop_ms
+                    target, queue, offset, request, before, is_reset, room=room, pop_ms=pop_ms
                 )
                 if part is not None:
                     try:
@@ -292,11 +293,15 @@ class OrderService:
         offset: int,
         request: PopRequest,
         before: Batch | None,
+        is_reset: bool,
         *,
         room: tuple[int, int],
         pop_ms: int,
     ) -> tuple[PoppedMessages | None, int]:
-        """Take a batch after ``before``; return it, and where the search in the queue ended."""
+        """Take a batch after ``before``; return it, and where the search in the queue ended.
+
+        A pending reset has taken effect then.
+        """
         cursor = target.cursor(request.group)
         replaced = self._batches.newest(cursor)
         if replaced is None and len(self._batches) >= BATCHES_MAX:
@@ -306,6 +311,9 @@ class OrderService:
         found = self._scan.find(
             queue, offset, request, count_max=count_max + len(finished), bytes_max=room[1]
         )
+        if is_reset:  # not before the queue has been read: that may fail
+            self._offsets.take_reset(*cursor)
+            self._commit(cursor, offset)
         chosen = [
             (each, view)
             for each, view in zip(found.offsets, found.views, strict=True)
@@ -323,17 +331,22 @@ class OrderService:
         self._batches.put(cursor, batch)
         self._commit(cursor, batch.next_offset)  # skips unwanted messages before the batch
         change = self._change(BatchDelivery, cursor, batch, replaced)
-        change.before, change.offset_before = replaced, offset
+        change.before, change.offset_before, change.is_reset = replaced, offset, is_reset
         views = [view for _, view in chosen]
         return PoppedMessages(*target, offsets, views, change, batch.counts), offsets[-1] + 1
 
     def _settle_delivery(self, change: BatchDelivery) -> None:
+        cursor, before = change.cursor, change.before
         if change.is_stored:
-            self._watch(change.cursor, change.batch)
-        elif self._batches.newest(change.cursor) is change.batch:
-            self._batches.put(change.cursor, change.before)
-            if self._offsets.query(*change.cursor) == change.batch.next_offset:
-                self._commit(change.cursor, change.offset_before)
+            self._watch(cursor, change.batch)
+        elif self._batches.newest(cursor) is change.batch:
+            self._batches.put(cursor, before)
+            if self._offsets.query(*cursor) == change.batch.next_offset:
+                self._commit(cursor, change.offset_before)
+                if change.is_reset:  # it still has to end the batch before
+                    self._offsets.reset(*cursor, change.offset_before)
+            if before is not None and before.blocked_until_ms > self._clock.now_ms():
+                self._watch(cursor, before)
 
     def _ack(self, cursor: Cursor, batch: Batch, offsets: list[int]) -> Change | None:
         fresh = [each for each in offsets if each not in batch.acked]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -372,3 +373,48 @@ def test_a_reset_to_the_first_unfinished_message_delivers_all_from_there(
     assert world.names() == []
     world.clock.advance(60_001)
     assert world.names() == sent
+
+
+def test_a_reset_takes_effect_although_the_first_pop_after_it_is_not_stored(
+    world: OrderWorld,
+) -> None:
+    sent = [world.send() for _ in range(2)]
+    world.finish(world.take()[1])
+    world.offsets.reset(*CURSOR, 0)
+    world.start_pop(world.order_request())
+    world.fail()
+    assert world.names() == sent
+
+
+def test_a_reset_takes_effect_although_the_queue_cannot_be_read_at_once(
+    world: OrderWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: object, **options: object) -> None:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    sent = [world.send() for _ in range(2)]
+    world.finish(world.take()[1])
+    world.offsets.reset(*CURSOR, 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(world.ordered._scan, "find", fail)
+        with pytest.raises(OSError, match="too many"):
+            world.start_pop(world.order_request())
+    assert world.names() == sent
+
+
+def test_a_reset_behind_the_end_skips_no_later_message(world: OrderWorld) -> None:
+    world.send()
+    world.take()
+    world.offsets.reset(*CURSOR, 100)
+    assert world.names() == []
+    later = world.send()
+    assert world.names() == [later]
+
+
+def test_a_queue_is_released_in_time_although_a_repeated_pop_failed(world: OrderWorld) -> None:
+    world.send()
+    [delivery] = world.take(attempt="a", invisible_ms=100)
+    world.start_pop(world.order_request(attempt="a", invisible_ms=100))
+    assert world.ordered.next_due_ms() is None
+    world.fail()
+    assert world.ordered.next_due_ms() == delivery.due_ms
