@@ -104,6 +104,7 @@ class CheckService:
     def next(self) -> Work | Wait:
         """Return the drafts to store now, or how long there are none."""
         now_ms = self._read_clock()
+        self._transactions.read_arrivals()
         with self._collecting(now_ms) as batch:
             self._move_oldest(batch)
             while not batch.is_full:
@@ -122,7 +123,8 @@ class CheckService:
         ops_ms = ops.due_ms(chars_max=rules.op_chars_max, interval_ms=rules.op_interval_ms)
         if batch.halves or (ops_ms is not None and ops_ms <= now_ms):
             return self._work(batch)
-        due_ms = [ms for ms in (ops_ms, self._table.next_due_ms()) if ms is not None]
+        retry_ms = now_ms + _RETRY_MS if self._transactions.arrivals.are_late else None
+        due_ms = [ms for ms in (ops_ms, self._table.next_due_ms(), retry_ms) if ms is not None]
         return Wait(max(0, min(due_ms) - now_ms) if due_ms else None)
 
     def flush(self) -> Work | None:
@@ -283,7 +285,15 @@ class CheckService:
         return Work(drafts, batch.halves, batch.asked, offsets)
 
     def _question(self, half: Half) -> Question | None:
-        record = self._record_at(half.position)
+        """Return the question about a half that was stored again; None if it cannot be asked."""
+        try:
+            record = self._record_at(half.position)
+        except OSError as error:
+            logger.warning(
+                "transaction not asked about before its next check: group=%s key=%s reason=%s",
+                half.group, half.identity.unique_key, error,
+            )  # fmt: skip
+            return None
         properties = record.properties if record is not None else {}
         target = destination(properties)
         if record is None or target is None:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple, Protocol
 
 from rocketpost.broker.group.offsets import NO_OFFSET, OffsetTable
+from rocketpost.broker.transaction.arrivals import Arrivals
 from rocketpost.broker.transaction.evidence import Evidence
 from rocketpost.broker.transaction.evidence import Store as EvidenceStore
 from rocketpost.broker.transaction.log import (
@@ -139,6 +140,7 @@ class TransactionService:
         self._store_host = store_host
         self._new_unique_id = new_unique_id
         self._evidence = Evidence(store)
+        self.arrivals = Arrivals(lambda position: store.record_at(position))
         self._unconfirmed: deque[Half] = deque()
         self._late: set[Identity] = set()
         self.table = PendingTable()
@@ -154,25 +156,21 @@ class TransactionService:
 
     def note_arrivals(self, arrivals: Iterable[Arrival]) -> bool:
         """Process messages that became visible; return whether any concerns transactions."""
-        matters = False
         for arrival in arrivals:
-            if arrival.topic == HALF_TOPIC:
-                matters |= self._add_halves(arrival)
-            elif arrival.topic == OP_HALF_TOPIC:
-                self._note_ops(arrival)
-        return matters
+            if arrival.topic in (HALF_TOPIC, OP_HALF_TOPIC):
+                self.arrivals.add(arrival)
+        return self.read_arrivals()
 
-    def _add_halves(self, arrival: Arrival) -> bool:
-        records = [self._store.record_at(position) for position in arrival.positions]
-        halves = [record for record in records if record is not None]
-        for half in halves:
-            self._add_copy(half, is_confirmed=True)
-        return bool(halves)
-
-    def _note_ops(self, arrival: Arrival) -> None:
-        for offset, position in enumerate(arrival.positions, start=arrival.first_offset):
-            record = self._store.record_at(position)
-            self.table.note_op(offset, ended_offsets(record) if record is not None else [])
+    def read_arrivals(self) -> bool:
+        """Process messages that have arrived; return whether there are halves, or some unread."""
+        has_halves = False
+        for topic, offset, record, is_late in self.arrivals.read():
+            if topic == OP_HALF_TOPIC:
+                self.table.note_op(offset, ended_offsets(record) if record is not None else [])
+            elif record is not None:
+                self._add_copy(record, is_confirmed=not is_late)
+                has_halves = True
+        return has_halves or self.arrivals.are_late
 
     def recover(self) -> None:
         """Read both queues again, from the first offsets that are still needed."""
@@ -205,10 +203,11 @@ class TransactionService:
         """Return whether a half is really pending; finish it if a crash hid its commit."""
         if half.is_confirmed or not half.is_open:
             return half.is_open
-        half.is_confirmed = True
         record = self._store.record_at(half.position)
         target = destination(record.properties) if record is not None else None
-        if target is None or self._evidence.commit_of(target[0], half.identity) is None:
+        is_over = target and self._evidence.commit_of(target[0], half.identity) is not None
+        half.is_confirmed = True  # not before: reading may fail
+        if not is_over:
             return True
         logger.info("committed before the crash: key=%s", half.identity.unique_key)
         self.finish(half, proof=int(half.position))
@@ -234,6 +233,8 @@ class TransactionService:
                 f"commitOrRollback={header.commit_or_rollback} is neither a commit "
                 f"({TRANSACTION_COMMIT}) nor a rollback ({TRANSACTION_ROLLBACK})"
             )
+        if self.arrivals.are_late:
+            self.read_arrivals()
         record, properties = self._require_half(header)
         identity, topic = identity_of(record, properties), properties.get(names.REAL_TOPIC, "")
         half = self.table.find(identity)

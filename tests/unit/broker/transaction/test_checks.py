@@ -417,3 +417,52 @@ def test_halves_that_cannot_be_read_for_a_moment_are_moved_later(
     assert not world.checks.is_needed_before(position)
     assert world.later(TIMEOUT_MS - 1) == []
     assert len(world.later(1)) == 2
+
+
+def test_a_question_about_a_half_that_cannot_be_read_is_asked_at_its_next_check(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in "ab":
+        world.send(name)
+    world.clock.advance(TIMEOUT_MS)
+    _fail_once(monkeypatch, world, 3)  # the first two readings are for the copies
+    assert [question.unique_key for question in world.work()] == ["b"]
+    assert [question.unique_key for question in world.later(INTERVAL_MS)] == ["a", "b"]
+
+
+def test_halves_that_cannot_be_read_when_they_arrive_are_checked_all_the_same(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(position: int) -> Record | None:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.store, "record_at", fail)
+        sent = [world.send(name) for name in "abc"]
+        assert world.wait_ms() == 1000
+        assert world.pending == []
+    assert world.end(sent[1], COMMIT)
+    assert world.pending == ["a", "c"]
+    assert [question.unique_key for question in world.later(TIMEOUT_MS)] == ["a", "c"]
+
+
+def test_a_commit_before_a_crash_is_looked_up_although_that_fails_at_first(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.send("a")
+    [question] = world.later(TIMEOUT_MS)
+    assert world.end(answer(question), COMMIT)
+    world.crash()  # the op message was not stored
+    assert world.pending == ["a"]
+    read, calls = world.store.record_at, itertools.count(1)
+
+    def fail_once(position: int) -> Record | None:
+        if next(calls) == 1:
+            raise OSError(errno.EMFILE, "too many open files")
+        return read(position)
+
+    monkeypatch.setattr(world.store, "record_at", fail_once)
+    assert world.later(INTERVAL_MS) == []
+    assert world.later(INTERVAL_MS) == []
+    assert world.pending == []
+    assert world.names() == ["a"]
