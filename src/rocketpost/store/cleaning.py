@@ -169,21 +169,21 @@ class Cleaning:
             return self._unlink_all()
 
     def _unlink_all(self) -> int:
-        if self._doomed_segments or self._doomed:
-            # Otherwise a start after a crash would report these files as lost.
+        # Others may be added meanwhile: they wait for the next call, since a start after a crash
+        # would report files as lost that are unlinked without this.
+        segment_count, queue_file_count = len(self._doomed_segments), len(self._doomed)
+        if segment_count or queue_file_count:
             self._save_extent()
-        count = 0
-        while self._doomed_segments:
+        for _ in range(segment_count):
             # One by one, and each before those after it: files left between deleted ones would look
             # like a gap at the next start, which is then refused.
             self._unlink(self._doomed_segments[0])
             self._files.fsync_dir(self._layout.commit_log)
             del self._doomed_segments[0]
-            count += 1
-        while self._doomed:
+        for _ in range(queue_file_count):
             self._unlink(self._doomed[0])
             del self._doomed[0]
-            count += 1
+        count = segment_count + queue_file_count
         first = self._segments.first
         if self._index is not None and first is not None:
             count += self._index.expire_blocking(Position(first.start))

@@ -147,6 +147,32 @@ def test_segments_that_could_not_be_unlinked_leave_no_gap(opener: Opener, call: 
     assert store.first_position == first
 
 
+def test_segments_that_expire_during_an_unlink_are_no_loss_at_the_next_start(
+    opener: Opener, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A round may begin while the thread of one that was cancelled still unlinks."""
+
+    class Busy(Roomy):
+        def unlink(self, path: str) -> None:  # type: ignore[override]
+            os.unlink(path)
+            if "/commitlog/" in path and store.first_position < 4 * 16384:
+                age(opener, 3)  # of those that are left
+                plan = store.cleaning.plan_blocking(now_ms=opener.clock.ms, hour=4)
+                store.cleaning.apply(plan)
+
+    store = opener(files=Busy())
+    fill(store, 100)
+    store.save_blocking()
+    age(opener, 2)
+    clean(opener, store)
+    opener.crash(store)
+    store = opener()
+    assert store.first_position == 2 * 16384
+    assert "lost" not in caplog.text
+    clean(opener, store)
+    assert store.first_position == 4 * 16384
+
+
 def test_the_last_segment_stays(opener: Opener) -> None:
     store = opener()
     fill(store, 3)
