@@ -6,9 +6,9 @@ A follower appends and cuts here what the driver asks for. Most appends happen a
 - a cut, which a thread carries out;
 - both, until the term of office in which this broker led is closed (``allow_changes``).
 
-If the disk is full, a follower has its leader send the bytes again, a cut is tried again, and a new
-leader steps down. All go on when there is room. After any other failed write, the member takes no
-part until a restart.
+If the disk is full, a follower has its leader send the bytes again after a pause, a cut is tried
+again, and a new leader steps down. All go on when there is room. After any other failed write, the
+member takes no part until a restart.
 
 The order of changes is that of the calls. The leader's own appends take the way of all messages,
 through the log writer; only the record that begins its term is appended here.
@@ -40,8 +40,11 @@ logger = logging.getLogger(__name__)
 BATCH_BYTES_MAX: Final = 2 * 1024 * 1024
 """Bytes of the log in one message, unless a single record is larger."""
 _NO_LIMIT: Final = 2**31 - 1
-_CUT_RETRY_SECONDS: Final = 1.0
-"""Time until the next try of a cut for which there was no room."""
+_RETRY_SECONDS: Final = 1.0
+"""Time until the next try of an append or a cut for which there was no room.
+
+A leader sends refused bytes again as soon as it can, and with them all that fit in its window.
+"""
 
 Span = tuple[int, int]
 """A term and the position of its first byte."""
@@ -203,7 +206,8 @@ class MemberLog:
     ) -> None:
         """Append bytes of the leader's log; ``done`` gets the end of the log.
 
-        That is ``start`` if the bytes are damaged or there is no room; the leader sends them again.
+        That is ``start``, after a pause, if the bytes are damaged or there is no room; the leader
+        sends them again.
         """
         self._change(lambda: self._append(start, data, spans, done))
 
@@ -265,8 +269,7 @@ class MemberLog:
         self, start: int, data: bytes, spans: Sequence[Span], done: Callable[[int], None]
     ) -> Awaitable[None] | None:
         if self._member.knows_terms(spans):
-            self._write(start, data, done)
-            return None
+            return self._write(start, data, done)
         return self._append_term(start, data, spans, done)
 
     async def _append_term(
@@ -277,33 +280,46 @@ class MemberLog:
         except OSError as error:
             if not may_pass(error):
                 raise
-            self._note_refusal(error)
-            done(start)
+            await self._refuse(start, error, done)
             return
-        self._write(start, data, done)
+        refusal = self._write(start, data, done)
+        if refusal is not None:
+            await refusal
 
-    def _write(self, start: int, data: bytes, done: Callable[[int], None]) -> None:
+    def _write(
+        self, start: int, data: bytes, done: Callable[[int], None]
+    ) -> Awaitable[None] | None:
         try:
             if self._store.refuses_new:
                 self._store.check_writable()
             end = self._store.append_raw(Position(start), data)
         except StoreBroken as error:
             self._fail(str(error))
-            return
+            return None
         except StoreError as error:
-            self._note_refusal(error)
-            done(start)
-            return
+            return self._refuse(start, error, done)
         self._problem = ""
         done(end)
         self._pursue()
         self.show()
+        return None
 
-    def _note_refusal(self, error: StoreError | OSError) -> None:
-        """Log, once, why bytes are not appended that will be sent again."""
+    async def _refuse(
+        self, start: int, error: StoreError | OSError, done: Callable[[int], None]
+    ) -> None:
+        """Log, once, why bytes are not appended, and have them sent again after a pause."""
         if str(error) != self._problem:
             self._problem = str(error)
             logger.error("the leader's log cannot be appended: reason=%s", error)
+        if not await self._is_closed_soon():
+            done(start)
+
+    async def _is_closed_soon(self) -> bool:
+        """Pause before something is tried again; return whether the log is being closed."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_RETRY_SECONDS):
+                await self._closing.wait()
+        return self._closing.is_set()
 
     async def _write_term(
         self,
@@ -345,10 +361,7 @@ class MemberLog:
             position, self.end,
         )  # fmt: skip
         while not await self._is_cut(position):
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_CUT_RETRY_SECONDS):
-                    await self._closing.wait()
-            if self._closing.is_set():
+            if await self._is_closed_soon():
                 return  # the next start compares the logs again
         self._problem = ""
         done(position)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 from collections.abc import Callable, Iterator
@@ -138,8 +139,9 @@ async def test_a_flush_is_reported_only_while_it_is_awaited(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EMFILE])
 async def test_a_full_disk_keeps_out_a_new_term_until_there_is_room(
-    tmp_path: Path, code: int
+    tmp_path: Path, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(member_log, "_RETRY_SECONDS", 0.01)
     files, failures = FullDisk(), list[str]()
     with member_at(tmp_path / "a", files) as member, member_at(tmp_path / "b") as leader:
         start = begin(leader, 3)
@@ -204,7 +206,7 @@ async def test_a_cut_without_room_is_made_when_there_is_room(
         member_at(tmp_path, files) as member,
         pytest.MonkeyPatch.context() as patch,
     ):
-        patch.setattr(member_log, "_CUT_RETRY_SECONDS", 0.01)
+        patch.setattr(member_log, "_RETRY_SECONDS", 0.01)
         begin(member, 1)
         end = begin(member, 2)
         log = log_of(member, on_failed=failures.append)
@@ -268,3 +270,32 @@ async def test_a_failed_write_of_the_terms_ends_the_part_of_a_member(tmp_path: P
         await until(lambda: bool(failures))
         files.code = 0
         await log.close()
+
+
+@pytest.mark.parametrize("is_new_term", [True, False])
+async def test_a_follower_without_room_has_the_bytes_sent_again_after_a_pause(
+    tmp_path: Path, is_new_term: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise its leader would do nothing else: it sends them again as fast as it can."""
+    monkeypatch.setattr(member_log, "_RETRY_SECONDS", 0.05)
+    loop, files = asyncio.get_running_loop(), FullDisk()
+    with member_at(tmp_path / "a", files) as member, member_at(tmp_path / "b") as leader:
+        start = begin(leader, 3)
+        view = leader.store.view(start, leader.store.end_position - start)
+        assert view is not None
+        log, ends = log_of(member), list[int]()
+        if is_new_term:
+            files.code = errno.ENOSPC
+        else:
+            member.note_terms_blocking([(3, start)])
+            member.store._readiness.set_trouble("queues or index could not be saved: no room")
+        begun_at = loop.time()
+        log.append(start, bytes(view), [(3, start)], ends.append)
+        await until(lambda: bool(ends))
+        assert ends == [start]
+        assert loop.time() - begun_at >= 0.05
+        monkeypatch.setattr(member_log, "_RETRY_SECONDS", 3600.0)
+        log.append(start, bytes(view), [(3, start)], ends.append)
+        await log.close()
+        assert ends == [start], "the node is told nothing of a log that is closed"
+        files.code = 0
