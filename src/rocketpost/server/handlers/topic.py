@@ -160,12 +160,15 @@ class TopicHandlers:
         """Delete a topic with its queues, offsets and retries; succeed also if there is none."""
         self._topics.check_name(header.topic)
         # Its own name first: from then on, nothing is stored in its retry topics.
-        for topic in (header.topic, *self._retry_topics(header.topic)):
+        topics = header.topic, *self._retry_topics(header.topic)
+        for topic in topics:
             deletion = await self._store.delete_queues(topic)
             self._deleted_count = number = self._deleted_count + 1
             self._topics.delete(topic, by=connection.peer_text)
-            self._offsets.forget_topic(topic)
             self._stats.forget_topic(topic)
+        # Last: if one of them cannot be deleted, another attempt finds them by the offsets.
+        for topic in topics:
+            self._offsets.forget_topic(topic)
         async with self._finishing:
             # A later request may have finished this deletion too: it unlinks all deleted queues.
             if self._finished_count < number:

@@ -9,6 +9,7 @@ from rocketpost.broker import topic as topic_table
 from rocketpost.codec.bodies.topic import TopicQueueState, decode_topic_state, encode_topic_configs
 from rocketpost.codec.codes import RequestCode as Code
 from rocketpost.codec.codes import ResponseCode
+from rocketpost.errors import StoreFull
 from rocketpost.model.route import MessageQueue
 from rocketpost.model.topic import TopicConfig
 
@@ -162,6 +163,30 @@ async def test_deleting_takes_queues_and_offsets_along(world: World) -> None:
     assert world.offsets.groups_of("T") == []
     assert world.stats.item("GROUP_GET_NUMS", "T@G") is None
     assert world.saves.count == 2
+
+
+async def test_a_second_attempt_deletes_the_retry_topics_that_the_first_could_not(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    retries = "%RETRY%G_T"
+    for topic in ("T", retries):
+        world.add_topic(topic)
+        world.offsets.commit(topic, "G", 0, 1)
+    delete = world.store.delete_queues
+
+    async def refuse_retries(topic: str) -> object:
+        if topic == retries:
+            raise StoreFull("there is no room")
+        return await delete(topic)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.store, "delete_queues", refuse_retries)
+        response = await world.call(Code.DELETE_TOPIC_IN_BROKER, {"topic": "T"})
+        assert "no room" in (response.remark or "")
+    response = await world.call(Code.DELETE_TOPIC_IN_BROKER, {"topic": "T"})
+    assert response.code == 0
+    assert (world.topics.find("T"), world.topics.find(retries)) == (None, None)
+    assert world.offsets.rows == []
 
 
 @pytest.mark.parametrize("topic", ["TBW102", "../x", "rmq_sys_wheel_timer", ""])

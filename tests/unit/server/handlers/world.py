@@ -11,6 +11,7 @@ from rocketpost.broker.group.offsets import OffsetTable
 from rocketpost.broker.group.queue_locks import QueueLocks
 from rocketpost.broker.group.reset import ResetService
 from rocketpost.broker.group.table import GroupTable
+from rocketpost.broker.pop.targets import own_retry_topics
 from rocketpost.broker.query import ProgressQueries
 from rocketpost.broker.stats import BrokerStats
 from rocketpost.broker.topic import TopicTable
@@ -124,6 +125,9 @@ class World:
             queries=self.queries,
             store=self.store,
             save=self.saves,
+            retry_topics=lambda topic: own_retry_topics(
+                topic, self.offsets.groups_of(topic), topics=self.topics, groups=self.groups
+            ),
         )
 
     def _groups(self) -> GroupHandlers:
