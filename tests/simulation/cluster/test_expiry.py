@@ -24,13 +24,13 @@ def firsts(cluster: SimulatedCluster) -> dict[str, int]:
     }
 
 
-async def send(cluster: SimulatedCluster) -> None:
+async def send(cluster: SimulatedCluster, *, count: int = 15) -> None:
     """Send a message that is due long after its segment has expired, and fill some segments."""
     rng = random.Random(1)
     async with cluster.producer() as producer:
         await producer.send(Message("Later", b"due", delay_seconds=3 * HOUR))
         await asyncio.sleep(5)
-        for _ in range(15):
+        for _ in range(count):
             await producer.send(Message("Orders", rng.randbytes(50_000)))
 
 
@@ -65,4 +65,19 @@ def test_a_follower_deletes_nothing_before_its_leader_has() -> None:
         assert max(begins.values()) == begins[leader]
         for node in cluster.nodes:
             cluster.jump_clock(node, 2 * HOUR)
+        assert cluster.run(receive(cluster)) == [b"due"]
+
+
+def test_members_whose_disks_are_nearly_full_make_room_together() -> None:
+    """The leader moves messages, and says so in its log, before any of them can delete a file."""
+    with SimulatedCluster(nodes=3, seed=1, settings=SETTINGS) as cluster:
+        cluster.run(send(cluster, count=60))
+        cluster.run_for(10)
+        for node in cluster.nodes:
+            used = cluster.network.machines[node].disk.usage("/").used_bytes
+            cluster.fill_disk(node, free_bytes=used * 7 // 93)
+        cluster.run_for(120)
+        assert min(firsts(cluster).values()) > 0
+        for node in cluster.nodes:
+            cluster.jump_clock(node, 3 * HOUR)
         assert cluster.run(receive(cluster)) == [b"due"]

@@ -290,8 +290,8 @@ class MemberLog:
         self, start: int, data: bytes, done: Callable[[int], None]
     ) -> Awaitable[None] | None:
         try:
-            if self._store.refuses_new:
-                self._store.check_writable()
+            # Also on a disk that is nearly full: a leader moves messages out of its oldest segment
+            # and deletes it, and only then may this member delete it.
             end = self._store.append_raw(Position(start), data)
         except StoreBroken as error:
             self._fail(str(error))
