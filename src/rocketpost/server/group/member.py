@@ -391,7 +391,7 @@ class GroupMember:
                 assert self.node.leader is not None
                 self._broker.replace_log(self.node.leader)
             case actions.Cleared():
-                self._later(asyncio.to_thread(self._store.clear_suspicion_blocking))
+                self._later(self._past.save_repair())
             case actions.PauseWrites(to):
                 self._pause_writes(f"leadership is being handed over to {to}")
             case actions.ResumeWrites():

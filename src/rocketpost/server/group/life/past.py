@@ -165,6 +165,16 @@ class Past:
         async with self._saving:
             await asyncio.to_thread(self._store.doubt_blocking, kind, saves=saves)
 
+    async def save_repair(self) -> None:
+        """Save that the log is repaired, unless another loss has been found since.
+
+        Raises:
+            StoreError: It cannot be saved.
+        """
+        async with self._saving:
+            if not self._node.is_suspect:
+                await asyncio.to_thread(self._store.clear_suspicion_blocking)
+
     @property
     def _known_loss(self) -> int:
         """Kind of the loss for which this member is suspect; a later one may be worse."""

@@ -127,3 +127,18 @@ async def test_a_member_that_has_lost_its_log_may_have_lost_its_vote_too(
     assert isinstance(reply, AppendReply)
     hear(reply.suspect)
     assert node.is_suspect, "it has its log back, but may have voted for another leader"
+
+
+async def test_a_loss_that_is_found_right_after_a_repair_stays_saved(store: MemberStore) -> None:
+    store.save_vote_blocking(5, None)
+    store.doubt_blocking(LOG_LOST)
+    past, node, work = make_past(store, Suspicion.NONE)  # it is repaired
+    repair = asyncio.create_task(past.save_repair())
+    past.note_history("n1", History(term=5, end=100), History(term=6))
+    assert node.is_suspect
+    await asyncio.gather(repair, *work)
+    assert store.state.suspect == STATE_LOST
+
+    past, _, _ = make_past(store, Suspicion.NONE)
+    await past.save_repair()
+    assert not store.state.suspect
