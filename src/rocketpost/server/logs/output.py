@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
@@ -36,17 +37,21 @@ class LogFile(RotatingFileHandler):
             super().emit(record)
 
     def _follow_path(self) -> None:
-        if self.stream is None:
+        stream = self.stream
+        if stream is None or (not stream.closed and self._is_at_path(stream.fileno())):
             return
-        opened = os.fstat(self.stream.fileno())
+        self.stream = None
+        with contextlib.suppress(OSError):  # what a full disk did not take is lost
+            stream.close()
+        self.stream = self._open()
+
+    def _is_at_path(self, fd: int) -> bool:
+        opened = os.fstat(fd)
         try:
             found = os.stat(self.baseFilename)
         except FileNotFoundError:
-            found = None
-        if found is None or (found.st_dev, found.st_ino) != (opened.st_dev, opened.st_ino):
-            self.stream.close()
-            self.stream = None
-            self.stream = self._open()
+            return False
+        return (found.st_dev, found.st_ino) == (opened.st_dev, opened.st_ino)
 
 
 def open_log_blocking(config: LogConfig, *, label: str = "") -> LimitRepetition:

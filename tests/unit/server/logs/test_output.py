@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Iterator
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from rocketpost.errors import ConfigError
 from rocketpost.server.log_limit import LimitRepetition
-from rocketpost.server.logs.output import apply_levels, open_log_blocking
+from rocketpost.server.logs.output import LogFile, apply_levels, open_log_blocking
 from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.server.settings.logs import LogConfig
 from rocketpost.server.settings.namesrv import NamesrvConfig
@@ -76,6 +77,26 @@ def test_lines_are_written_again_once_the_directory_is_back(
     path.parent.mkdir()
     logger.error("second")
     assert [line.rpartition(" ")[2] for line in lines_of(path)] == ["second"]
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_a_file_that_was_moved_on_a_full_disk_is_opened_again(
+    tmp_path: Path, is_closed: bool
+) -> None:
+    path = tmp_path / "broker.log"
+    open_log(BrokerConfig(log_file=str(path)))
+    (handler,) = (each for each in logging.getLogger().handlers if isinstance(each, LogFile))
+    handler.stream.close()
+    full = handler.stream = os.fdopen(os.open("/dev/full", os.O_WRONLY), "w")
+    full.write("not taken")
+    if is_closed:  # as after a failed change of files
+        with pytest.raises(OSError, match="No space left"):
+            full.close()
+    logger = logging.getLogger(NAME)
+    logger.error("first")
+    logger.error("second")
+    assert full.closed
+    assert [line.rpartition(" ")[2] for line in lines_of(path)] == ["first", "second"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
