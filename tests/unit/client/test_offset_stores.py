@@ -92,6 +92,24 @@ async def test_a_store_that_fails_for_a_while_is_tried_again(use_network: Use) -
     assert network.sent(RequestCode.UNREGISTER_CLIENT), "it has left its group nevertheless"
 
 
+async def test_a_store_may_name_queues_that_it_was_not_asked_to_store(use_network: Use) -> None:
+    class Talkative(Store):
+        async def store(self, offsets: Mapping[MessageQueue, int]) -> set[MessageQueue]:
+            await super().store(offsets)
+            return {*QUEUES, MessageQueue("b", 0, "T")}
+
+    broker = QueueBroker()
+    broker.put(b"0")
+    use_network(network_of(ROUTES, {A: broker.serve}))
+    store = Talkative()
+    config = LitePullConsumerConfig(name_servers=NAMESRV, start_from=StartFrom.FIRST)
+    async with LitePullConsumer("G", config=config, offset_store=store) as consumer:
+        await consumer.assign(QUEUES[:1])
+        assert len(await consumer.poll()) == 1
+        await consumer.commit()
+    assert store.offsets == {QUEUES[0]: 1}
+
+
 @pytest.mark.parametrize("failures", [0, 1])
 async def test_a_poll_goes_on_while_the_store_fails(use_network: Use, failures: int) -> None:
     broker = QueueBroker()

@@ -57,7 +57,7 @@ class _UserStore:
     async def store(self, offsets: Mapping[MessageQueue, int]) -> set[MessageQueue]:
         """Store offsets; log that the store has raised."""
         try:
-            return set(await self._store.store(offsets))
+            return set(await self._store.store(offsets)) & offsets.keys()
         except Exception:
             logger.exception("offsets not stored: queues=%s", len(offsets))
             return set()
