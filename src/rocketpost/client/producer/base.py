@@ -137,18 +137,20 @@ class ProducerBase(Lifecycle):
             return await batcher.add(message, queue)
         out = self._envelopes.one(message, message_id=message_id)
 
-        def start() -> Awaitable[asyncio.Future[SendResult]]:
+        seconds = self._seconds(timeout)
+
+        def start(seconds: float) -> Awaitable[asyncio.Future[SendResult]]:
             return self._turns.take(
                 message.topic,
-                self._seconds(timeout),
+                seconds,
                 lambda route, seconds: self._send(
                     [message], out, target_queue(message, route, sender, queue, selector), seconds
                 ),
             )
 
         if batcher and (queue is not None or selector is not None or message.sharding_key):
-            return await batcher.send_alone(message.topic, start)
-        return await start()
+            return await batcher.send_alone(message.topic, seconds, start)
+        return await start(seconds)
 
     async def _start_numbered(
         self,

@@ -12,16 +12,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from typing import Final
 
 from rocketpost.client.config import ProducerConfig
 from rocketpost.client.message import Message, SendResult, check_message
+from rocketpost.client.patience import TimeLimit
 from rocketpost.client.producer.batching import PackedBatch, split_result
 from rocketpost.client.producer.flight import OutgoingSend
 from rocketpost.client.tasks import BackgroundTasks
 from rocketpost.client.turns import Turn, Turns
 from rocketpost.codec.batch import ENTRY_BYTES_MIN, BatchItem
-from rocketpost.errors import RocketpostError
+from rocketpost.errors import NotConnected, RocketpostError
 from rocketpost.model.names import RETRY_PREFIX
 from rocketpost.model.route import MessageQueue
 from rocketpost.transport.unique_id import unique_id
@@ -31,11 +32,9 @@ HELD_BYTES_MAX: Final = 32 * 1024 * 1024
 """Maximum bytes that wait for others; further messages are sent alone."""
 _PROPERTIES_EXPECTED: Final = 80
 
-T = TypeVar("T")
-
 _Sent = tuple[OutgoingSend, asyncio.Future[SendResult]]
-StartAlone = Callable[[], Awaitable[asyncio.Future[SendResult]]]
-"""Starts the send of one message."""
+StartAlone = Callable[[float], Awaitable[asyncio.Future[SendResult]]]
+"""Starts the send of one message, which may take so many seconds."""
 SendTogether = Callable[[PackedBatch, MessageQueue | None], Awaitable[_Sent]]
 """Starts the send of a batch, to a given queue or to any."""
 _Key = tuple[str, MessageQueue | None, str | None, int | None, bool]
@@ -136,13 +135,30 @@ class AutoBatcher:
             await asyncio.wait([self._depart(key, group)])
         return future
 
-    async def send_alone(self, topic: str, start: StartAlone) -> asyncio.Future[SendResult]:
-        """Start the send of a message to a chosen queue, after those that wait for others."""
+    async def send_alone(
+        self, topic: str, seconds: float, start: StartAlone
+    ) -> asyncio.Future[SendResult]:
+        """Start the send of a message to a chosen queue, after those that wait for others.
+
+        Raises:
+            NotConnected: Those before it could not be sent in ``seconds``; it was not sent.
+        """
         for key in [key for key in self._chosen.values() if key[0] == topic]:
             self._depart(key, self._groups[key])
         if topic not in self._turns:
-            return await start()
-        return await _start_in(self._turns.take(topic), start)
+            return await start(seconds)
+        limit, turn = TimeLimit(seconds), self._turns.take(topic)
+        try:
+            try:
+                async with asyncio.timeout(seconds):
+                    await turn.wait()
+            except TimeoutError:
+                raise NotConnected(
+                    f"earlier messages to {topic} could not be sent in {seconds:g} s"
+                ) from None
+            return await start(limit.left)
+        finally:
+            turn.end()
 
     async def flush(self) -> None:
         """Send everything that waits, and return when all callers have their results."""
@@ -165,27 +181,20 @@ class AutoBatcher:
 
     async def _send_group(self, group: _Group, turn: Turn) -> None:
         try:
-            out, result = await _start_in(turn, lambda: self._send(group.packed, group.queue))
+            await turn.wait()
+            out, result = await self._send(group.packed, group.queue)
         except RocketpostError as error:
             _fail(group, error)
         else:
             self._under_way.add(result)
             result.add_done_callback(lambda done: self._end_send(group, out, done))
         finally:
+            turn.end()
             self._held -= group.size
 
     def _end_send(self, group: _Group, out: OutgoingSend, done: asyncio.Future[SendResult]) -> None:
         self._under_way.discard(done)
         _settle(group, out, done)
-
-
-async def _start_in(turn: Turn, start: Callable[[], Awaitable[T]]) -> T:
-    """Start something when its turn has come."""
-    try:
-        await turn.wait()
-        return await start()
-    finally:
-        turn.end()
 
 
 def _settle(group: _Group, out: OutgoingSend, done: asyncio.Future[SendResult]) -> None:

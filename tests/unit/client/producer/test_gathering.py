@@ -7,11 +7,13 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from client.brokers import NAMESRV, broker, network_of, route_of, stored
 from client.network import Answer, FakeNetwork
 from rocketpost.client import (
+    ClientError,
     ConfigError,
     Fault,
     Message,
@@ -24,6 +26,7 @@ from rocketpost.client.producer import gathering
 from rocketpost.codec.batch import decode_batch
 from rocketpost.codec.codes import RequestCode, ResponseCode
 from rocketpost.codec.command import Command
+from rocketpost.testing.virtual_time import in_virtual_time
 
 A = "a:1"
 ONE = {topic: route_of({"a": A}) for topic in ("T", "U", "%RETRY%G")}
@@ -167,6 +170,24 @@ async def test_messages_to_a_given_queue_keep_their_order_whatever_their_keys(
         await sender.flush()
         await asyncio.gather(*sends)
     assert arrived(network) == [b"0", b"1", b"2", b"3"]
+
+
+@in_virtual_time
+async def test_a_send_that_waits_for_a_batch_keeps_its_time_limit(use_network: Use) -> None:
+    [only] = ONE["T"].broker_datas
+    follower = msgspec.structs.replace(only, broker_addrs={1: A})
+    without_leader = msgspec.structs.replace(ONE["T"], broker_datas=[follower])
+    network = use_network(network_of({"T": without_leader}, {A: broker(serve)}))
+    loop = asyncio.get_running_loop()
+    async with producer(send_timeout=3.0) as sender:
+        first = await sender.send_soon(Message("T", b"0", sharding_key="k"))
+        began = loop.time()
+        with pytest.raises(ClientError):
+            await sender.send(Message("T", b"1", sharding_key="k"), timeout=0.5)
+        assert loop.time() - began == pytest.approx(0.5, abs=0.1)
+        with pytest.raises(ClientError):
+            await first
+    assert arrived(network) == []
 
 
 async def test_who_gives_up_in_the_line_does_not_let_others_overtake(use_network: Use) -> None:
