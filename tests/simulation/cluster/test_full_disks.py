@@ -1,4 +1,4 @@
-"""A leader whose disk is full for a moment: what it could not write, it writes later."""
+"""Disks that fail for a moment: what could not be written or read is written or read later."""
 
 from __future__ import annotations
 
@@ -48,4 +48,34 @@ def test_a_topic_for_which_there_was_no_room_is_written_once_there_is() -> None:
         assert knowing(cluster) == {leader}
         cluster.run_for(3)
         assert cluster.leader() == leader
+        assert knowing(cluster) == set(cluster.nodes)
+
+
+def test_a_follower_that_cannot_read_a_table_for_a_moment_reads_it_later() -> None:
+    with SimulatedCluster(nodes=3, seed=1) as cluster:
+        leader = cluster.leader()
+        assert leader is not None
+        follower = min(set(cluster.nodes) - {leader})
+        disk, failed = cluster.network.machines[follower].disk, list[str]()
+
+        def fault(_number: int, call: str, path: str) -> int | None:
+            if call != "open" or "/commitlog/" not in path:
+                return None
+            failed.append(path)
+            return errno.EMFILE
+
+        async def main() -> None:
+            async with cluster.producer() as producer:
+                disk.fault = fault
+                for _ in range(8):  # a new segment begins, which no reader has opened yet
+                    await producer.send(Message("Orders", bytes(50_000)))
+            async with AdminClient(name_servers=cluster.name_servers) as admin:
+                await admin.topics.create(cluster.address_of(leader), NEW)
+
+        cluster.run(main())
+        cluster.run_for(3)
+        assert failed
+        assert follower not in knowing(cluster)
+        disk.fault = None
+        cluster.run_for(3)
         assert knowing(cluster) == set(cluster.nodes)

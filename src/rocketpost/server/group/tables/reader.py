@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from rocketpost.codec.bodies.followed_tables import TableText, decode_tables
-from rocketpost.errors import StoreError
+from rocketpost.errors import RocketpostError, StoreError
 from rocketpost.model.ids import Position
 from rocketpost.model.names import REPLICATED_TABLES_TOPIC
 from rocketpost.server.context import BrokerContext
@@ -93,7 +93,7 @@ class TableReader(Feature):
             self._news.clear()
             try:
                 await self.catch_up()
-            except StoreError as error:
+            except (RocketpostError, OSError) as error:
                 logger.error("tables not taken over, will be tried again: reason=%s", error)
                 await asyncio.sleep(_RETRY_SECONDS)
                 self._news.set()
@@ -102,7 +102,8 @@ class TableReader(Feature):
         """Apply every change that is visible.
 
         Raises:
-            StoreError: A record is damaged, or queues cannot be deleted; call it again.
+            RocketpostError: A record is damaged, or queues cannot be deleted; call it again.
+            OSError: A record cannot be read now; call it again.
         """
         if not self._is_readable:
             return
