@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import random
 
 import pytest
 
@@ -57,6 +58,7 @@ def test_a_follower_that_cannot_read_a_table_for_a_moment_reads_it_later() -> No
         assert leader is not None
         follower = min(set(cluster.nodes) - {leader})
         disk, failed = cluster.network.machines[follower].disk, list[str]()
+        rng = random.Random(1)
 
         def fault(_number: int, call: str, path: str) -> int | None:
             if call != "open" or "/commitlog/" not in path:
@@ -68,7 +70,7 @@ def test_a_follower_that_cannot_read_a_table_for_a_moment_reads_it_later() -> No
             async with cluster.producer() as producer:
                 disk.fault = fault
                 for _ in range(8):  # a new segment begins, which no reader has opened yet
-                    await producer.send(Message("Orders", bytes(50_000)))
+                    await producer.send(Message("Orders", rng.randbytes(50_000)))
             async with AdminClient(name_servers=cluster.name_servers) as admin:
                 await admin.topics.create(cluster.address_of(leader), NEW)
 
@@ -79,3 +81,30 @@ def test_a_follower_that_cannot_read_a_table_for_a_moment_reads_it_later() -> No
         disk.fault = None
         cluster.run_for(3)
         assert knowing(cluster) == set(cluster.nodes)
+
+
+def test_a_leader_that_cannot_read_its_log_for_a_moment_sends_it_later() -> None:
+    with SimulatedCluster(nodes=3, seed=1) as cluster:
+        leader = cluster.leader()
+        assert leader is not None
+        disk, failed = cluster.network.machines[leader].disk, list[str]()
+        rng = random.Random(1)
+
+        def fault(_number: int, call: str, path: str) -> int | None:
+            if call != "open" or "/commitlog/" not in path or len(failed) == 5:
+                return None
+            failed.append(path)
+            return errno.EMFILE
+
+        async def main() -> None:
+            async with cluster.producer() as producer:
+                disk.fault = fault
+                for _ in range(8):  # a new segment begins, which no reader has opened yet
+                    await producer.send(Message("Orders", rng.randbytes(50_000)))
+
+        cluster.run(main())
+        assert len(failed) == 5
+        cluster.run_for(3)
+        assert cluster.leader() == leader
+        ends = {int(each._context.store.end_position) for each in cluster.brokers.values()}
+        assert len(ends) == 1

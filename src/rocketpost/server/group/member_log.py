@@ -154,7 +154,7 @@ class MemberLog:
         limit = min(limit, start - start % segment_bytes + segment_bytes)
         if limit - start <= BATCH_BYTES_MAX:
             return limit
-        view = self._store.view(start, limit - start)
+        view = self.view(start, limit)
         if view is None:
             return start
         starts, end = record_starts(view, 0, count_max=_NO_LIMIT, bytes_max=BATCH_BYTES_MAX)
@@ -164,8 +164,15 @@ class MemberLog:
         return start + fits
 
     def view(self, start: int, end: int) -> memoryview | None:
-        """Return bytes of the log without a copy; None if the log lacks them."""
-        return self._store.view(start, end - start)
+        """Return bytes of the log without a copy; None if they are not there or not readable.
+
+        A file that is not mapped yet cannot be read while descriptors have run out.
+        """
+        try:
+            return self._store.view(start, end - start)
+        except OSError as error:
+            logger.warning("the log cannot be sent now: position=%s reason=%s", start, error)
+            return None
 
     # Changes.
 
