@@ -196,6 +196,7 @@ class GroupMember:
         if self._tasks:
             await asyncio.wait(self._tasks)
         await self._saver.close()
+        self._store.close_state()
 
     def set_listeners(self, listeners: Sequence[ArrivalListener]) -> None:
         """Tell these of messages that become visible while this broker does not lead."""

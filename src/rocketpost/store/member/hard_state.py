@@ -182,6 +182,8 @@ class HardStateFile:
         self._files = files
         self._paths = paths
         self._lock = threading.Lock()
+        # Kept open, or a shortage of descriptors would count as a failed save.
+        self._fds: dict[str, int] = {}
         self._number = 0
         self._failure = ""
         self.state = HardState()
@@ -278,18 +280,30 @@ class HardStateFile:
                 self._overwrite(path, data)
 
     def _create(self, path: str, data: bytes) -> None:
+        self._close(path)
         temporary = f"{path}.tmp"
-        self._overwrite(temporary, data)
+        self._fds[path] = self._files.open(temporary, create=True)
+        self._overwrite(path, data)
         self._files.rename(temporary, path)
         self._files.fsync_dir(path.rpartition("/")[0])
 
     def _overwrite(self, path: str, data: bytes) -> None:
-        fd = self._files.open(path, create=True)
-        try:
-            write_all(self._files, fd, data, 0)
-            self._files.ftruncate(fd, FILE_BYTES)
-            self._files.fdatasync(fd)
-        finally:
+        fd = self._fds.get(path)
+        if fd is None:
+            fd = self._fds[path] = self._files.open(path, create=True)
+        write_all(self._files, fd, data, 0)
+        self._files.ftruncate(fd, FILE_BYTES)
+        self._files.fdatasync(fd)
+
+    def close(self) -> None:
+        """Close the files; the next save opens them again."""
+        with self._lock:
+            for path in self._paths:
+                self._close(path)
+
+    def _close(self, path: str) -> None:
+        fd = self._fds.pop(path, None)
+        if fd is not None:
             self._files.close(fd)
 
     def _read(self, path: str) -> bytes | None:

@@ -127,24 +127,28 @@ class MemberStore:
             ceiling = member._find_bound(files)
         except OSError as error:
             raise StoreError(f"{config.root} cannot be opened: {error}") from error
-        member.store = MessageStore.open_blocking(
-            config,
-            clock=clock,
-            files=files,
-            accept_missing=True,
-            ceiling=Position(ceiling),
-            is_member=True,
-            on_durable=on_durable,
-            on_broken=on_broken,
-            on_truncated=take_cut,
-        )
+        try:
+            member.store = MessageStore.open_blocking(
+                config,
+                clock=clock,
+                files=files,
+                accept_missing=True,
+                ceiling=Position(ceiling),
+                is_member=True,
+                on_durable=on_durable,
+                on_broken=on_broken,
+                on_truncated=take_cut,
+            )
+        except BaseException:
+            member.close_state()
+            raise
         try:
             member._judge(ceiling)
         except OSError as error:
-            member.store.close_blocking()
+            member.close_blocking()
             raise StoreError(f"{config.root} cannot be opened: {error}") from error
         except BaseException:
-            member.store.close_blocking()
+            member.close_blocking()
             raise
         return member
 
@@ -327,9 +331,16 @@ class MemberStore:
         """
         self._terms.forget_before_blocking(self.store.first_position)
 
+    def close_state(self) -> None:
+        """Close the files of the hard state: the member takes no part in its group any more."""
+        self._hard_state.close()
+
     def close_blocking(self) -> None:
-        """Close the message store."""
-        self.store.close_blocking()
+        """Close everything."""
+        try:
+            self.store.close_blocking()
+        finally:
+            self.close_state()
 
     # -- opening
 

@@ -206,14 +206,16 @@ class _Reset:
         last_term = plan.spans[-1][0] if plan.spans else 0
         if last_term > state.term:
             state = state._replace(term=last_term, vote=None)
-        file.save_blocking(
-            state._replace(
-                commit=max(state.commit, plan.first),
-                watermark=0,
-                suspect=min(state.suspect, STATE_LOST),
-                configurations=(Configuration(plan.position, members),),
-            )
+        changed = state._replace(
+            commit=max(state.commit, plan.first),
+            watermark=0,
+            suspect=min(state.suspect, STATE_LOST),
+            configurations=(Configuration(plan.position, members),),
         )
+        try:
+            file.save_blocking(changed)
+        finally:
+            file.close()
 
     def _remove_log(self) -> None:
         """Remove the log and everything derived from it."""

@@ -214,3 +214,31 @@ def test_after_a_failed_save_nothing_more_is_promised(tmp_path: Path) -> None:
     with pytest.raises(StoreBroken, match="Restart"):
         file.save_blocking(STATE._replace(term=8, vote=None))
     assert file.state == STATE
+
+
+def test_a_shortage_of_descriptors_is_no_failed_save(tmp_path: Path) -> None:
+    class Short(RealFiles):
+        is_short = False
+
+        def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
+            if self.is_short:
+                raise OSError(errno.EMFILE, "too many open files", path)
+            return super().open(path, write=write, create=create)
+
+    files = Short()
+    file = at(tmp_path, files)
+    file.save_blocking(HardState(1))
+    files.is_short = True
+    file.save_blocking(HardState(2))
+    files.is_short = False
+    file.close()
+    assert at(tmp_path).load_blocking() == HardState(2)
+
+
+def test_a_file_that_was_removed_is_made_again(tmp_path: Path) -> None:
+    file = at(tmp_path)
+    file.save_blocking(HardState(1))
+    (tmp_path / "hard-state-0").unlink()
+    file.save_blocking(HardState(2))
+    file.close()
+    assert decode_state((tmp_path / "hard-state-0").read_bytes()) == (2, HardState(2))
