@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
+from rocketpost.admin.commands.stats import day_count
+from rocketpost.client.consumer.offset_calls import OffsetCalls
+from rocketpost.codec.bodies.stats import StatsBody
 from rocketpost.codec.bodies.topic import TopicState
+from rocketpost.codec.faults import ServerError
 from rocketpost.console.collect.snapshot import TOPIC_KINDS, GroupView, Snapshot, TopicView
 from rocketpost.console.lookup import find_topic
 from rocketpost.console.pages import Page
@@ -14,7 +18,11 @@ from rocketpost.console.views.lists import cut_list
 from rocketpost.console.visit import Visit
 from rocketpost.diagnosis.concurrency import map_concurrently
 from rocketpost.errors import RocketpostError
+from rocketpost.model.route import MessageQueue
 from rocketpost.model.topic import TopicConfig, perm_text
+
+_OLDEST_MAX: Final = 64
+"""Queues of a topic whose oldest message is asked for, one call each."""
 
 
 class TopicQueueRow(msgspec.Struct, kw_only=True, rename="camel"):
@@ -26,6 +34,8 @@ class TopicQueueRow(msgspec.Struct, kw_only=True, rename="camel"):
     max_offset: int
     retained: int
     newest_ms: int
+    oldest_ms: int | None = None
+    """Store time of the oldest message; None if it is unknown or there is none."""
     share: float
     """Part of the largest number of retained messages of a queue, between 0 and 1."""
 
@@ -43,6 +53,15 @@ class ConfigRow(msgspec.Struct, kw_only=True, rename="camel"):
     attributes: dict[str, str] = {}
 
 
+class Traffic(msgspec.Struct, kw_only=True, rename="camel"):
+    """The messages that brokers counted as they stored them; unknown numbers are None."""
+
+    in_tps: float | None = None
+    in_bytes: float | None = None
+    hour: int | None = None
+    day: int | None = None
+
+
 class TopicPage(msgspec.Struct, kw_only=True, rename="camel"):
     """The data of a topic's page."""
 
@@ -52,6 +71,7 @@ class TopicPage(msgspec.Struct, kw_only=True, rename="camel"):
     configs: list[ConfigRow]
     groups: list[GroupView]
     retained: int | None
+    traffic: Traffic
 
 
 async def show_topics(visit: Visit) -> Page:
@@ -114,6 +134,7 @@ async def show_topic(visit: Visit) -> Page:
         broker: each for broker, each in zip(names, states, strict=True) if isinstance(each, str)
     }
     queues = describe_queues(answered)
+    await add_oldest(visit, name, queues)
     groups = [snapshot.groups[each] for each in sorted(topic.groups) if each in snapshot.groups]
     data = TopicPage(
         topic=topic,
@@ -122,6 +143,7 @@ async def show_topic(visit: Visit) -> Page:
         configs=configs,
         groups=groups,
         retained=None if problems else sum(each.retained for each in queues),
+        traffic=await read_traffic(visit, name, [address for _, address in brokers]),
     )
     return Page(
         template="topic.html",
@@ -151,6 +173,59 @@ def describe_queues(states: list[TopicState]) -> list[TopicQueueRow]:
         )
         for queue, each in sorted(queues.items(), key=lambda item: item[0].sort_key)
     ]
+
+
+async def add_oldest(visit: Visit, topic: str, queues: list[TopicQueueRow]) -> None:
+    """Ask for the store times of the oldest messages of the first queues."""
+    calls = OffsetCalls(visit.admin.session)
+
+    async def ask(row: TopicQueueRow) -> int | None:
+        queue = MessageQueue(row.broker, row.queue_id, topic)
+        try:
+            return await visit.cluster.answers.ask(
+                ("oldest", queue), lambda: calls.earliest_store_ms(queue)
+            )
+        except RocketpostError:
+            return None
+
+    rows = [each for each in queues if each.retained][:_OLDEST_MAX]
+    for row, oldest_ms in zip(rows, await map_concurrently(rows, ask), strict=True):
+        row.oldest_ms = oldest_ms if oldest_ms is not None and oldest_ms > 0 else None
+
+
+async def read_traffic(visit: Visit, topic: str, addresses: list[str]) -> Traffic:
+    """Return the traffic of a topic by the statistics of all its brokers."""
+
+    async def ask(address: str) -> list[StatsBody] | None:
+        async def read(name: str) -> StatsBody:
+            try:
+                return await visit.admin.brokers.stats(address, name, topic)
+            except ServerError:
+                return StatsBody()  # brokers refuse statistics that they have never counted
+
+        try:
+            return [await read("TOPIC_PUT_NUMS"), await read("TOPIC_PUT_SIZE")]
+        except RocketpostError:
+            return None
+
+    found = await visit.cluster.answers.ask(
+        ("traffic", topic), lambda: map_concurrently(addresses, ask)
+    )
+    return sum_traffic(found)
+
+
+def sum_traffic(answers: list[list[StatsBody] | None]) -> Traffic:
+    """Return the sums over brokers; they are unknown if one did not answer. Pure."""
+    known = [each for each in answers if each is not None]
+    if len(known) < len(answers) or not answers:
+        return Traffic()
+    counts = [count for count, _ in known]
+    return Traffic(
+        in_tps=sum(each.stats_minute.tps for each in counts),
+        in_bytes=sum(size.stats_minute.tps for _, size in known),
+        hour=sum(each.stats_hour.sum or each.stats_minute.sum for each in counts),
+        day=sum(map(day_count, counts)),
+    )
 
 
 def describe_config(broker: str, address: str, config: TopicConfig) -> ConfigRow:
