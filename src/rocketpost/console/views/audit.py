@@ -30,12 +30,12 @@ async def show_audit(visit: Visit) -> Page:
         data=listing,
         values={
             "path": str(visit.services.audit.path),
-            "act_text": partial(_act_text, visit.services.catalogue, visit.language),
+            "act_text": partial(act_text, visit.services.catalogue, visit.language),
         },
     )
 
 
-def _act_text(catalogue: Catalogue, language: str, act: str) -> str:
+def act_text(catalogue: Catalogue, language: str, act: str) -> str:
     """Return an act in the visitor's language; as it was recorded if another version named it."""
     word = act.replace(" ", "_").replace("-", "_")
     for key in (f"act.{word}", f"action.{word}"):

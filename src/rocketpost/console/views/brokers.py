@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from functools import partial
 from typing import Final
 
 import msgspec
 
+from rocketpost.console.actions.audit_log import KEPT_MAX, AuditLine
+from rocketpost.console.actions.brokers import ACTIONS, ALL
 from rocketpost.console.bodies import is_secret_key
 from rocketpost.console.collect.snapshot import BrokerView
 from rocketpost.console.lookup import find_servers
 from rocketpost.console.pages import Page
+from rocketpost.console.views.audit import act_text
+from rocketpost.console.views.clients import read_producers
 from rocketpost.console.visit import Visit
 from rocketpost.diagnosis.concurrency import map_concurrently
 from rocketpost.errors import RocketpostError
@@ -23,6 +30,23 @@ class Setting(msgspec.Struct, kw_only=True, rename="camel"):
     others: dict[str, str] = {}
 
 
+class WriteTime(msgspec.Struct, kw_only=True, rename="camel"):
+    """The sends whose write took a time between two bounds."""
+
+    bounds: str
+    count: int
+    share: float
+    """Part of the largest count, between 0 and 1."""
+
+
+class ProducerKind(msgspec.Struct, kw_only=True, rename="camel"):
+    """Producers of one language and version."""
+
+    language: str
+    version: str
+    count: int
+
+
 class BrokerPage(msgspec.Struct, kw_only=True, rename="camel"):
     """A broker name: its servers, and the settings of its first one."""
 
@@ -32,8 +56,15 @@ class BrokerPage(msgspec.Struct, kw_only=True, rename="camel"):
     groups: dict[str, list[tuple[str, str]]]
     settings: list[Setting]
     settings_problem: str | None = None
+    write_times: list[WriteTime]
+    producers: list[ProducerKind]
+    producers_problem: str | None
+    acts: list[AuditLine]
+    """The newest changes that users of the console made at the broker."""
 
 
+_ACTS_SHOWN: Final = 10
+_ACTS: Final = frozenset(each.name for each in ACTIONS)
 _GROUPS: Final = (
     ("traffic", ("tps", "msgput", "msgget", "putmessage", "getmessage", "getfound", "getmiss")),
     ("storage", ("commitlog", "disk", "dispatch", "store", "earliest", "pagecache", "remain")),
@@ -69,6 +100,9 @@ async def show_broker(visit: Visit) -> Page:
     servers = find_servers(snapshot, name)
     others = [each for each in snapshot.brokers if each.is_master and each.name != name]
     settings, problem = await _read_settings(visit, servers[0], others[:20])
+    producers, problems = await visit.cluster.answers.ask(
+        ("producers", servers[0].address), lambda: read_producers(visit, servers[:1])
+    )
     data = BrokerPage(
         name=name,
         cluster=servers[0].cluster,
@@ -76,6 +110,15 @@ async def show_broker(visit: Visit) -> Page:
         groups=group_values(servers[0].runtime),
         settings=settings,
         settings_problem=problem,
+        write_times=parse_write_times(servers[0].runtime.get("putMessageDistributeTime", "")),
+        producers=[
+            ProducerKind(language=language, version=version, count=count)
+            for (language, version), count in Counter(
+                (each.language, each.version) for each in producers
+            ).most_common()
+        ],
+        producers_problem=next(iter(problems.values()), None),
+        acts=find_acts(visit.services.audit.newest(KEPT_MAX), name),
     )
     address = servers[0].address
     return Page(
@@ -84,7 +127,10 @@ async def show_broker(visit: Visit) -> Page:
         data=data,
         command=visit.command("brokerStatus", "-b", address),
         is_live=True,
-        values={"has_others": bool(others)},
+        values={
+            "has_others": bool(others),
+            "act_text": partial(act_text, visit.services.catalogue, visit.language),
+        },
     )
 
 
@@ -108,6 +154,23 @@ async def _read_settings(
         if not isinstance(each, str)
     ]
     return compare_settings(own, dict(answered)), None
+
+
+def parse_write_times(text: str) -> list[WriteTime]:
+    """Return the counts of ``[<=0ms]:14 [0~10ms]:17``. Pure."""
+    found = [(bounds, int(count)) for bounds, count in re.findall(r"\[([^\]]+)\]:(\d+)", text)]
+    largest = max([1, *(count for _, count in found)])
+    return [
+        WriteTime(bounds=bounds.replace("~", "–"), count=count, share=count / largest)
+        for bounds, count in found
+    ]
+
+
+def find_acts(lines: list[AuditLine], broker: str) -> list[AuditLine]:
+    """Return the newest changes of a broker, given all lines with the newest first. Pure."""
+    return [line for line in lines if line.act in _ACTS and {broker, ALL} & set(line.what.split())][
+        :_ACTS_SHOWN
+    ]
 
 
 def compare_settings(own: dict[str, str], others: dict[str, dict[str, str]]) -> list[Setting]:
