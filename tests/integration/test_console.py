@@ -136,6 +136,9 @@ def test_every_page_is_also_json(console: Console, browser: Browser) -> None:
     [broker] = overview["brokers"]
     assert broker["name"] == "broker-0"
     assert broker["problem"] is None
+    shown = browser.json("/brokers/broker-0")
+    assert sum(each["count"] for each in shown["writeTimes"]) >= 0
+    assert shown["producersProblem"] is None
     pages = ("/brokers", "/brokers/broker-0", "/name-servers", "/topics", "/groups", "/clients")
     pages += ("/dead-letters", "/timers", "/filters", "/access", "/query", "/jobs")
     for path in (*pages, "/messages", "/audit", "/settings", "/search?q=broker-0"):
@@ -186,12 +189,18 @@ async def test_a_group_and_its_messages_are_shown(
     lag = sum(each.broker_offset - each.consumer_offset for each in state.queues.values())
     assert lag >= 8
     await until(lambda: f'"%RETRY%{group}"' in browser.get("/groups.json").text, seconds=30)
+    traffic = browser.json(f"/topics/{topic}")
+    assert traffic["traffic"]["day"] == 28
+    assert traffic["traffic"]["inBytes"] > 0
+    ages = [queue["newestMs"] - queue["oldestMs"] for queue in traffic["queues"]]
+    assert all(0 <= age < 3_600_000 for age in ages)
     page = browser.json(f"/groups/{group}")
     assert page["lag"] == lag
     assert page["membersTotal"] == 0
     assert {row["waitsFor"] for row in page["queues"] if row["lag"]} == {"no member is online"}
     assert {row["topic"] for row in page["queues"]} == {topic, f"%RETRY%{group}"}
     shown = browser.get(f"/groups/{group}").text
+    assert "没有成员在线" in browser.get(f"/groups/{group}", **{"Accept-Language": "zh"}).text
     for action, name in (("reset-offsets", "group"), ("copy-offsets", "source")):
         assert f'href="/do/{action}?{name}={group}&amp;topic={topic}"' in shown
     found = browser.json(f"/messages?by=time&topic={topic}&tags=A&begin=-1h")

@@ -97,6 +97,7 @@ class Renderer:
             data=page.data,
             visit=visit,
             t=visit.text,
+            reason=visit.reason,
             link=visit.link,
             moment=lambda at_ms: shapes.moment_text(at_ms, zone),
             now_ms=time.time_ns() // 1_000_000,

@@ -25,6 +25,7 @@ from rocketpost.console.clusters import Cluster
 from rocketpost.console.config import ConsoleConfig
 from rocketpost.console.jobs import copying, resending
 from rocketpost.console.jobs.runner import Jobs, Work
+from rocketpost.console.reasons import Reasons
 from rocketpost.console.visit import Services
 from rocketpost.errors import ConfigError, RocketpostError
 
@@ -86,9 +87,11 @@ def make_services_blocking(config: ConsoleConfig) -> Services:
         )
         for each in config.clusters
     ]
+    catalogue = load_catalogue()
     return Services(
         config=config,
-        catalogue=load_catalogue(),
+        catalogue=catalogue,
+        reasons=Reasons(catalogue),
         accounts=accounts,
         clusters=clusters,
         audit=audit,

@@ -23,6 +23,7 @@ from rocketpost.console.catalogue import Catalogue
 from rocketpost.console.clusters import Cluster
 from rocketpost.console.config import ConsoleConfig
 from rocketpost.console.jobs.runner import Jobs
+from rocketpost.console.reasons import Reasons
 
 PAGE_ROWS: Final = 50
 SCANS_MAX: Final = 2
@@ -48,6 +49,7 @@ class Services:
 
     config: ConsoleConfig
     catalogue: Catalogue
+    reasons: Reasons
     accounts: Accounts
     clusters: list[Cluster]
     audit: AuditLog
@@ -74,6 +76,10 @@ class Visit:
     def text(self, key: str, **values: object) -> str:
         """Return a text in the visitor's language."""
         return self.services.catalogue.text(self.language, key, **values)
+
+    def reason(self, text: str) -> str:
+        """Return a reason that was given in English, in the visitor's language if it is known."""
+        return self.services.reasons.translate(self.language, text)
 
     @property
     def path(self) -> str:

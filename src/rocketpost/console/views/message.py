@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import msgspec
@@ -202,7 +202,7 @@ def describe_message(
         store_ms=message.store_ms,
         store_host=host_text(message.store_host),
         sentence=make_sentence(visit, explanation),
-        events=make_timeline(explanation),
+        events=make_timeline(explanation, visit.reason),
         fates=sorted(explanation.fates, key=lambda fate: _WORST_FIRST.index(fate.state)),
         place=explanation.stored_at,
         replicas=explanation.replicas,
@@ -227,7 +227,9 @@ def make_sentence(visit: Visit, explanation: Explanation) -> str:
     if worst.state is State.CONSUMED:
         return visit.text("message.all_consumed", count=len(fates))
     return visit.text(
-        f"message.{worst.state.value.lower()}", groups=", ".join(same[:5]), reason=worst.reason
+        f"message.{worst.state.value.lower()}",
+        groups=", ".join(same[:5]),
+        reason=visit.reason(worst.reason),
     )
 
 
@@ -247,7 +249,7 @@ async def find_cause(visit: Visit, explanation: Explanation) -> str:
     return ""
 
 
-def make_timeline(explanation: Explanation) -> list[Event]:
+def make_timeline(explanation: Explanation, reason: Callable[[str], str]) -> list[Event]:
     """Return what is known to have happened, oldest first; what is unknown comes last. Pure."""
     message = explanation.message
     properties = message.properties
@@ -301,7 +303,7 @@ def make_timeline(explanation: Explanation) -> list[Event]:
                 Event(at_ms=None, what="unknown", detail=detail, source="broker", tone="gap")
             )
     for fate in explanation.fates:
-        events += _fate_events(fate)
+        events += _fate_events(fate, reason)
     return merge_events(events, ())
 
 
@@ -338,7 +340,7 @@ def describe_step(step: Step) -> Event:
     )
 
 
-def _fate_events(fate: Fate) -> list[Event]:
+def _fate_events(fate: Fate, reason: Callable[[str], str]) -> list[Event]:
     events = []
     if fate.copy is not None:
         what, tone = ("died", "bad") if fate.state is State.DEAD else ("retried", "")
@@ -357,7 +359,7 @@ def _fate_events(fate: Fate) -> list[Event]:
             Event(
                 at_ms=fate.until_ms,
                 what="next",
-                detail=f"{fate.group}: {fate.reason}",
+                detail=f"{fate.group}: {reason(fate.reason)}",
                 source="broker",
             )
         )
