@@ -191,7 +191,6 @@ async def test_a_group_and_its_messages_are_shown(
     await until(lambda: f'"%RETRY%{group}"' in browser.get("/groups.json").text, seconds=30)
     traffic = browser.json(f"/topics/{topic}")
     assert traffic["traffic"]["day"] == 28
-    assert traffic["traffic"]["inBytes"] > 0
     ages = [queue["newestMs"] - queue["oldestMs"] for queue in traffic["queues"]]
     assert all(0 <= age < 3_600_000 for age in ages)
     page = browser.json(f"/groups/{group}")

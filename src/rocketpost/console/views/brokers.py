@@ -157,8 +157,10 @@ async def _read_settings(
 
 
 def parse_write_times(text: str) -> list[WriteTime]:
-    """Return the counts of ``[<=0ms]:14 [0~10ms]:17``. Pure."""
+    """Return the counts of ``[<=0ms]:14 [0~10ms]:17``, up to the last that is not 0. Pure."""
     found = [(bounds, int(count)) for bounds, count in re.findall(r"\[([^\]]+)\]:(\d+)", text)]
+    while len(found) > 1 and not found[-1][1]:
+        del found[-1]
     largest = max([1, *(count for _, count in found)])
     return [
         WriteTime(bounds=bounds.replace("~", "–"), count=count, share=count / largest)

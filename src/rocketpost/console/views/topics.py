@@ -143,7 +143,9 @@ async def show_topic(visit: Visit) -> Page:
         configs=configs,
         groups=groups,
         retained=None if problems else sum(each.retained for each in queues),
-        traffic=await read_traffic(visit, name, [address for _, address in brokers]),
+        traffic=adopt_rate(
+            await read_traffic(visit, name, [address for _, address in brokers]), topic.in_rate
+        ),
     )
     return Page(
         template="topic.html",
@@ -226,6 +228,23 @@ def sum_traffic(answers: list[list[StatsBody] | None]) -> Traffic:
         hour=sum(each.stats_hour.sum or each.stats_minute.sum for each in counts),
         day=sum(map(day_count, counts)),
     )
+
+
+def adopt_rate(traffic: Traffic, in_rate: float | None) -> Traffic:
+    """Return the traffic with the rate of the last round, if there is one. Pure.
+
+    The rate of bytes is that of the messages times their mean size: brokers tell both for the last
+    minute, and figures of different times would contradict each other.
+    """
+    if in_rate is None:
+        return traffic
+    size = None
+    if traffic.in_bytes is not None and traffic.in_tps is not None:
+        size = traffic.in_bytes / traffic.in_tps if traffic.in_tps else 0.0
+        if not size and in_rate:
+            size = None  # the minute ended before the first messages
+    in_bytes = None if size is None else in_rate * size
+    return msgspec.structs.replace(traffic, in_tps=in_rate, in_bytes=in_bytes)
 
 
 def describe_config(broker: str, address: str, config: TopicConfig) -> ConfigRow:

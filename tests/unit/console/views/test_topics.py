@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from rocketpost.codec.bodies.stats import StatsBody, WindowStats
-from rocketpost.console.views.topics import Traffic, sum_traffic
+from rocketpost.console.views.topics import Traffic, adopt_rate, sum_traffic
 
 
 def counted(minute: int, hour: int = 0, day: int = 0) -> StatsBody:
@@ -25,3 +25,14 @@ def test_before_an_hour_has_passed_the_minute_counts() -> None:
 def test_a_part_is_not_the_whole() -> None:
     assert sum_traffic([[counted(60), counted(600)], None]) == Traffic()
     assert sum_traffic([]) == Traffic()
+
+
+def test_rates_of_messages_and_bytes_are_of_the_same_time() -> None:
+    minute = Traffic(in_tps=2.0, in_bytes=200.0, hour=1, day=1)
+    assert adopt_rate(minute, None) == minute
+    assert adopt_rate(minute, 5.0) == Traffic(in_tps=5.0, in_bytes=500.0, hour=1, day=1)
+    assert adopt_rate(minute, 0.0) == Traffic(in_tps=0.0, in_bytes=0.0, hour=1, day=1)
+    assert adopt_rate(Traffic(), 5.0) == Traffic(in_tps=5.0)
+    quiet = Traffic(in_tps=0.0, in_bytes=0.0)
+    assert adopt_rate(quiet, 5.0).in_bytes is None
+    assert adopt_rate(quiet, 0.0).in_bytes == 0.0
