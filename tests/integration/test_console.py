@@ -213,6 +213,7 @@ async def test_a_group_and_its_messages_are_shown(
     assert message.status == 200
     assert "<script>alert" not in message.text
     assert "&lt;script&gt;alert" in message.text
+    assert f'href="/do/replay?topic={topic}&amp;begin={hit["storeMs"]}"' in message.text
     data = browser.json(f"/messages/{hit['id']}?topic={topic}")
     [fate] = data["fates"]
     assert (fate["group"], fate["state"]) == (group, "CONSUMED")
