@@ -111,9 +111,11 @@ async def show_groups(visit: Visit) -> Page:
             "out": lambda each: each.out_rate,
             "delay": lambda each: each.delay_ms,
             "change": lambda each: each.change,
+            "dead": lambda each: _new_dead(visit, each),
         },
         descending=True,
     )
+    dead = {each.name: _new_dead(visit, each) for each in listing.rows}
     members = dict(
         zip(
             [each.name for each in listing.rows],
@@ -131,7 +133,7 @@ async def show_groups(visit: Visit) -> Page:
     if visit.wants_json:
         data = msgspec.to_builtins(listing)
         for row, view in zip(data["rows"], listing.rows, strict=True):
-            row |= {"members": members[view.name], "state": view.state}
+            row |= {"members": members[view.name], "state": view.state, "newDead": dead[view.name]}
         return Page(template="groups.html", title="", data=data)
     return Page(
         template="groups.html",
@@ -139,7 +141,7 @@ async def show_groups(visit: Visit) -> Page:
         data=listing,
         command=visit.command("consumerProgress"),
         is_live=True,
-        values={"state": state, "members": members, "charts": charts},
+        values={"state": state, "members": members, "dead": dead, "charts": charts},
     )
 
 
@@ -256,6 +258,7 @@ async def read_configs(
 
 
 def _new_dead(visit: Visit, group: GroupView) -> int | None:
+    """Return the number of dead letters of the last day; None if no survey has counted them."""
     if not group.has_dead_topic:
         return 0
     answer = visit.cluster.survey.dead.get(group.name)
