@@ -18,9 +18,13 @@ _TOP: Final = 10
 _DISK_HIGH: Final = 0.75
 _DELAY_MS: Final = 60_000
 _WORST_FIRST: Final = (
-    "unreachable", "silent", "disk", "offline", "still", "mixed", "flapping", "late", "dead",
-    "halves", "timer",
+    "unreachable", "silent", "unready", "disk", "kept", "damaged", "follower", "offline", "still",
+    "mixed", "flapping", "late", "dead", "halves", "timer",
 )  # fmt: skip
+_BROKER_REASONS: Final = {
+    "unready": "notReadyReason", "kept": "segmentsKeptReason", "follower": "followProblem"
+}  # fmt: skip
+"""Alarms about a broker, by the runtime value that gives the reason; Apache's brokers have none."""
 
 
 class Alarm(msgspec.Struct, kw_only=True, rename="camel"):
@@ -140,6 +144,12 @@ def find_alarms(snapshot: Snapshot) -> list[Alarm]:
                 add("unreachable", f"{each.address}: {each.problem}")
         if each.disk_ratio is not None and each.disk_ratio >= _DISK_HIGH:
             add("disk", f"{each.disk_ratio:.0%}")
+        for kind, key in _BROKER_REASONS.items():
+            if reason := each.runtime.get(key):
+                add(kind, reason)
+        damaged = each.runtime.get("damagedRanges", "")
+        if damaged.isdecimal() and int(damaged):
+            add("damaged", number_text(int(damaged)))
         behind = each.runtime.get("timerReadBehind", "")
         if each.is_master and behind.isdecimal() and int(behind) * 1000 > _DELAY_MS:
             alarms.append(

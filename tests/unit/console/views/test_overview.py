@@ -38,6 +38,24 @@ def test_brokers_are_silent_unreachable_full_or_late() -> None:
     ]
 
 
+def test_brokers_tell_why_they_do_not_work() -> None:
+    snapshot = Snapshot(
+        at_ms=NOW,
+        brokers=[
+            broker("a", runtime={"notReadyReason": "the disk is full", "damagedRanges": "2"}),
+            broker("b", runtime={"segmentsKeptReason": "group g holds them"}),
+            broker("c", runtime={"followProblem": "heartbeats only"}),
+            broker("d", runtime={"notReadyReason": "", "damagedRanges": "0", "followProblem": ""}),
+        ],
+    )
+    assert pairs(find_alarms(snapshot)) == [
+        ("unready", "a", "the disk is full"),
+        ("damaged", "a", "2"),
+        ("kept", "b", "group g holds them"),
+        ("follower", "c", "heartbeats only"),
+    ]
+
+
 def test_groups_are_offline_still_mixed_or_late() -> None:
     groups = [
         GroupView(name="away", lag=5, members=0, delay_ms=90_000),
