@@ -48,6 +48,8 @@ _REMEMBER_SECONDS: Final = 3600.0
 """Time for which a broker is still shown that no name server lists any more."""
 _FRESH_SECONDS: Final = 1.5
 """Longest time that a page waits for a new round."""
+_DRAWN_TOPICS_MAX: Final = 100
+"""Topics whose rate is remembered, those with most traffic first."""
 _SEARCH_SECONDS: Final = 5.0
 """Shortest time between two rounds that read the tables because a page misses something."""
 
@@ -88,6 +90,7 @@ class Collector:
         self.snapshot: Snapshot = EMPTY
         self.lags = History()
         self.rates = History()
+        self.topic_rates = History(_DRAWN_TOPICS_MAX)
         self.calls = 0
         """Requests in the present or last round."""
 
@@ -326,6 +329,10 @@ class Collector:
         for name, group in sorted(groups.items(), key=lambda item: -(item[1].lag or 0)):
             self.lags.add(name, now_ms, group.lag)
         self.lags.keep(set(groups))
+        topics = [each for each in self.snapshot.topics.values() if each.is_of_users]
+        self.topic_rates.keep({each.name for each in topics})
+        for topic in sorted(topics, key=lambda each: -(each.in_rate or 0)):
+            self.topic_rates.add(topic.name, now_ms, topic.in_rate)
         answered = [each for each in self.snapshot.brokers if each.is_master and not each.problem]
         for name, values in (
             ("in", [each.in_tps for each in answered]),

@@ -1,7 +1,7 @@
 """Samples of numbers over time, in memory: fine ones for an hour and one a minute for a day.
 
-Only the groups that had a backlog are remembered, and at most a thousand of them, so that memory
-is bounded: 17 KB each.
+Only the groups that had a backlog are remembered, and at most a thousand of them, and a hundred
+topics with traffic, so that memory is bounded: 17 KB each.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class History:
         series.add(at_ms, value)
 
     def keep(self, names: set[str]) -> None:
-        """Forget the series of other names: their groups are gone."""
+        """Forget the series of other names: their subjects are gone."""
         for name in self._series.keys() - names:
             del self._series[name]
 

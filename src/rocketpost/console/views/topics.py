@@ -14,6 +14,7 @@ from rocketpost.codec.faults import ServerError
 from rocketpost.console.collect.snapshot import TOPIC_KINDS, GroupView, Snapshot, TopicView
 from rocketpost.console.lookup import find_topic
 from rocketpost.console.pages import Page
+from rocketpost.console.shapes import draw_chart
 from rocketpost.console.views.lists import cut_list
 from rocketpost.console.visit import Visit
 from rocketpost.diagnosis.concurrency import map_concurrently
@@ -147,13 +148,17 @@ async def show_topic(visit: Visit) -> Page:
             await read_traffic(visit, name, [address for _, address in brokers]), topic.in_rate
         ),
     )
+    series = visit.cluster.collector.topic_rates.find(name)
     return Page(
         template="topic.html",
         title=name,
         data=data,
         command=visit.command("topicStatus", "-t", name),
         is_live=True,
-        values={"perm_text": perm_text},
+        values={
+            "perm_text": perm_text,
+            "chart": draw_chart(series.fine.points()) if series else None,
+        },
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from rocketpost.client.admin import AdminClient
 from rocketpost.codec.bodies.cluster import ClusterInfo
-from rocketpost.codec.bodies.offset import BrokerConsumeState
+from rocketpost.codec.bodies.offset import BrokerConsumeState, ConsumeState, QueueProgress
 from rocketpost.console.collect.collector import (
     UNWATCHED_SECONDS_MAX,
     WATCHED_SECONDS,
@@ -18,7 +18,7 @@ from rocketpost.console.collect.collector import (
     Collector,
 )
 from rocketpost.console.collect.snapshot import Snapshot
-from rocketpost.model.route import BrokerData
+from rocketpost.model.route import BrokerData, MessageQueue
 from rocketpost.model.topic import TopicConfig
 from rocketpost.testing.virtual_time import in_virtual_time
 
@@ -33,6 +33,8 @@ class FakeAdmin:
         """Seconds by which the clock has jumped."""
         self.halts: list[float] = []
         """Seconds for which the machine will stand still in the next rounds."""
+        self.ends: dict[str, int] = {}
+        """End offsets of topics that a group reads."""
         self.reads = 0
         """How often the tables were read."""
         self.cluster = self.brokers = self
@@ -50,7 +52,15 @@ class FakeAdmin:
         return {}
 
     async def consume_stats(self, address: str, *, timeout: float) -> BrokerConsumeState:
-        return BrokerConsumeState(broker_addr=address, groups=[])
+        queues = {
+            MessageQueue("b", 0, topic): QueueProgress(
+                broker_offset=end, consumer_offset=end, pull_offset=end, last_timestamp=0
+            )
+            for topic, end in self.ends.items()
+        }
+        return BrokerConsumeState(
+            broker_addr=address, groups=[("g", [ConsumeState(queues=queues)])]
+        )
 
     async def read_topics(self, address: str) -> Any:
         self.reads += 1
@@ -124,6 +134,27 @@ async def test_a_round_that_took_long_does_not_stop_the_next_ones() -> None:
             await asyncio.sleep(1)
         assert asyncio.get_running_loop().time() - seen <= WATCHED_SECONDS_MAX + 2
         assert collector.snapshot.every_seconds == WATCHED_SECONDS
+
+
+@in_virtual_time
+async def test_rates_of_topics_are_remembered_from_their_first_messages_on() -> None:
+    admin = FakeAdmin("Busy", "Quiet", "%RETRY%g")
+    admin.ends = dict.fromkeys(admin.names, 7)
+    async with collect(admin) as collector:
+        for _ in range(10):
+            await collector.fresh_snapshot()
+            await asyncio.sleep(WATCHED_SECONDS)
+            admin.ends["Busy"] += 50
+            admin.ends["%RETRY%g"] += 50
+        series = collector.topic_rates.find("Busy")
+        assert series is not None
+        assert {point.value for point in series.fine.points()} == {10.0}
+        assert collector.topic_rates.find("Quiet") is None
+        assert collector.topic_rates.find("%RETRY%g") is None
+        admin.names.remove("Busy")
+        collector.forget_tables()
+        await collector.wait_round()
+        assert collector.topic_rates.find("Busy") is None
 
 
 @in_virtual_time
