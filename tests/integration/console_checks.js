@@ -10,6 +10,11 @@
   for (const e of document.querySelectorAll('a[href], button')) {
     if (!name(e) && !e.querySelector('svg, time')) problems.push('no name: ' + e.outerHTML.slice(0, 80));
   }
+  for (const e of document.querySelectorAll('td a')) {
+    const text = [...e.parentElement.childNodes].some(n => n.nodeType === 3 && /[\p{L}\p{N}]/u.test(n.data));
+    if (text && getComputedStyle(e).textDecorationLine === 'none')
+      problems.push('a link in a text that only its colour tells: ' + name(e));
+  }
   for (const e of document.querySelectorAll('table')) {
     if (!e.caption) problems.push('table without caption');
     for (const h of e.querySelectorAll('thead th')) if (h.scope !== 'col') problems.push('th without scope');
