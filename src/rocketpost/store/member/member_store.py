@@ -262,14 +262,16 @@ class MemberStore:
     def begin_term_blocking(self, term: int, leader: str, host: bytes) -> Appended:
         """Append the record that begins a term; the caller commits it.
 
-        Everything appended before must be committed.
+        Everything appended before must be committed. A term without bytes is dropped, as in
+        :meth:`note_terms_blocking`.
 
         Raises:
             StoreError: The term is not later than that of the log, or the record cannot be stored.
             OSError: The term table cannot be saved.
         """
         start = self.store.end_position
-        self._terms.append_blocking(term, start)
+        known = tuple(span for span in self._terms.spans if span.start < start)
+        self._terms.replace_blocking((*known, (term, start)))
         now_ms = self._clock.now_ms()
         draft = draft_term(term, leader, start=start, host=host, now_ms=now_ms)
         try:

@@ -133,15 +133,6 @@ class TermFile:
             self.replace_blocking(spans)
         return LoadedTerms(spans, problem)
 
-    def append_blocking(self, term: int, start: int) -> None:
-        """Add a term, durably; call it before its first byte is written.
-
-        Raises:
-            StoreError: The term cannot follow the last one; nothing was changed.
-            OSError: It could not be saved; the files may or may not have the term.
-        """
-        self.replace_blocking((*self.spans, TermSpan(term, start)))
-
     def cut_blocking(self, position: int) -> None:
         """Remove the terms that begin at ``position`` or later, durably.
 
@@ -165,7 +156,7 @@ class TermFile:
             self.replace_blocking(self.spans[gone:])
 
     def replace_blocking(self, spans: Sequence[tuple[int, int]]) -> None:
-        """Save other spans, durably.
+        """Save other spans, durably; call it before the first byte of a new term is written.
 
         Raises:
             StoreError: They are impossible; nothing was changed.

@@ -221,6 +221,17 @@ def test_a_term_record_that_cannot_be_stored_leaves_no_term(members: Members) ->
     assert member.spans == ((1, 0),)
 
 
+def test_a_follower_that_had_no_room_for_a_term_may_lead_the_next(members: Members) -> None:
+    member = members()
+    lead(member, 1)
+    end = member.store.end_position
+    member.note_terms_blocking([(2, end)])  # the bytes themselves found no room
+    lead(member, 3)
+    assert list(member.spans) == [(1, 0), (3, end)]
+    with pytest.raises(StoreError, match="cannot follow"):
+        member.begin_term_blocking(3, "n0", HOST)
+
+
 def test_a_term_without_bytes_gives_way_to_another_leaders(members: Members) -> None:
     """The other leader's bytes may even be of an earlier term."""
     member = members()

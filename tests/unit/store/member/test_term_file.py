@@ -36,12 +36,12 @@ def test_nothing_was_saved_yet(tmp_path: Path) -> None:
 
 def test_spans_are_read_back(tmp_path: Path) -> None:
     file = at(tmp_path)
-    file.append_blocking(1, 0)
-    file.append_blocking(4, 500)
+    file.replace_blocking((*file.spans, (1, 0)))
+    file.replace_blocking((*file.spans, (4, 500)))
     again = at(tmp_path)
     assert again.load_blocking() == (((1, 0), (4, 500)), "")
     assert again.spans == file.spans
-    again.append_blocking(5, 900)
+    again.replace_blocking((*again.spans, (5, 900)))
     again.cut_blocking(900)
     again.cut_blocking(901)  # nothing begins there
     assert at(tmp_path).load_blocking().spans == ((1, 0), (4, 500))
@@ -64,7 +64,7 @@ def test_a_term_that_cannot_follow_is_refused(tmp_path: Path, span: tuple[int, i
     file = at(tmp_path)
     file.replace_blocking([(4, 500)])
     with pytest.raises(StoreError, match="refusing"):
-        file.append_blocking(*span)
+        file.replace_blocking((*file.spans, span))
     assert file.spans == ((4, 500),)
 
 
