@@ -72,6 +72,24 @@ def test_nothing_of_killed_brokers_stays_in_memory() -> None:
     assert not list(brokers)
 
 
+def test_a_closed_cluster_goes_when_the_next_one_starts() -> None:
+    class Campaign:
+        def __init__(self) -> None:
+            self.cluster = SimulatedCluster(seed=7)
+            self.run = self.use  # a cycle, which only the garbage collector frees
+
+        def use(self) -> None:
+            with self.cluster as cluster:
+                cluster.run(cluster.ready())
+
+    campaign = Campaign()
+    campaign.run()
+    closed = weakref.ref(campaign.cluster)
+    del campaign
+    with SimulatedCluster(seed=8):
+        assert closed() is None
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     "code",

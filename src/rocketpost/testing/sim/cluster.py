@@ -16,6 +16,7 @@ import inspect
 import logging
 import random
 import warnings
+import weakref
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final, Self, TypeVar
@@ -96,6 +97,7 @@ class SimulatedCluster:
 
     def __enter__(self) -> Self:
         try:
+            _collect_closed()
             gc.freeze()  # so that the end looks at nothing older
             self._stack.callback(gc.unfreeze)
             self._stack.callback(self.loop.close)
@@ -118,6 +120,7 @@ class SimulatedCluster:
             self._dispose(self._buried)
             with _silence():
                 gc.collect()  # now, while what it releases is known to be dead
+        _closed.add(self)
 
     def run(self, work: Awaitable[T]) -> T:
         """Run a coroutine on the machine ``test`` until it is done, and return its result."""
@@ -389,6 +392,21 @@ def _discard(coroutine: Any) -> None:
     with contextlib.suppress(BaseException):
         for _ in range(_WAITS_MAX):
             coroutine.throw(_KilledError())
+
+
+_closed: Final[weakref.WeakSet[SimulatedCluster]] = weakref.WeakSet()
+"""Closed clusters that are still in memory."""
+
+
+def _collect_closed() -> None:
+    """Free clusters that were closed and are not used any more.
+
+    A user's objects may form a cycle with their cluster. Python looks for such cycles when many
+    objects have been made, but a cluster is few objects with hundreds of megabytes of files.
+    """
+    if _closed:
+        gc.collect()
+        _closed.clear()  # whatever is left is still used
 
 
 def _is_suspended(task: asyncio.Task[Any]) -> bool:
