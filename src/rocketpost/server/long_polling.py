@@ -178,7 +178,7 @@ class LongPolls:
         self._turns = Turns() if turns is None else turns
         self._loop = asyncio.get_running_loop()
         self._by_queue: dict[Queue, _QueuePolls] = {}
-        self._by_owner: dict[Hashable, set[Held]] = {}
+        self._by_owner: dict[Hashable, dict[Held, None]] = {}
         self._woken: OrderedDict[Hashable, deque[Held]] = OrderedDict()
         self._weights: dict[Hashable, int] = {}
         self._matchers: dict[Matcher, int] = {}
@@ -215,8 +215,8 @@ class LongPolls:
         queue.add(held)
         mine = self._by_owner.get(owner)
         if mine is None:
-            mine = self._by_owner[owner] = set()
-        mine.add(held)
+            mine = self._by_owner[owner] = {}
+        mine[held] = None
         self._count += 1
         self.tag_count += len(hold.tags)
         if weight:
@@ -257,7 +257,7 @@ class LongPolls:
                 held.waiter.refuse(problem)
 
     def close(self) -> None:
-        """Run every held pull again now: the broker stops."""
+        """Run every held pull again now, the oldest of a connection first: the broker stops."""
         for mine in list(self._by_owner.values()):
             for held in list(mine):
                 self._time_over(held)
@@ -346,7 +346,7 @@ class LongPolls:
         mine = self._by_owner.get(held.owner)
         if mine is None or held not in mine:
             return False
-        mine.discard(held)
+        del mine[held]
         if not mine:
             del self._by_owner[held.owner]
         self._forget(held)

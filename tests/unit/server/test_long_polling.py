@@ -72,10 +72,12 @@ async def test_a_lost_connection_takes_its_pulls_along(polls: NamedPolls, woken:
 
 
 async def test_waking_all(polls: NamedPolls, woken: list[str]) -> None:
-    for n in range(5):
-        polls.park("c", ("T", n % 2), tags=frozenset({n}), name=str(n))
+    """They run in the order in which they came, so that simulations repeat themselves."""
+    names = [str(n) for n in range(50)]
+    for n, name in enumerate(names):
+        polls.park("c", ("T", n % 2), tags=frozenset({n}), name=name)
     polls.table.close()
-    assert sorted(woken) == list("01234")
+    assert woken == names
     assert len(polls.table) == 0
 
 

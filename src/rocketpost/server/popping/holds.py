@@ -92,9 +92,9 @@ class PopHolds(Generic[P]):
         self._loop = asyncio.get_running_loop()
         self._numbers = itertools.count()
         self._by_group: dict[tuple[str, str], dict[int, dict[Waiting[P], None]]] = {}
-        self._watched: dict[str, set[tuple[str, str]]] = {}
+        self._watched: dict[str, dict[tuple[str, str], None]] = {}
         self._topics_of: dict[tuple[str, str], tuple[str, ...]] = {}
-        self._by_owner: dict[Hashable, set[Waiting[P]]] = {}
+        self._by_owner: dict[Hashable, dict[Waiting[P], None]] = {}
         self._fresh: dict[tuple[str, str], Fresh] = {}
         self._waking: dict[tuple[str, str], Generator[None, None, None]] = {}
         self._is_closed = False
@@ -141,9 +141,9 @@ class PopHolds(Generic[P]):
             group = self._by_group[key] = {}
             self._topics_of[key] = (place.topic, *retry_topics)
             for topic in self._topics_of[key]:
-                self._watched.setdefault(topic, set()).add(key)
+                self._watched.setdefault(topic, {})[key] = None
         group.setdefault(place.queue_id, {})[waiting] = None
-        self._by_owner.setdefault(waiting.owner, set()).add(waiting)
+        self._by_owner.setdefault(waiting.owner, {})[waiting] = None
         self._total += 1
         self.weight += waiting.weight
         if waiting.weight:
@@ -274,7 +274,7 @@ class PopHolds(Generic[P]):
             for topic in self._topics_of.pop(key):
                 self._unwatch(topic, key)
         mine = self._by_owner[waiting.owner]
-        mine.discard(waiting)
+        mine.pop(waiting, None)
         if not mine:
             del self._by_owner[waiting.owner]
         self._total -= 1
@@ -286,6 +286,6 @@ class PopHolds(Generic[P]):
 
     def _unwatch(self, topic: str, key: tuple[str, str]) -> None:
         watching = self._watched[topic]
-        watching.discard(key)
+        watching.pop(key, None)
         if not watching:
             del self._watched[topic]
