@@ -59,8 +59,8 @@ def test_all_orders_of_more_events() -> None:
     assert explore(led_group(), depth=8) > 10_000
 
 
-OLD_TERMS = (faults.lossy, faults.split)
-"""Faults in which leaders follow each other fast, as in figure 8 of the Raft paper."""
+OLD_TERMS = (faults.strand, faults.lossy)
+"""Faults in which leaders leave entries with few others, as in figure 8 of the Raft paper."""
 
 HARM = [
     Case(bugs.own_fsync_not_awaited, checks.ACKNOWLEDGED_KEPT, POWER),

@@ -59,6 +59,24 @@ def split(group: Group) -> None:
     group.later(group.outage_ms, reconnect, group)
 
 
+def strand(group: Group) -> None:
+    """Leave a leader one follower for a moment, then none, so that few have its last bytes."""
+    leader = group.leader()
+    if leader is None:
+        return
+    others = [other for other in group.servers if other != leader.name]
+    last = group.rng.choice(others)
+    group.network.blocked = set()
+    for other in others:
+        delay_ms = int(group.rng.random() * 400) if other == last else 0
+        group.later(delay_ms, cut, group, leader.name, other)
+
+
+def cut(group: Group, one: str, other: str) -> None:
+    group.network.blocked |= {(one, other), (other, one)}
+    group.note("network", "cuts %s from %s", one, other)
+
+
 def bridge(group: Group) -> None:
     """Leave two halves of the group with one node that sees both."""
     nodes = list(group.servers)
