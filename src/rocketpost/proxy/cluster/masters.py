@@ -38,7 +38,8 @@ class Masters:
         self._session = session
         self._cluster = ClusterAdmin(session)
         self._loop = asyncio.get_running_loop()
-        self._asked_from = self._asked_at = -1.0
+        self._asked_at = -1.0
+        self._question_count = 0
         self._asking: asyncio.Task[None] | None = None
         self._known: list[BrokerData] = []
 
@@ -54,8 +55,8 @@ class Masters:
             ConnectionLost: The master could not be reached in time, or was lost after the call
                 was sent, so that it may or may not have happened.
         """
-        begin, pauses = self._loop.time(), 0
-        end = begin + PATIENCE_SECONDS
+        end, pauses = self._loop.time() + PATIENCE_SECONDS, 0
+        earlier_count = self._question_count
         routes = self._session.routes
         while True:
             address = routes.peek_master(broker)
@@ -72,7 +73,7 @@ class Masters:
                 raise failure
             await self.refresh()
             # An answer to an earlier question may not have a broker that has just registered.
-            if self._asked_from >= begin and not routes.replicas(broker):
+            if self._question_count > earlier_count and not routes.replicas(broker):
                 raise RouteNotFound(f"the broker {broker[:200]!r} is unknown")
             await asyncio.sleep(pause_seconds(pauses))
             pauses += 1
@@ -111,7 +112,7 @@ class Masters:
         await asyncio.shield(self._asking)
 
     async def _ask(self) -> None:
-        self._asked_from = self._loop.time()
+        self._question_count += 1
         try:
             info = await self._cluster.info()
         except RocketpostError as error:

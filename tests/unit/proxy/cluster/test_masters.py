@@ -12,6 +12,7 @@ from rocketpost.client.session import Session
 from rocketpost.errors import RouteNotFound
 from rocketpost.proxy.cluster.masters import Masters
 from rocketpost.testing.virtual_time import in_virtual_time
+from rocketpost.testing.waiting import settle
 
 
 class Routes:
@@ -42,9 +43,11 @@ class NameServer:
 
     async def info(self) -> Any:
         self.questions += 1
-        answer = dict(self.brokers)
-        await asyncio.sleep(0.01)
-        return SimpleNamespace(broker_addr_table=answer)
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Any] = loop.create_future()
+        info = SimpleNamespace(broker_addr_table=dict(self.brokers))
+        loop.call_later(0.01, answer.set_result, info)
+        return await answer
 
 
 def masters_of(name_server: NameServer) -> Masters:
@@ -73,7 +76,7 @@ async def test_the_answer_to_an_earlier_question_refuses_nobody() -> None:
     name_server = NameServer()
     masters = masters_of(name_server)
     earlier = asyncio.create_task(masters.refresh())
-    await asyncio.sleep(0.005)
+    await settle()
     name_server.register("a")
     assert await masters.call("a", called) == "a:10911"
     await earlier
