@@ -213,12 +213,14 @@ class Wave:
         """
         self._is_read = False
         rows, copies = self.rows, None
-        for span in reversed(self._pending):  # those of the last batch are the newest
-            if not isinstance(span, RowSpan):
-                continue
-            if span.rows is not rows:
+        first = rows[0]
+        for span in reversed(self._pending):
+            if span.position < first:
                 break
-            if copies is None:
+            # Bytes of another leader may stand behind: this broker may have led, followed, and led.
+            if not isinstance(span, RowSpan) or span.rows is not rows:
+                continue
+            if copies is None:  # the newest span reaches furthest
                 copies = rows[: span.row_end * ROW], self.keys[: span.key_end * PAIR]
             span.rows, span.keys = copies
 

@@ -18,6 +18,7 @@ from rocketpost.model import sysflag
 from rocketpost.model.ids import Position
 from rocketpost.model.names import SCHEDULE_TOPIC
 from rocketpost.store.dispatch.arrival import Arrival
+from rocketpost.store.dispatch.row_span import RowSpan
 from rocketpost.store.draft import Draft
 from rocketpost.store.files import DiskUsage
 from rocketpost.store.message_store import MessageStore
@@ -469,3 +470,20 @@ def test_waves_leave_the_same_store_as_ordinary_appends(steps: list[tuple[str, o
     finally:
         twins.close()
         shutil.rmtree(root)
+
+
+def test_waiting_rows_are_kept_although_other_rows_stand_behind_them(opener: Opener) -> None:
+    """A member of a group may have led, followed another leader, and lead again."""
+    store = opener()
+    store.append(draft(b"first"))
+    pack(store, [draft(b"waits", keys=("k",))])
+    end = store.commit()
+    pending = store._dispatcher.pending
+    span = pending[-1]
+    assert isinstance(span, RowSpan)
+    assert span.rows is store.wave.rows
+    pending.append(RowSpan(array("q", (end, 10, 0, 0, 9)), 0, 1, array("q"), 0, 0, span.store_ms))
+    before = span.position, span.end
+    assert store.wave.begin(packer_of(store))
+    assert span.rows is not store.wave.rows
+    assert (span.position, span.end) == before
