@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-_LEFT_BYTES: Final = 1 << 30
-"""Memory that is left free for processes."""
+_MORE_BYTES: Final = 1 << 30
+"""Bytes beyond the free memory, so that no free page is left that was not touched."""
 _READ_BYTES: Final = 8 << 20
 
 
@@ -26,12 +26,11 @@ def filled_page_cache() -> Iterator[None]:
     """Fill free memory with the pages of a file without content, which is kept meanwhile."""
     found = re.search(r"MemFree: +(\d+) kB", Path("/proc/meminfo").read_text())
     assert found
-    size = int(found[1]) * 1024 - _LEFT_BYTES
+    size = int(found[1]) * 1024 + _MORE_BYTES
     with tempfile.TemporaryFile(prefix="rocketpost-bench-", buffering=0) as file:
-        if size > 0:
-            print(f"filling {size / 1e9:.1f} GB of page cache ...", file=sys.stderr, flush=True)
-            file.truncate(size)
-            buffer = bytearray(_READ_BYTES)
-            while file.readinto(buffer):
-                pass
+        print(f"filling {size / 1e9:.1f} GB of page cache ...", file=sys.stderr, flush=True)
+        file.truncate(size)
+        buffer = bytearray(_READ_BYTES)
+        while file.readinto(buffer):
+            pass
         yield
