@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from rocketpost.codec.ha_frames import FrameHead, HaFrameDecoder, encode_head
+from rocketpost.codec.ha_frames import FrameHead, HaFrameDecoder, encode_head, encode_report
 from rocketpost.errors import ReplicationError
 from rocketpost.replication.receiver import LogReceiver
 from rocketpost.server.replication.master_stream import WAKE_BYTES_MAX, MasterStream
@@ -28,9 +28,13 @@ class FakeReceiver:
     def missing(self) -> int:
         return self._frames.missing
 
-    def feed(self, data: memoryview) -> None:
+    @property
+    def frames_ended(self) -> int:
+        return self._frames.ended
+
+    def feed(self, data: memoryview, at: int = 0) -> None:
         self.feeds += 1
-        for piece in self._frames.feed(data):
+        for piece in self._frames.feed(data[at:]):
             if not isinstance(piece, FrameHead):
                 self.end += len(piece)
 
@@ -38,7 +42,7 @@ class FakeReceiver:
 class Master:
     """The master's end of a stream, and the slave's stream with its receiver."""
 
-    def __init__(self) -> None:
+    def __init__(self, heartbeat_ms: int) -> None:
         with socket.create_server(("127.0.0.1", 0)) as listening:
             self.socket = socket.create_connection(listening.getsockname())
             ours, _ = listening.accept()
@@ -50,7 +54,7 @@ class Master:
             ours,
             receiver=cast(LogReceiver, self.receiver),
             request=0,
-            heartbeat_ms=40,
+            heartbeat_ms=heartbeat_ms,
             silence_ms=20_000,
             now_ms=lambda: int(loop.time() * 1000),
             on_read=lambda: self.stream.advance(self.receiver.end),
@@ -64,8 +68,8 @@ class Master:
 
 
 @contextlib.asynccontextmanager
-async def running() -> AsyncIterator[Master]:
-    master = Master()
+async def running(heartbeat_ms: int = 40) -> AsyncIterator[Master]:
+    master = Master(heartbeat_ms)
     run = asyncio.ensure_future(master.stream.run())
     try:
         yield master
@@ -104,3 +108,24 @@ async def test_the_next_frame_is_read_however_short() -> None:
         await master.until_end(2000)
         master.socket.sendall(encode_head(2000, 1) + b"b")
         await master.until_end(2001)
+
+
+async def test_a_whole_frame_is_reported_at_once_and_a_part_with_the_next_tick() -> None:
+    async with running(heartbeat_ms=20_000) as master:
+        loop = asyncio.get_running_loop()
+        master.socket.setblocking(False)
+        assert await loop.sock_recv(master.socket, 100) == encode_report(0)
+        await loop.sock_sendall(master.socket, encode_head(0, 3000) + b"a" * 1000)
+        await master.until_end(1000)
+        with pytest.raises(BlockingIOError):
+            master.socket.recv(100)
+        await loop.sock_sendall(master.socket, b"a" * 2000)
+        assert await loop.sock_recv(master.socket, 100) == encode_report(3000)
+        # The second frame has begun when the whole of the first is kept.
+        await loop.sock_sendall(
+            master.socket, encode_head(3000, 500) + b"b" * 500 + encode_head(3500, 800) + b"c"
+        )
+        assert await loop.sock_recv(master.socket, 100) == encode_report(3501)
+        await loop.sock_sendall(master.socket, b"c")
+        async with asyncio.timeout(10):
+            assert await loop.sock_recv(master.socket, 100) == encode_report(3502)  # a tick

@@ -46,6 +46,8 @@ class HaFrameDecoder:
     def __init__(self) -> None:
         self._head = b""
         self._left = 0
+        self.ended = 0
+        """Number of frames that are complete, heartbeats included."""
 
     @property
     def missing(self) -> int:
@@ -68,6 +70,7 @@ class HaFrameDecoder:
                 size = min(self._left, end - at)
                 found.append(view[at : at + size])
                 self._left -= size
+                self.ended += not self._left
                 at += size
                 continue
             missing = HEAD_BYTES - len(self._head)
@@ -82,6 +85,7 @@ class HaFrameDecoder:
                 raise RemoteProtocolError(
                     f"bad frame of the HA stream: position={position} size={self._left}"
                 )
+            self.ended += not self._left
             found.append(FrameHead(position, self._left))
         return found
 

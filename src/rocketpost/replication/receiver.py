@@ -78,8 +78,18 @@ class LogReceiver:
         """Bytes of the frame that has begun, and that are still to come."""
         return self._frames.missing
 
-    def feed(self, data: bytes | bytearray | memoryview) -> None:
+    @property
+    def frames_ended(self) -> int:
+        """Number of frames that are complete."""
+        return self._frames.ended
+
+    def feed(self, data: bytes | bytearray | memoryview, at: int = 0) -> None:
         """Take bytes of the stream, and append the records that they complete.
+
+        Args:
+            data: A buffer. If ``at`` is not 0, it is writable.
+            at: Index of the first byte of the stream. What is before it may be overwritten: the
+                start of an incomplete record is put there, so that its rest need not be copied.
 
         Raises:
             ReplicationError: The stream is not the continuation of the own log, or is damaged;
@@ -89,8 +99,10 @@ class LogReceiver:
         """
         assert not self._has_failed, "the stream has ended"
         self._has_failed = True
+        view = memoryview(data)
+        begins_with_body = self._frames.missing > 0
         try:
-            pieces = self._frames.feed(data)
+            pieces = self._frames.feed(view[at:])
         except RemoteProtocolError as error:
             raise ReplicationError(str(error)) from error
         bodies: list[memoryview] = []
@@ -100,17 +112,30 @@ class LogReceiver:
             else:
                 bodies.append(piece)
                 self._next += len(piece)
-        if len(bodies) == 1 and not self._held:  # nearly always: no copy is needed
-            body = bodies[0]
-            self._held += body[self._append_runs(body) :]
-        elif bodies:
-            for body in bodies:
-                self._held += body
-            with memoryview(self._held) as held:
-                size = self._append_runs(held)
-            del self._held[:size]
+        if begins_with_body and bodies and 0 < len(self._held) <= at:
+            start = at - len(self._held)
+            view[start:at] = self._held
+            self._held.clear()
+            bodies[0] = view[start : at + len(bodies[0])]
+        self._append_bodies(bodies)
         assert self._begin + len(self._held) == self._next
         self._has_failed = False
+
+    def _append_bodies(self, bodies: list[memoryview]) -> None:
+        """Append the records that pieces of bodies complete, and keep the start of the next one.
+
+        Nearly always a piece begins with a record. From the first one that does not, all are
+        copied.
+        """
+        for number, body in enumerate(bodies):
+            if self._held:
+                for each in bodies[number:]:
+                    self._held += each
+                with memoryview(self._held) as held:
+                    size = self._append_runs(held)
+                del self._held[:size]
+                return
+            self._held += body[self._append_runs(body) :]
 
     def _check_head(self, head: FrameHead) -> None:
         position, size = head

@@ -32,16 +32,17 @@ def frames(master: MasterLog, position: int, batch_bytes: int) -> bytes:
     batch_bytes=st.integers(1, 1500),
     pieces=st.integers(1, 700),
     first=st.sampled_from([0, 3 * SEGMENT_BYTES]),
+    room=st.sampled_from([0, 1, 50, 200, 2000]),
 )
 def test_the_slave_has_the_masters_bytes(
-    bodies: list[int], batch_bytes: int, pieces: int, first: int
+    bodies: list[int], batch_bytes: int, pieces: int, first: int, room: int
 ) -> None:
     master = MasterLog(first).add(*bodies)
     log = SlaveLog()
     machine = receiver(log)
     stream = frames(master, first, batch_bytes)
     for at in range(0, len(stream), pieces):
-        machine.feed(stream[at : at + pieces])
+        machine.feed(bytearray(room) + stream[at : at + pieces], room)
         assert machine.end == log.end
         assert machine.end in master.borders or not machine.end
     assert log.data == master.data
@@ -61,6 +62,21 @@ def test_a_part_of_a_record_is_kept_but_does_not_count() -> None:
     machine.feed(encode_head(border + 50, rest) + master.bytes_of(border + 50, rest))
     assert (machine.end, machine.held) == (master.end, 0)
     assert log.data == master.data
+
+
+def test_a_record_that_two_reads_bring_is_joined_in_the_room_before_the_second() -> None:
+    master = MasterLog().add(100, 100, 100)
+    log = SlaveLog()
+    machine = receiver(log)
+    border = master.borders[1]
+    stream = encode_head(0, master.end) + master.data
+    cut = len(encode_head(0, 0)) + border + 50
+    machine.feed(stream[:cut])
+    buffer = bytearray(64) + stream[cut:]
+    machine.feed(buffer, 64)
+    assert log.runs == [(0, border), (border, master.end - border)]
+    assert log.data == master.data
+    assert buffer[14:64] == master.bytes_of(border, 50)
 
 
 def test_the_records_of_many_frames_are_appended_together() -> None:

@@ -15,6 +15,8 @@ from rocketpost.transport.tls_socket import StreamSocket
 
 READ_BYTES: Final = 1024 * 1024
 """Most bytes read in one turn of the loop."""
+ROOM_BYTES: Final = 64 * 1024
+"""Room before what is read, for the start of a record whose rest is read next."""
 WAKE_BYTES_MAX: Final = 256 * 1024
 """Bytes of a frame that has begun for which the loop is woken at the latest."""
 _UNSENT_BYTES_MAX: Final = 1024
@@ -50,12 +52,14 @@ class MasterStream:
         self._receiver = receiver
         self._request = request
         self._position = request
+        self._whole_end = 0
         self._reports = ReportSchedule(interval_ms=heartbeat_ms)
         self._tick_seconds = min(_TICK_SECONDS, heartbeat_ms / 4000)
         self._silence_ms = silence_ms
         self._now_ms = now_ms
         self._on_read = on_read
-        self._buffer = memoryview(bytearray(READ_BYTES))
+        self._buffer = memoryview(bytearray(ROOM_BYTES + READ_BYTES))
+        self._unread = self._buffer[ROOM_BYTES:]
         self._wake_bytes = 1
         self._unsent = b""
         self._ended: asyncio.Future[None] = self._loop.create_future()
@@ -87,10 +91,14 @@ class MasterStream:
             self._socket.close()
 
     def advance(self, position: int) -> None:
-        """Report that everything before a position is kept."""
+        """Report that everything before a position is kept, if a whole frame ended before it.
+
+        A master waits for frames, so parts of one are only reported with the next tick.
+        """
         if position > self._position:
             self._position = position
-            self._report()
+            if min(position, self._whole_end) > self._reports.reported:
+                self._report()
 
     async def _keep_time(self) -> None:
         while True:
@@ -109,7 +117,7 @@ class MasterStream:
 
     def _read(self) -> None:
         try:
-            size = self._socket.recv_into(self._buffer)
+            size = self._socket.recv_into(self._unread)
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
@@ -120,10 +128,13 @@ class MasterStream:
             return
         self.received += size
         self.heard_ms = self._now_ms()
+        receiver, frames_ended = self._receiver, self._receiver.frames_ended
         try:
-            self._receiver.feed(self._buffer[:size])
+            receiver.feed(self._buffer[: ROOM_BYTES + size], ROOM_BYTES)
         except (ReplicationError, StoreError) as error:
             self._end(error)
+        if receiver.frames_ended > frames_ended:
+            self._whole_end = receiver.end
         self._on_read()
         self._choose_wake()
 
