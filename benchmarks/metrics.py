@@ -1,9 +1,11 @@
 """What metrics cost: messages of a broker that serves them, and the loop's time for a scrape.
 
-Four brokers take the same load by turns: two without metrics, and two that serve them. Where a
-process has its code and data in memory makes it some percent cheaper or dearer for all its life. So
-the cheaper broker of each pair is compared, and the ratio within a pair is the noise of this run. A
-fifth broker has about 10,000 series, all of which change between two scrapes. It is scraped as
+One broker measures requests in every other turn (``switched_broker``), since two processes differ
+by more than metrics cost. Each turn with metrics is compared with the turns before and after it;
+the median of these ratios is shown with its standard error. The counts of the broker prove that it
+was switched.
+
+A second broker has about 10,000 series, all of which change between two scrapes. It is scraped as
 Prometheus does, and the CPU of its event loop's thread is counted.
 """
 
@@ -12,17 +14,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gzip
+import os
+import re
+import signal
 import statistics
-from collections.abc import Sequence
+import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from bench import LARGE_FILES, Bench
 from builds import Build
+from closed_loop import max_offset
 from load import pipeline, pull_fields, send_frames
-from rounds import measure
-from servers import Target, our_broker
-from workloads import ASYNC_FLUSH, choose, prepare
+from servers import HERE, Target, cpu_seconds, our_broker
+from workloads import ASYNC_FLUSH, TOPIC, Workload, choose, prepare
 
 import rocketpost
 from rocketpost.codec.codes import RequestCode
@@ -31,13 +37,11 @@ from rocketpost.kernel import FORM
 from rocketpost.testing.process import free_port
 
 ROWS: Final = "send,64x1,single,pull,sync"
-OFF: Final = ("off", "off too")
-ON: Final = ("on", "on too")
-SERVED: Final = {"metricsExporterType": "PROM", "metricsPromExporterPort": "0"}
+SERVED: Final = {"metricsExporterType": "PROM"}
 RATIO_MAX: Final = 1.02
 SCALE: Final = 0.2
-ROUNDS: Final = 6
-"""Rounds for each round of other benchmarks: short ones find quiet moments of the machine."""
+TURNS: Final = 60
+"""Turns for each round of other benchmarks: short ones, so that neighbours are alike."""
 
 TOPICS: Final = 560
 """Each has 18 samples: 11 of its own, and 7 of a group that reads it."""
@@ -53,33 +57,67 @@ async def metrics(bench: Bench, directory: Path) -> None:
 
 
 def messages(bench: Bench, directory: Path) -> None:
-    """Compare brokers that serve metrics with those that do not."""
-    folder = Path(rocketpost.__file__).parents[2]
+    """Compare turns in which requests are measured with those in which they are not."""
     rows = choose(ROWS)
     for flush in sorted({row.flush for row in rows}):
-        with contextlib.ExitStack() as stack:
-            targets: Sequence[Target] = [
-                stack.enter_context(
-                    our_broker(
-                        Build(name, folder, FORM.is_compiled),
-                        directory / flush / name,
-                        flush=flush,
-                        settings=SERVED if name in ON else None,
-                    )
-                )
-                for name in (OFF[0], ON[0], OFF[1], ON[1])
-            ]
-            for target in targets:
-                prepare(target.port, warm_up=bench.count(4000))
-            chosen = [row for row in rows if row.flush == flush]
-            scale = SCALE * bench.scale
-            found = measure(targets, chosen, rounds=ROUNDS * bench.rounds, scale=scale)
-        for row in chosen:
-            off, on = ([found.least(row.name, name) for name in pair] for pair in (OFF, ON))
-            bench.add(f"{row.title}, without metrics", min(off), "us/message")
-            for what, pair in (("without", off), ("with", on)):
-                bench.add(f"{row.title}, noise of two {what}", max(pair) / min(pair), "x")
-            bench.add(f"{row.title}, metrics to without", min(on) / min(off), "x", most=RATIO_MAX)
+        with switched_broker(directory / flush, flush=flush) as (broker, port):
+            prepare(broker.port, warm_up=bench.count(4000))
+            for row in rows:
+                if row.flush == flush:
+                    compare(bench, broker, port, row)
+
+
+@contextlib.contextmanager
+def switched_broker(directory: Path, *, flush: str) -> Iterator[tuple[Target, int]]:
+    """Run a broker that can be switched; yields it and the port of its metrics."""
+    port = free_port()
+    build = Build("switched", Path(rocketpost.__file__).parents[2], FORM.is_compiled)
+    settings = {**SERVED, "metricsPromExporterPort": str(port)}
+    program = [str(HERE / "switched_broker.py")]
+    with our_broker(build, directory, flush=flush, settings=settings, program=program) as broker:
+        yield broker, port
+
+
+def compare(bench: Bench, broker: Target, port: int, row: Workload) -> None:
+    """Run a workload by turns with and without metrics."""
+    requests, scale, sent = row.requests(), SCALE * bench.scale, 0
+    counted = lane_requests(port)
+    costs: list[float] = []
+    for number in range(max(8, TURNS * bench.rounds)):
+        before = cpu_seconds(broker.pid)
+        run = row.run(broker.port, requests, scale=scale)
+        messages = run.requests * row.per_request
+        costs.append((cpu_seconds(broker.pid) - before) / messages * 1e6)
+        sent += run.requests if number % 2 == 0 else 0
+        switch(broker)
+    if len(costs) % 2:
+        switch(broker)
+    if not sent / 2 < lane_requests(port) - counted <= sent:  # a lane leaves the first requests
+        raise SystemExit(f"{row.name}: the broker was not switched with every turn")
+    ratios = [
+        costs[turn] / statistics.fmean((costs[turn - 1], costs[turn + 1]))
+        for turn in range(2, len(costs) - 1, 2)
+    ]
+    error = 1.2533 * statistics.stdev(ratios) / len(ratios) ** 0.5  # that of a median
+    note = f"standard error {error:.3f}"
+    bench.add(f"{row.title}, without metrics", statistics.median(costs[1::2]), "us/message")
+    ratio = statistics.median(ratios)
+    bench.add(f"{row.title}, metrics to without", ratio, "x", most=RATIO_MAX, note=note)
+
+
+def switch(broker: Target) -> None:
+    """Have the broker start or stop to measure requests."""
+    os.kill(broker.pid, signal.SIGUSR2)
+    max_offset(broker.port, TOPIC, 0)  # the loop has handled the signal when it has answered
+
+
+def lane_requests(port: int) -> int:
+    """Return the number of requests that the lanes have measured."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        text = answer.read().decode()
+    found = re.findall(r"^rocketpost_lane_requests_total\{.*\} (\S+)", text, re.MULTILINE)
+    assert len(found) == 2, found
+    return int(sum(map(float, found)))
 
 
 async def scrapes(bench: Bench, directory: Path) -> None:

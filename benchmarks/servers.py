@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -18,7 +18,7 @@ from workloads import BROKER_NAME
 
 from rocketpost.settings import format_properties
 from rocketpost.testing.cluster import BROKER_READY
-from rocketpost.testing.process import ServerProcess, free_port
+from rocketpost.testing.process import PROGRAM, ServerProcess, free_port
 
 HERE: Final = Path(__file__).parent
 
@@ -63,9 +63,22 @@ def end_in_order() -> None:
 
 @contextlib.contextmanager
 def our_broker(
-    build: Build, directory: Path, *, flush: str, settings: Mapping[str, str] | None = None
+    build: Build,
+    directory: Path,
+    *,
+    flush: str,
+    settings: Mapping[str, str] | None = None,
+    program: Sequence[str] = (*PROGRAM, "mqbroker"),
 ) -> Iterator[Target]:
-    """Run a broker of a build without a name server."""
+    """Run a broker of a build without a name server.
+
+    Args:
+        build: The code to run.
+        directory: The place of its settings and its store.
+        flush: Its flushDiskType.
+        settings: More settings.
+        program: The arguments of ``python`` before those of the broker.
+    """
     port = free_port()
     directory.mkdir(parents=True)
     values = {
@@ -80,8 +93,11 @@ def our_broker(
     }
     config = directory / "broker.conf"
     config.write_text(format_properties(values))
-    arguments = ["mqbroker", "-c", str(config)]
-    with ServerProcess(arguments, ready=BROKER_READY, environment=build.environment) as server:
+    arguments = ["-c", str(config)]
+    environment = build.environment
+    with ServerProcess(
+        arguments, ready=BROKER_READY, environment=environment, program=program
+    ) as server:
         yield Target(build.name, server.pid, port)
 
 
