@@ -100,9 +100,11 @@ def run_clusters(first: int, count: int) -> Chunk:
 
 
 def report(chunks: Any) -> Chunk:
-    """Return the sum of all chunks, and print it."""
+    """Return the sum of all chunks, and print it; failures are printed as they are found."""
     total = Chunk()
     for chunk in chunks:
+        for failure in chunk.failures:
+            print(failure, flush=True)
         total.add(chunk)
     speed = total.virtual_seconds / total.cpu_seconds
     print(f"cpu={total.cpu_seconds:.0f} s, {speed:.0f} x real time, {dict(total.counts)}")

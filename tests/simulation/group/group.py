@@ -240,13 +240,16 @@ class Group:
         for position in list(server.flips):
             sent = next(each for each in self.acknowledged if each.position <= position < each.end)
             place = (sent.position, sent.end)
+            if sent.position < server.running.store.first_position:
+                continue
             own = server.running.old_log.read_blocking(*place)
             if log_scrub.find_damaged(own, sent.position) is None:
                 continue
             for other in self.servers:
                 if other is server or not other.is_up or other.running.state.suspect:
                     continue
-                if sent.end <= min(other.node.commit, other.running.store.durable_position):
+                end = min(other.node.commit, other.running.store.durable_position)
+                if other.running.store.first_position <= sent.position < sent.end <= end:
                     data = other.running.old_log.read_blocking(*place)
                     if log_scrub.find_damaged(data, sent.position) is None:
                         server.running.old_log.repair_blocking(sent.position, data)
