@@ -203,9 +203,14 @@ class MemberStore:
     def save_progress_blocking(self, commit: int, acknowledged: int) -> None:
         """Raise commit bound and watermark, never beyond what is durable here. Any thread.
 
+        Neither is raised if the log is to be replaced: it may begin, and so end, behind everything
+        that was ever committed.
+
         Raises:
             StoreBroken: It cannot be saved; promise nothing any more.
         """
+        if self.needs_new_log:
+            return
         with self._changing:
             state, durable = self.state, self.store.durable_position
             raised = state._replace(

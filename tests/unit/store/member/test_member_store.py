@@ -439,6 +439,22 @@ def test_progress_is_never_saved_beyond_what_is_durable(members: Members) -> Non
     assert (member.state.commit, member.state.watermark) == (durable, durable)
 
 
+def test_the_progress_of_a_log_that_is_to_be_replaced_is_not_saved(members: Members) -> None:
+    member = members()
+    lead(member, 1)
+    agree(member)
+    committed = member.store.end_position
+    lead(member, 2, 250)
+    members.close(member)
+    (members.root / "commitlog" / f"{0:020}").unlink()
+    member = members()
+    assert member.needs_new_log
+    first, end = member.store.first_position, member.store.end_position
+    assert committed < first <= end
+    member.save_progress_blocking(first, end)
+    assert (member.state.commit, member.state.watermark) == (committed, committed)
+
+
 def test_terms_that_expired_are_forgotten(members: Members) -> None:
     member = members()
     for term in range(1, 20):
