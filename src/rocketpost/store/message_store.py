@@ -156,8 +156,7 @@ class MessageStore:
         log = self._log
         if draft.sys_flag & NOT_IN_QUEUE:
             return self._append_outside(draft, store_ms)
-        find = self._find_queue
-        queue = find((topic, queue_id))
+        queue = self._find_queue((topic, queue_id))
         if queue is None:
             queue = self.queues.make(topic, queue_id)
         offsets, slot = queue.offsets, queue.slot
@@ -217,6 +216,7 @@ class MessageStore:
         clock = self._clock
         chunk = self._parts.append_raw(position, data, store_ms=clock.newest_ms)
         clock.newest_ms = max(clock.newest_ms, chunk.store_ms)
+        self.wave.forget_written()
         return chunk.end
 
     def truncate_to_blocking(self, position: Position, *, below_confirmed: bool = False) -> None:
@@ -258,11 +258,11 @@ class MessageStore:
             log.write()
         except StoreError as error:
             self._dispatcher.forget_from(log.end)
-            wave.end_batch()
+            wave.end_batch(is_written=False)
             if isinstance(error, StoreBroken):
                 self._readiness.break_from_thread(str(error))
             raise
-        wave.end_batch()
+        wave.end_batch(is_written=True)
         return Position(log.end)
 
     def confirm(self, position: Position) -> list[Arrival]:

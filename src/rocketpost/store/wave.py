@@ -23,6 +23,7 @@ with all others, or takes them back; ``MessageStore.confirm`` makes them visible
 - The clock is read for a batch only once something is taken, so a wave without messages does not
   leave an outdated store time behind.
 - After a failed commit, next offsets, rows and keys are as before the batch.
+- What a commit has written stays in ``records`` until the next :meth:`Wave.begin` of a batch.
 """
 
 from __future__ import annotations
@@ -107,6 +108,8 @@ class Wave:
         self._packer: Packer | None = None  # goes on where it is
         self._begin = _NOWHERE
         self._store_ms = 0
+        self._written_begin = 0
+        self._written_bytes = 0
 
     # The buffers are made when they are first used: not every store gets waves.
 
@@ -155,6 +158,7 @@ class Wave:
         self.settle()
         if self._is_read:
             self._detach_unconfirmed()
+        self.forget_written()
         self._begin = log.end
         self._store_ms = store_ms = self._clock.batch_ms or self._clock.read()
         packer.begin(log.end, log.room_end, store_ms, self.record_end, self.row_end, self.key_end)
@@ -196,15 +200,37 @@ class Wave:
         self.key_end = span.key_end = packer.key_at
         assert span.end == packer.position
 
-    def end_batch(self) -> None:
+    def end_batch(self, *, is_written: bool) -> None:
         """Empty the buffers: what was taken is written, or was taken back."""
         if not self.row_end:
             return
+        assert self._span is not None
+        begin, size = self.rows[0], self.record_end
+        if is_written and begin + size == self._span.end:  # nothing else was appended in between
+            self._written_begin, self._written_bytes = begin, size
         self._packer = None
         self._begin = _NOWHERE
         self._span = None
         self._is_read = True
         self.record_end = self.row_end = self.key_end = 0
+
+    def forget_written(self) -> None:
+        """Note that the log may have other bytes there now."""
+        self._written_bytes = 0
+
+    def view_written(self, position: int, size: int) -> memoryview | None:
+        """Return bytes of the log that the last commit has written, as they are in memory.
+
+        They stay as they are until the next :meth:`begin`. So nobody may keep the view beyond the
+        present turn of the loop.
+
+        Returns:
+            None if the last commit did not write all of them, or not from these buffers.
+        """
+        at = position - self._written_begin
+        if 0 <= at <= self._written_bytes - size:
+            return self._view[at : at + size]
+        return None
 
     def _detach_unconfirmed(self) -> None:
         """Give spans that wait to be confirmed a copy: the buffers will be written again.
@@ -226,5 +252,6 @@ class Wave:
 
     def release(self) -> None:
         """Free the buffers: the store is closed."""
+        self.forget_written()
         for name in ("records", "rows", "keys", "_view"):
             self.__dict__.pop(name, None)

@@ -145,6 +145,58 @@ def test_a_packer_goes_on_until_something_else_is_appended_or_committed(opener: 
         assert len(store.find("TopicA", f"k{number}", count_max=9, begin_ms=0, end_ms=2**60)) == 1
 
 
+def test_what_a_commit_has_written_can_be_read_from_memory(opener: Opener) -> None:
+    store = opener()
+    view_written = store.wave.view_written
+    store.append(draft(b"in front"))
+    begin = store.end_position
+    pack(store, [draft(b"one"), draft(b"two")])
+    pack(store, [draft(b"three")])
+    end = store.end_position
+    assert view_written(begin, 1) is None
+    store.append(draft(b"behind"))
+    store.confirm(store.commit())
+    for at, size in ((begin, end - begin), (begin + 5, 10), (end - 1, 1)):
+        assert view_written(at, size) == store.view(Position(at), size)
+    for at, size in ((begin - 1, 2), (end - 1, 2), (end, 1), (0, 1)):
+        assert view_written(at, size) is None
+    pack(store, [draft(b"four")])
+    assert view_written(begin, end - begin) is None
+
+
+def test_parts_of_a_wave_that_do_not_follow_each_other_are_read_from_the_log(
+    opener: Opener,
+) -> None:
+    store = opener()
+    store.append(draft(b"in front"))
+    begin = store.end_position
+    assert pack(store, [draft(b"one")]) == 1
+    store.append(draft(b"between"))
+    assert pack(store, [draft(b"two")]) == 1
+    store.confirm(store.commit())
+    assert store.wave.view_written(begin, 10) is None
+
+
+def test_nothing_is_read_from_memory_when_the_log_may_have_other_bytes(opener: Opener) -> None:
+    files = RoomyFaultyFiles()
+    store = opener(files=files)
+    store.append(draft(b"in front"))
+    begin = store.end_position
+    pack(store, [draft(b"one")])
+    store.confirm(store.commit())
+    end = store.end_position
+    data = store.wave.view_written(begin, end - begin)
+    assert data is not None
+    store.truncate_to_blocking(begin, below_confirmed=True)
+    store.append_raw(begin, bytes(data))
+    assert store.wave.view_written(begin, end - begin) is None
+    pack(store, [draft(b"lost")])
+    files.failing, files.only = {"pwrite": errno.ENOSPC}, "commitlog"
+    with pytest.raises(StoreFull):
+        store.commit()
+    assert store.wave.view_written(end, 10) is None
+
+
 def test_a_wave_ends_where_its_segment_does(opener: Opener) -> None:
     store = opener()
     store.append(draft())

@@ -28,6 +28,7 @@ class MasterLog:
         self._reader: SegmentReader | None = None
         self._announced = 0
         self.view = store.view
+        self._view_written = store.wave.view_written
         self.warm_from_thread = store.segments.warm_from_thread
 
     @property
@@ -52,14 +53,19 @@ class MasterLog:
     def send(self, sock: StreamSocket, position: int, size: int) -> int:
         """Send bytes of one segment to a socket; returns how many it took, 0 if there are none.
 
-        They go from the file to the socket, which costs less than a view of the map. The
-        descriptors of older segments may be closed at any time, so such a segment is opened anew
-        and kept open until another one is sent. Bytes that must be encrypted come from the map.
+        What the last commit has written is sent from memory, at half the cost of sending it from
+        the file. All else goes from the file to the socket, which costs less than a view of the
+        map. The descriptors of older segments may be closed at any time, so such a segment is
+        opened anew and kept open until another one is sent. Bytes that must be encrypted come from
+        the map.
 
         Raises:
             OSError: The socket takes nothing now, the connection is lost, or the file cannot be
                 opened.
         """
+        written = self._view_written(position, size)
+        if written is not None:
+            return sock.send(written)
         if isinstance(sock, TlsSocket):
             found = self.view(position, size)
             return sock.send(found) if found is not None else 0
