@@ -158,7 +158,7 @@ class Wave:
         self.settle()
         if self._is_read:
             self._detach_unconfirmed()
-        self.forget_written()
+        self._written_bytes = 0
         self._begin = log.end
         self._store_ms = store_ms = self._clock.batch_ms or self._clock.read()
         packer.begin(log.end, log.room_end, store_ms, self.record_end, self.row_end, self.key_end)
@@ -202,6 +202,7 @@ class Wave:
 
     def end_batch(self, *, is_written: bool) -> None:
         """Empty the buffers: what was taken is written, or was taken back."""
+        self._written_bytes = 0
         if not self.row_end:
             return
         assert self._span is not None

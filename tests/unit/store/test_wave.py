@@ -190,6 +190,14 @@ def test_nothing_is_read_from_memory_when_the_log_may_have_other_bytes(opener: O
     store.truncate_to_blocking(begin, below_confirmed=True)
     store.append_raw(begin, bytes(data))
     assert store.wave.view_written(begin, end - begin) is None
+    pack(store, [draft(b"two")])
+    store.confirm(store.commit())
+    assert store.wave.view_written(end, 10) is not None
+    store.truncate_to_blocking(end, below_confirmed=True)
+    store.append(draft(b"of another term"))
+    store.confirm(store.commit())
+    assert store.wave.view_written(end, 10) is None
+    end = store.end_position
     pack(store, [draft(b"lost")])
     files.failing, files.only = {"pwrite": errno.ENOSPC}, "commitlog"
     with pytest.raises(StoreFull):
