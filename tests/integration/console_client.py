@@ -109,7 +109,7 @@ class Console(NamedTuple):
 def run_console(
     name_servers: str, state: Path, *options: str, environment: dict[str, str] | None = None
 ) -> Iterator[Console]:
-    """Run a console until the context ends."""
+    """Run a console until the context ends, and stop it in order if it still runs."""
     command = ["console", "-n", name_servers, "--port", "0", "--state", str(state)]
     process = ServerProcess(
         [*command, *options], ready=READY, program=PROGRAM, environment=environment
@@ -122,6 +122,8 @@ def run_console(
             found = process.wait_for(r"(/invitation\?token=\S+)", seconds=10)
             link = found[1]
         yield Console(process, url, link)
+        if process.is_running:
+            assert process.stop() == 0
     finally:
         process.kill()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -283,6 +285,21 @@ def test_a_console_that_others_reach_needs_tls(cluster: Cluster, tmp_path: Path)
     process.launch()
     process.wait_for("in the clear", seconds=30)
     process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda each: each.name)
+def test_a_signal_stops_the_console_in_order(
+    cluster: Cluster, tmp_path: Path, number: signal.Signals
+) -> None:
+    with run_console(cluster.addresses, tmp_path) as console:
+        process = console.process
+        os.kill(process.pid, number)
+        deadline = time.monotonic() + 30
+        while process.is_running:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert process.exit_code == 0
+        assert not any("Traceback" in line or "Aborted" in line for line in process.output)
 
 
 def test_a_broker_that_is_killed_is_shown_at_once(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import signal
 import socket
 import sys
 from collections.abc import AsyncIterator
@@ -166,6 +167,10 @@ async def _serve(services: Services, listener: socket.socket, parent_fd: int | N
     )
     if parent_fd is not None:
         asyncio.get_running_loop().add_reader(parent_fd, _stop_with_parent, server, parent_fd)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # uvicorn raises the signal again when it has stopped; the default handler would end the
+        # process before jobs and connections are closed.
+        signal.signal(number, server.handle_exit)
     async with collect_clusters(services), services.jobs:
         print(describe_start(services), flush=True)
         await server.serve(sockets=[listener])
