@@ -25,6 +25,8 @@ NOT_MEASURED = {
     "kernel/record_columns": "its tests load it a second time, as the compiler would see it",
     "kernel/uncompiled": "loads modules of the kernel a second time",
     "server/__main__": "runs in processes that are killed",
+    "server/access/logins": "used by the lanes, which need a compiled kernel",
+    "spark/records/kernel_fields": "used only if the kernel is compiled",
     "spark/workers/daemon": "forked by the JVM",
     "testing": "what only chaos and campaigns use; they are not part of make coverage",
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import cast
 
 import pytest
@@ -13,7 +13,7 @@ import pytest
 from rocketpost.codec.ha_frames import FrameHead, HaFrameDecoder, encode_head, encode_report
 from rocketpost.errors import ReplicationError
 from rocketpost.replication.receiver import LogReceiver
-from rocketpost.server.replication.master_stream import WAKE_BYTES_MAX, MasterStream
+from rocketpost.server.replication.master_stream import PART_MS, WAKE_BYTES_MAX, MasterStream
 
 
 class FakeReceiver:
@@ -42,7 +42,7 @@ class FakeReceiver:
 class Master:
     """The master's end of a stream, and the slave's stream with its receiver."""
 
-    def __init__(self, heartbeat_ms: int) -> None:
+    def __init__(self, heartbeat_ms: int, now_ms: Callable[[], int] | None) -> None:
         with socket.create_server(("127.0.0.1", 0)) as listening:
             self.socket = socket.create_connection(listening.getsockname())
             ours, _ = listening.accept()
@@ -56,7 +56,7 @@ class Master:
             request=0,
             heartbeat_ms=heartbeat_ms,
             silence_ms=20_000,
-            now_ms=lambda: int(loop.time() * 1000),
+            now_ms=now_ms or (lambda: int(loop.time() * 1000)),
             on_read=lambda: self.stream.advance(self.receiver.end),
         )
 
@@ -68,8 +68,10 @@ class Master:
 
 
 @contextlib.asynccontextmanager
-async def running(heartbeat_ms: int = 40) -> AsyncIterator[Master]:
-    master = Master(heartbeat_ms)
+async def running(
+    heartbeat_ms: int = 40, now_ms: Callable[[], int] | None = None
+) -> AsyncIterator[Master]:
+    master = Master(heartbeat_ms, now_ms)
     run = asyncio.ensure_future(master.stream.run())
     try:
         yield master
@@ -110,8 +112,8 @@ async def test_the_next_frame_is_read_however_short() -> None:
         await master.until_end(2001)
 
 
-async def test_a_whole_frame_is_reported_at_once_and_a_part_with_the_next_tick() -> None:
-    async with running(heartbeat_ms=20_000) as master:
+async def test_a_whole_frame_is_reported_at_once() -> None:
+    async with running(heartbeat_ms=20_000, now_ms=lambda: 1) as master:
         loop = asyncio.get_running_loop()
         master.socket.setblocking(False)
         assert await loop.sock_recv(master.socket, 100) == encode_report(0)
@@ -126,6 +128,24 @@ async def test_a_whole_frame_is_reported_at_once_and_a_part_with_the_next_tick()
             master.socket, encode_head(3000, 500) + b"b" * 500 + encode_head(3500, 800) + b"c"
         )
         assert await loop.sock_recv(master.socket, 100) == encode_report(3501)
-        await loop.sock_sendall(master.socket, b"c")
+
+
+async def test_parts_of_a_frame_that_arrives_slowly_are_reported() -> None:
+    times = [0]
+    async with running(heartbeat_ms=20_000, now_ms=lambda: times[0]) as master:
+        loop = asyncio.get_running_loop()
+        master.socket.setblocking(False)
+        assert await loop.sock_recv(master.socket, 100) == encode_report(0)
+        times[0] += PART_MS
+        await loop.sock_sendall(master.socket, encode_head(0, 3000) + b"a" * 1000)
+        assert await loop.sock_recv(master.socket, 100) == encode_report(1000)
+
+
+async def test_the_rest_is_reported_with_the_next_tick() -> None:
+    async with running(heartbeat_ms=40, now_ms=lambda: 1) as master:
+        loop = asyncio.get_running_loop()
+        master.socket.setblocking(False)
+        assert await loop.sock_recv(master.socket, 100) == encode_report(0)
+        await loop.sock_sendall(master.socket, encode_head(0, 3000) + b"a" * 1000)
         async with asyncio.timeout(10):
-            assert await loop.sock_recv(master.socket, 100) == encode_report(3502)  # a tick
+            assert await loop.sock_recv(master.socket, 100) == encode_report(1000)

@@ -19,6 +19,8 @@ ROOM_BYTES: Final = 64 * 1024
 """Room before what is read, for the start of a record whose rest is read next."""
 WAKE_BYTES_MAX: Final = 256 * 1024
 """Bytes of a frame that has begun for which the loop is woken at the latest."""
+PART_MS: Final = 50
+"""Time since the last report after which a part of a frame is reported."""
 _UNSENT_BYTES_MAX: Final = 1024
 _TICK_SECONDS: Final = 1.0
 
@@ -93,12 +95,15 @@ class MasterStream:
     def advance(self, position: int) -> None:
         """Report that everything before a position is kept, if a whole frame ended before it.
 
-        A master waits for frames, so parts of one are only reported with the next tick.
+        Parts of a frame are reported only if it arrives slowly: senders of a master may wait for
+        messages at its beginning.
         """
-        if position > self._position:
-            self._position = position
-            if min(position, self._whole_end) > self._reports.reported:
-                self._report()
+        if position <= self._position:
+            return
+        self._position = position
+        is_whole = min(position, self._whole_end) > self._reports.reported
+        if is_whole or self.heard_ms - self.reported_ms >= PART_MS:
+            self._report()
 
     async def _keep_time(self) -> None:
         while True:
