@@ -14,11 +14,11 @@ from rocketpost.replication.reports import ReportSchedule
 from rocketpost.transport.tls_socket import StreamSocket
 
 READ_BYTES: Final = 1024 * 1024
-"""Most bytes read in one turn of the loop."""
+"""Most bytes read in one loop iteration."""
 ROOM_BYTES: Final = 64 * 1024
 """Room before what is read, for the start of a record whose rest is read next."""
 WAKE_BYTES_MAX: Final = 256 * 1024
-"""Bytes of a frame that has begun for which the loop is woken at the latest."""
+"""Bytes of an incomplete frame after which the loop is woken at the latest."""
 _UNSENT_BYTES_MAX: Final = 1024
 _TICK_SECONDS: Final = 1.0
 
