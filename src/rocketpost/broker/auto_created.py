@@ -1,4 +1,4 @@
-"""Topics or groups that were created by use: their rate, their share, and those still unused.
+"""Topics or groups created by use: limits on their rate and share, and a list of unused ones.
 
 Any client that reaches the port can create topics by sending and groups by pulling. Both have a
 creation rate, for each host and in total, and a share of the table that leaves room for
@@ -96,7 +96,7 @@ class AutoCreated:
             self.revision += 1
 
     def follow(self, data: bytes) -> None:
-        """Take over the list of the master, as :meth:`to_json` returns it.
+        """Apply the list of the master, as :meth:`to_json` returns it.
 
         Raises:
             StoreError: The text is not such a list.

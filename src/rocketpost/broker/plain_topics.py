@@ -2,8 +2,8 @@
 
 The lane treats every message alike, so a topic is plain only if nothing about it asks for a
 decision: its queues are not priorities, it is no retry or dead-letter topic, and its type admits
-ordinary messages. A topic becomes plain when the ordinary way has served a send to it, one queue
-after the other; whatever changes topics or settings clears the table, and it fills again.
+ordinary messages. A topic becomes plain when a send to it was served in the ordinary way, one queue
+after the other. A change of topics or settings clears the table, and it fills again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rocketpost.model.sysflag import MULTI_TAGS
 from rocketpost.model.topic import TopicConfig
 
 TOPICS_MAX: Final = 65_536
-"""Maximum of topics in the table; messages of others take the ordinary way."""
+"""Maximum of topics in the table; those of others are served in the ordinary way."""
 
 SPECIAL_NAMES: Final = (NOT_PLAIN - {names.UNIQUE_KEY, names.KEYS}) | {
     CHECKSUM_NAME.decode().removesuffix(NAME_END)
@@ -93,12 +93,12 @@ class PlainTopics:
         return self._numbers.get(topic)
 
     def add(self, topic: str, queue_id: int, slot: int) -> None:
-        """Enter a queue that the ordinary way has just appended a message to, if it is plain."""
+        """Enter a queue that just got a message in the ordinary way, if it is plain."""
         if (topic, queue_id) in self._queues or topic in self._odd:
             return
         config = self._topics.find(topic)
         if config is None or topic in self._unannounced or topic in self._unused:
-            return  # perhaps the next time
+            return  # a later send may enter it
         number = self._numbers.get(topic)
         if number is None:
             if len(self._numbers) == TOPICS_MAX or not self._is_plain(config):

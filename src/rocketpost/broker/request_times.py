@@ -69,8 +69,8 @@ class Timing:
 class LaneTimes:
     """Counts the requests that one lane takes, those of one call or wave together.
 
-    A lone send pays for each call and each object that is touched. So quick requests of one code
-    are counted in this object, by the lane itself, until the code changes or somebody asks.
+    Each call and each object makes a lone send slower. So the lane itself counts quick requests of
+    one code in this object, until the code changes or the histograms are read.
     """
 
     __slots__ = ("_histograms", "quick", "quick_seconds", "request")

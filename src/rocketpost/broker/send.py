@@ -183,7 +183,7 @@ class SendService:
         """Whether messages must have the type of their topic."""
         self._broker_writable = broker_writable
         self.is_closed = bool(accept_from_ms) or not broker_writable
-        """Whether sends may be refused, whatever they contain."""
+        """Whether sends may be refused regardless of their contents."""
         self.message_bytes_max = message_bytes_max
         self.properties_bytes_max = properties_bytes_max
         self._accept_from_ms = accept_from_ms

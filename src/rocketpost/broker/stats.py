@@ -98,7 +98,8 @@ class TopicMeter(Meter):
     """Messages and bytes of one topic, with the sizes of the messages if metrics are served.
 
     Messages that became visible together are counted with their mean size. Most messages of a topic
-    are of similar size: those are counted here, until another size comes or somebody asks.
+    are of similar size: those are counted here, until a message of another size comes or the
+    histogram is read.
     """
 
     __slots__ = ("_sizes", "above", "up_to", "within")
@@ -291,13 +292,13 @@ class BrokerStats:
 
     @property
     def put_today(self) -> DayTotals:
-        """Messages stored by the start of yesterday, by the start of today, and by now."""
+        """Messages stored by the start of yesterday, by the start of today, and so far."""
         yesterday, today = self._mornings
         return DayTotals(yesterday[0], today[0], self._all_put.count)
 
     @property
     def got_today(self) -> DayTotals:
-        """Messages consumed by the start of yesterday, by the start of today, and by now."""
+        """Messages consumed by the start of yesterday, by the start of today, and so far."""
         yesterday, today = self._mornings
         return DayTotals(yesterday[1], today[1], self._all_got.count)
 

@@ -305,7 +305,7 @@ class TopicTable:
         return self.discard(topic, by)
 
     def discard(self, topic: str, by: str = "") -> TopicConfig | None:
-        """Delete a topic, whatever its name; return its configuration, None if there was none."""
+        """Delete a topic with any name; return its configuration, None if there was none."""
         self.auto.remove(topic)
         config = self._configs.pop(topic, None)
         if config is not None:
@@ -325,7 +325,7 @@ class TopicTable:
             raise InvalidParameter(f"the topic {topic!r} belongs to the system; use another name")
 
     def follow(self, master: TopicTableBody, *, gone: Iterable[str] | None = None) -> None:
-        """Take over the table of the master, with its version.
+        """Apply the table of the master, with its version.
 
         Args:
             master: All its topics, or those that have changed.

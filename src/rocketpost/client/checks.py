@@ -18,7 +18,7 @@ def check_text(name: str, value: object) -> None:
     """Raise unless ``value`` is a string.
 
     Raises:
-        ConfigError: It is not.
+        ConfigError: It is not a string.
     """
     if not isinstance(value, str):
         raise ConfigError(f"{name} must be a string, not {value!r}")
@@ -28,7 +28,7 @@ def check_seconds(name: str, value: object, *, zero: bool = False) -> None:
     """Raise unless ``value`` is a number of seconds over zero, or zero if ``zero`` is set.
 
     Raises:
-        ConfigError: It is not.
+        ConfigError: It is not such a number.
     """
     if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
         raise ConfigError(f"{name} must be a number of seconds, not {value!r}")
@@ -40,7 +40,7 @@ def check_timeout(value: object) -> None:
     """Raise unless ``value`` is a timeout, or None for the configured one.
 
     Raises:
-        ConfigError: It is not.
+        ConfigError: It is not a timeout.
     """
     if value is not None:
         check_seconds("timeout", value)
@@ -50,7 +50,7 @@ def check_number(name: str, value: object, *, least: int = 0) -> None:
     """Raise unless ``value`` is a whole number of ``least`` or more.
 
     Raises:
-        ConfigError: It is not.
+        ConfigError: It is not such a number.
     """
     if isinstance(value, bool) or not isinstance(value, int):
         raise ConfigError(f"{name} must be a whole number, not {value!r}")
@@ -62,7 +62,7 @@ def check_message_queue(name: str, value: object) -> None:
     """Raise unless ``value`` is a queue.
 
     Raises:
-        ConfigError: It is not.
+        ConfigError: It is not a queue.
     """
     if not isinstance(value, MessageQueue):
         raise ConfigError(f"{name} must be a MessageQueue, not {value!r}")
@@ -72,7 +72,7 @@ def check_queues(queues: Collection[MessageQueue] | None) -> None:
     """Raise unless ``queues`` is a collection of queues, or None for all.
 
     Raises:
-        ConfigError: It is not.
+        ConfigError: It is not such a collection.
     """
     if queues is None:
         return
@@ -94,7 +94,7 @@ def check_function(
     """Raise unless ``function`` can be called with the given number of arguments.
 
     Raises:
-        ConfigError: It cannot, or it is a generator, which would never run.
+        ConfigError: It cannot be called so, or it is a generator, which would never run.
     """
     if not callable(function):
         raise ConfigError(f"{name} must be a function, not {function!r}")
@@ -139,7 +139,7 @@ def check_field_types(settings: Any) -> None:
     """Raise unless every field of a dataclass has a value of its type.
 
     Raises:
-        ConfigError: A field has not; the text names it.
+        ConfigError: A field has a value of another type; the text names the field.
     """
     for name, expected in _field_types(type(settings)).items():
         value = getattr(settings, name)

@@ -411,7 +411,7 @@ def check_address(address: str) -> None:
     """Raise unless ``address`` is a host and a port.
 
     Raises:
-        ConfigError: It is not.
+        ConfigError: It is not a host and a port.
     """
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
@@ -441,7 +441,7 @@ def check_positive(name: str, value: float) -> None:
     """Raise unless ``value`` is over zero.
 
     Raises:
-        ConfigError: It is not.
+        ConfigError: It is zero or less.
     """
     if not value > 0:
         raise ConfigError(f"{name} must be over 0, not {value}")
@@ -451,7 +451,7 @@ def check_range(name: str, value: int, low: int, high: int) -> None:
     """Raise unless ``value`` is between ``low`` and ``high``, inclusive.
 
     Raises:
-        ConfigError: It does not.
+        ConfigError: It is outside this range.
     """
     if not low <= value <= high:
         raise ConfigError(f"{name} must lie between {low} and {high}, not {value}")

@@ -80,7 +80,7 @@ class Hub:
         """Raise if another client with this id has the group already.
 
         Raises:
-            ClientError: It has; brokers could not tell the two apart.
+            ClientError: Another client has it; brokers could not tell the two apart.
         """
         for other in self._members:
             if other is not member and (kind, group) in other.groups:

@@ -123,7 +123,7 @@ class NameServers:
         body: bytes = b"",
         timeout: float | None = None,
     ) -> Command:
-        """Return the response of a name server, whatever its code; try each server once.
+        """Return the response of a name server, even an error; try each server once.
 
         Raises:
             NoNameServer: No name server is known, or none answers.
@@ -152,7 +152,7 @@ class NameServers:
         body: bytes = b"",
         timeout: float | None = None,
     ) -> Command:
-        """Return the response of one name server, whatever its code.
+        """Return the response of one name server, even if its code is an error.
 
         Raises:
             ConnectionLost: It cannot be reached.

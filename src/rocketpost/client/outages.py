@@ -1,8 +1,8 @@
 """Logging of broker failures, limited to a few lines however long an outage lasts.
 
 Every queue of an unreachable broker fails every few seconds. One line is logged at the beginning,
-one per minute with the number of failures, and one at the end. A broker that comes and goes gets no
-more than one beginning and one end per minute.
+one per minute with the number of failures, and one at the end. A broker that is lost and found
+again and again gets at most one beginning and one end per minute.
 """
 
 from __future__ import annotations

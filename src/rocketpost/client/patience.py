@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class TimeLimit:
-    """The time that several steps may take together. It runs from now on.
+    """A time limit for several steps together; it begins when this object is made.
 
     Args:
         seconds: That time.

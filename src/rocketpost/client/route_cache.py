@@ -370,7 +370,7 @@ class RouteCache:
             self.learn(broker)
 
     def learn(self, broker: BrokerData) -> None:
-        """Take over the addresses of a broker's replicas."""
+        """Record the addresses of a broker's replicas."""
         self._addresses[broker.broker_name] = broker.broker_addrs
 
     def drop_offline(self) -> None:

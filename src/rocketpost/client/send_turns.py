@@ -1,7 +1,7 @@
 """The order of sends to a topic whose route is being fetched.
 
 A caller that finds the route known could overtake callers that waited for it and have not resumed
-yet. So callers that had to wait, and those behind them, start in the order of their calls.
+yet. So callers that had to wait, and those after them, start in the order of their calls.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class SendTurns:
     ) -> Awaitable[asyncio.Future[SendResult]]:
         """Start a send when the route is known and earlier callers have started theirs.
 
-        The send may take what is left then of ``seconds``.
+        The send may take the rest of ``seconds``.
 
         Raises:
             RouteNotFound: No broker accepts messages of this topic.

@@ -1,6 +1,6 @@
 """The session of a client: connections, name servers, routes, heartbeats, answers to brokers.
 
-One session is one client id. Producers and consumers are built on it; it knows nothing of messages.
+One session is one client id. Producers and consumers are built on it; it does not handle messages.
 """
 
 from __future__ import annotations
@@ -299,7 +299,7 @@ class Session:
         """Return the address of a broker's master, and the connection to it.
 
         A machine that has vanished refuses no connection. So the route is fetched again while an
-        attempt takes long: by then another broker may be the master.
+        attempt takes long: another broker may have become the master.
 
         Raises:
             RouteNotFound: No master is known.
@@ -312,7 +312,7 @@ class Session:
             task = self._connecting[broker_name] = asyncio.ensure_future(work)
             task.add_done_callback(lambda done: self._end_connecting(broker_name, done))
         # Shielded: one impatient caller must not cancel what others wait for. All wait for the same
-        # task, so that they go on in the order of their calls.
+        # task, so that they continue in the order of their calls.
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:

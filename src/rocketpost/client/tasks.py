@@ -52,7 +52,7 @@ class BackgroundTasks:
 
 
 def look_at(future: asyncio.Future[Any]) -> None:
-    """Retrieve a result that may come when nobody waits for it any more."""
+    """Retrieve a result that may come when no caller waits for it any more."""
     if not future.cancelled():
         future.exception()
 

@@ -1,6 +1,6 @@
-"""Turns of calls, by topic: each comes when those before it have started, or have given up.
+"""Turns of calls, by topic: a call may start when those before it have started or given up.
 
-A caller that waits could be overtaken by one that need not wait. So both take a turn.
+A caller that need not wait could overtake one that waits. So both take a turn.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Turn:
     def end(self) -> None:
         """Let the next caller start; to be called exactly once.
 
-        A caller that gave up before its turn came leaves the others in their order: those behind it
-        wait for those before it.
+        If a caller gives up before its turn, the others keep their order: those after it wait for
+        those before it.
         """
         if self._ahead is None or self._ahead.done():
             self._end()
@@ -61,5 +61,5 @@ class Turns:
         return topic in self.last
 
     def take(self, topic: str) -> Turn:
-        """Line up behind all others."""
+        """Take the turn after all others."""
         return Turn(self, topic)

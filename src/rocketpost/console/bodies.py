@@ -1,4 +1,4 @@
-"""Bodies of messages as text that cannot hurt: cut, without control characters, masked. Pure."""
+"""Bodies of messages as safe text: cut, without control characters, masked. Pure."""
 
 from __future__ import annotations
 

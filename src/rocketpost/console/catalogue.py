@@ -1,7 +1,7 @@
 """Texts of the console in all its languages, from one file: ``catalogue.toml``.
 
-A text has a key, such as ``topics.title``, and may have places ``{like_this}``. A missing key or
-value is an error, so that tests find it.
+A text has a key, such as ``topics.title``, and may have placeholders ``{like_this}``. A missing key
+or value is an error, so that tests find it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Catalogue:
         self._texts = dict(texts)
 
     def text(self, language: str, key: str, **values: object) -> str:
-        """Return a text with its places filled."""
+        """Return a text with its placeholders filled."""
         found = self._texts[key][language]
         return found.format(**values) if values else found
 

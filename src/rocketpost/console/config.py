@@ -28,7 +28,7 @@ class ConsoleConfig:
         key: A file with its private key.
         proxy_url: The address at which users reach a proxy in front of the console.
         allowed_hosts: More names by which browsers may call the console.
-        read_only: Whether nothing can be changed, whatever the role of a user.
+        read_only: Whether nothing can be changed, even by administrators.
         masks: Rules ``topic:field.field`` of JSON members of bodies that are not shown.
     """
 
@@ -77,7 +77,7 @@ class ConsoleConfig:
         """Check that a console that others can reach protects its users.
 
         Raises:
-            ConfigError: It would not; the text says what is missing.
+            ConfigError: It would not protect them; the text says what is missing.
         """
         if self.is_local:
             return

@@ -12,7 +12,7 @@ def find_topic(snapshot: Snapshot, name: str) -> TopicView:
 
     Raises:
         NotFoundError: No broker has it.
-        RocketpostError: The servers did not answer, so nobody knows.
+        RocketpostError: The servers did not answer, so it is unknown whether it exists.
     """
     found = snapshot.topics.get(name)
     if found is None:
@@ -25,7 +25,7 @@ def find_group(snapshot: Snapshot, name: str) -> GroupView:
 
     Raises:
         NotFoundError: No broker has it.
-        RocketpostError: The servers did not answer, so nobody knows.
+        RocketpostError: The servers did not answer, so it is unknown whether it exists.
     """
     found = snapshot.groups.get(name)
     if found is None:

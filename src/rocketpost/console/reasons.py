@@ -13,7 +13,7 @@ from rocketpost.console.catalogue import DEFAULT, Catalogue
 
 _TABLE: Final = "reason."
 _NESTED: Final = "reason"
-"""Beginning of the names of places that have a reason of their own."""
+"""Beginning of the names of placeholders that have a reason of their own."""
 _JOINTS: Final = {"zh": "；"}
 _DEPTH_MAX: Final = 4
 _LENGTH_MAX: Final = 1000
@@ -72,7 +72,7 @@ class Reasons:
 
 
 def _compile(text: str) -> re.Pattern[str]:
-    """Return a pattern for a text with places; numbers stand for ``{count}`` and the like."""
+    """Return a pattern for a text with placeholders; numbers stand for ``{count}`` and the like."""
     pattern = ""
     for literal, place, _, _ in string.Formatter().parse(text):
         pattern += re.escape(literal)

@@ -51,7 +51,7 @@ def run_console(config: ConsoleConfig, *, parent_fd: int | None = None) -> int:
             closes.
     """
     logging.basicConfig(level=logging.INFO, format=_LOG_FORMAT, stream=sys.stderr)
-    # A broker that is away is told on the page; a line for each round would fill the disk.
+    # The page shows a broker that is away; a log line for each round would fill the disk.
     logging.getLogger("rocketpost.client").setLevel(logging.ERROR)
     logging.getLogger("rocketpost.transport").setLevel(logging.ERROR)
     try:

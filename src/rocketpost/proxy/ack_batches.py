@@ -1,6 +1,6 @@
 """Acknowledgements of several calls in one request.
 
-The official clients acknowledge every message by a call of its own. Calls of one client that come
+The official clients acknowledge every message with a separate call. Calls of one client that arrive
 together become one request, which the broker stores as one record for each checkpoint.
 """
 

@@ -1,8 +1,8 @@
-"""The way from the proxy to brokers, as its methods see it.
+"""The interface between the proxy's methods and brokers.
 
 The methods work with values: routes, configurations of topics and groups, and requests of the
-remoting protocol with their answers. Whether an answer comes from a broker in this process or from
-one elsewhere is a matter of the backend.
+remoting protocol with their answers. The backend decides whether an answer comes from a broker in
+this process or from another one.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ BrokerRequest = Callable[[Connection, Command], None]
 
 
 class Link(Protocol):
-    """The way of one client of the proxy to brokers."""
+    """The link of one client of the proxy to brokers."""
 
     async def call(
         self,
@@ -67,10 +67,10 @@ class Link(Protocol):
         ...
 
     async def register(self, heartbeat: Heartbeat) -> None:
-        """Tell brokers of the client's groups.
+        """Announce the client's groups to brokers.
 
         Raises:
-            RocketpostError: They could not be told.
+            RocketpostError: Brokers could not be reached, or refused.
         """
         ...
 
@@ -108,7 +108,7 @@ class Backend(Protocol):
         ...
 
     def link(self, identity: Identity, on_request: BrokerRequest) -> Link:
-        """Return the way of a client to brokers.
+        """Return the link of a client to brokers.
 
         Args:
             identity: The client.

@@ -4,8 +4,8 @@
     CONSUME_MESSAGE_DIRECTLY    an operator has a consumer handle a message now
     GET_CONSUMER_RUNNING_INFO   an operator asks for a consumer's subscriptions and stacks
 
-Consumers of this protocol do not share queues among themselves, so that a change of a group's
-members is of no interest to them.
+Consumers of this protocol do not share queues among themselves, so they need no notice when a
+group's members change.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class BrokerRequests:
 
     Args:
         clients: The clients.
-        guard: Access control: nobody is asked about a message of a topic that it may not use.
+        guard: Access control: no client is asked about a message of a topic that it may not use.
         config: The settings.
     """
 
@@ -112,7 +112,7 @@ class BrokerRequests:
             waiting.set_result(command)
 
     async def close(self) -> None:
-        """Pass on nothing more."""
+        """Stop passing on requests."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""Settings that the proxy tells clients: those that they sent, with the values of the server."""
+"""Settings that the proxy sends to clients: those that they sent, with the values of the server."""
 
 from __future__ import annotations
 

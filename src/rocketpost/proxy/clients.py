@@ -1,10 +1,10 @@
-"""The clients of the proxy: their settings, telemetry streams and ways to brokers.
+"""The clients of the proxy: their settings, telemetry streams and links to brokers.
 
-A client is known by its id and its user from its first call on. It is forgotten when it says so, or
-when it has been silent for some time and has no stream. A broken stream alone is no reason, since
-clients open it again. Silence alone is none either: a client that was paused or cut off uses its
-old stream, and does not know that it should send its settings again (ADR 0260). Two users with the
-same id are two clients: nobody gets what a broker sends to another one.
+A client is known by its id and its user from its first call on. It is forgotten when it announces
+its end, or when it has been silent for some time and has no stream. A broken stream alone is no
+reason, since clients open it again. Silence alone is none either: a client that was paused or cut
+off uses its old stream, and does not know that it should send its settings again (ADR 0260). Two
+users with the same id are two clients: neither gets requests that a broker sends to the other.
 """
 
 from __future__ import annotations
@@ -104,17 +104,17 @@ class GrpcClient:
         return False
 
     def note_topic(self, topic: str) -> bool:
-        """Remember a topic to which it sends; return whether that is news."""
+        """Remember a topic to which it sends; return whether the topic is new."""
         if topic in self.topics or len(self.topics) >= PRODUCER_TOPICS_MAX:
             return False
         self.topics[topic] = None
         return True
 
     async def register(self) -> None:
-        """Tell brokers of its groups.
+        """Announce its groups to brokers.
 
         Raises:
-            RocketpostError: They could not be told.
+            RocketpostError: Brokers could not be reached, or refused.
         """
         await self.link.register(heartbeat_of(self.identity, self.settings, self.topics))
 
@@ -123,7 +123,7 @@ class ClientTable:
     """All clients. Belongs to the event loop.
 
     Args:
-        backend: The way to brokers.
+        backend: The brokers.
         config: The limits.
 
     Attributes:
@@ -154,7 +154,7 @@ class ClientTable:
         """Return the client of a call, which need not have been known before.
 
         Args:
-            identity: Who it says it is.
+            identity: The identity that it states.
             user: The user who has proved to make the call; empty without access control.
 
         Raises:
@@ -207,12 +207,12 @@ class ClientTable:
             logger.info("silent client removed: client=%s", client.identity.client_id)
             await self.remove(client)
         elif silence > (expiry if client.streams else _LOST_SECONDS) and not client.is_lost:
-            # Its settings stay: it may be back, and not know that it was missed.
+            # Its settings stay: it may return without knowing that it seemed dead.
             client.is_lost = True
             await self.on_leave(client)
 
     async def renew(self, client: GrpcClient) -> None:
-        """Tell brokers of a client's groups again; log a failure."""
+        """Announce a client's groups to brokers again; log a failure."""
         try:
             await client.register()
         except RocketpostError as error:
@@ -236,4 +236,4 @@ def _ignore(connection: Any, command: Any) -> None:
 
 
 async def _nobody(client: GrpcClient) -> None:
-    """Tell nobody of a client that left."""
+    """Ignore a client that left."""

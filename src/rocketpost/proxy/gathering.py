@@ -1,10 +1,10 @@
 """Requests to a broker in this process that wait a moment for those of other calls.
 
-The broker stores what it gets in one turn of the event loop together, for little more than the
-price of one request. The gRPC library delivers calls one by one, each in a turn of its own, and
-does not tell how many it has. So a request waits for some turns, as long as others come meanwhile.
-If none came in the last waits, most requests do not wait: a client that makes one call after the
-other hardly ever does.
+The broker stores all messages of one loop iteration together, at little more than the cost of one
+request. The gRPC library delivers calls one by one, each in an iteration of its own, and does not
+say how many it has. So a request waits for some iterations, as long as others come meanwhile. If
+none came in the last waits, most requests do not wait: those of a client that makes one call after
+the other hardly ever do.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import asyncio
 from typing import Final
 
 TURNS_MAX: Final = 64
-"""Most turns of the loop for which a request waits."""
+"""Most loop iterations for which a request waits."""
 QUIET_TURNS: Final = 16
-"""Turns in a row without another request after which it waits no more."""
+"""Iterations in a row without another request after which it waits no more."""
 VAIN_MAX: Final = 3
-"""Waits in vain after which only one request of some waits, as a test."""
+"""Waits in vain after which only one request in ``TEST_EVERY`` waits, as a test."""
 TEST_EVERY: Final = 16
 
 
@@ -50,7 +50,7 @@ class Gathering:
         self._ready += 1
 
     def _advance(self) -> None:
-        """Count a turn of the loop; end the wait if it was one too many."""
+        """Count a loop iteration; end the wait if there were too many."""
         self._turns += 1
         self._quiet_turns = self._quiet_turns + 1 if self._ready == self._seen else 0
         self._seen = self._ready

@@ -1,7 +1,8 @@
-"""The table of methods, and the way of a call: bytes in, rights checked, bytes out.
+"""The table of methods, and the steps of a call: bytes in, rights checked, bytes out.
 
 A call is refused before its message is read if its headers do not prove who calls: a stranger must
-not fill the memory. What a call has waited for is only written if its user still has the rights.
+not fill the memory. The answer of a call that has waited is only written if its user still has the
+rights.
 
 Every failure becomes a status in the answer, with the gRPC status OK. Only Telemetry, whose answers
 have no place for it, ends its stream with an error of gRPC, as RocketMQ's proxy does.
@@ -134,7 +135,7 @@ class MethodTable:
         return serve
 
     def _refuser(self, name: str, failed: Failed) -> grpc.RpcMethodHandler:
-        """Return what serves calls whose headers prove nobody: it reads no message of them."""
+        """Return the refusal of calls whose headers prove no user; it reads no message."""
 
         async def refuse(requests: Any, context: Any) -> None:
             try:
@@ -195,7 +196,7 @@ class MethodTable:
         """Return the call of a client that has proved who it is.
 
         Raises:
-            Refusal: It has not, or it does not name itself.
+            Refusal: The client has not proved who it is, or it does not name itself.
         """
         self.counts[name] = self.counts.get(name, 0) + 1
         headers = read_headers(context.invocation_metadata())

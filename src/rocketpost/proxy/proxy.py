@@ -1,4 +1,4 @@
-"""The proxy as a whole: puts the methods together, opens the port, runs the work behind it."""
+"""The proxy as a whole: puts the methods together, opens the port, runs the background work."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class GrpcProxy:
     """Serves clients of the 5.x protocol. Belongs to the event loop.
 
     Args:
-        backend: The way to brokers.
+        backend: The brokers.
         config: The settings.
         guard: Access control.
         endpoints_of: Returns where clients find the queues of a broker.

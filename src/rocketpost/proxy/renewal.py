@@ -1,11 +1,11 @@
 """Renewal of the invisible time of messages that push consumers handle.
 
 A push consumer does not say how long it needs. The proxy keeps its messages invisible until it
-acknowledges them, for at most some hours. The client always shows the first handle of a message, so
-the current one is found by that message's place.
+acknowledges them, for at most some hours. The client always sends the first handle of a message, so
+the current handle is found by the place of the message.
 
-A renewal and a call about the same message do not overlap: a broker takes the acknowledgement of a
-handle that has been renewed for one that is no news, and would deliver the message again.
+A renewal and a call about the same message do not overlap: a broker ignores the acknowledgement of
+a handle that has been renewed, and would deliver the message again.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Claim:
             self._held.claims -= 1
 
     def release(self) -> None:
-        """Renew the message no more: it is acknowledged or returned."""
+        """Stop renewing the message: it is acknowledged or returned."""
         if self._held is not None:
             self._renewals.drop(self._held)
 
@@ -138,7 +138,7 @@ class Renewals:
         return Claim(self, shown, held if is_mine else None)
 
     def drop(self, held: Held) -> None:
-        """Renew a message no more."""
+        """Stop renewing a message."""
         key = _key(held.taken)
         if self._held.get(key) is held:
             self._remove(key)
@@ -157,7 +157,7 @@ class Renewals:
             )
 
     async def return_all(self, client: GrpcClient) -> None:
-        """Have the messages of a client that left delivered to others soon."""
+        """Let the messages of a client that left be delivered to others soon."""
         keys = self._of_client.pop(client, {})
         held = [self._held.pop(key) for key in keys if key in self._held]
         if held:
@@ -165,13 +165,13 @@ class Renewals:
             await _do_all([self._return(each) for each in held])
 
     async def give_back(self, messages: Sequence[Taken]) -> None:
-        """Have messages delivered again soon; where that fails, their time has to run out."""
+        """Let messages be delivered again soon, or after their invisible time if that fails."""
         for taken in messages:
             self._remove(_key(taken))
         await _do_all([self._give_back(taken) for taken in messages])
 
     def close(self) -> None:
-        """Renew nothing more."""
+        """Stop all renewals."""
         self._held.clear()
         self._of_client.clear()
         if self._own_link is not None:
@@ -246,10 +246,10 @@ def _key(taken: Taken) -> Key:
 
 
 def _is_later(held: Taken, shown: Taken) -> bool:
-    """Tell whether a held handle continues the delivery that a client shows."""
+    """Tell whether a held handle continues the delivery whose handle a client sent."""
     return held.handle.receipt.pop_ms >= shown.handle.receipt.pop_ms
 
 
 def is_expired(handle: ReceiptHandle) -> bool:
-    """Tell whether a message may have been delivered to others by now."""
+    """Tell whether a message may already have been delivered to others."""
     return handle.visible_at_ms <= time.time_ns() // 1_000_000

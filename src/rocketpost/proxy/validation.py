@@ -21,7 +21,7 @@ from rocketpost.proxy.wire.enums import Code
 _has_control = re.compile(r"[\x00-\x1f\x7f-\x9f]").search
 
 RESERVED: Final = names.RESERVED | {"BORN_TIMESTAMP", "DUP_INFO"}
-"""Properties that clients do not see. They may not set them, but for one."""
+"""Properties that clients do not see. Clients may set only one of them."""
 _SETTABLE: Final = names.TRANSACTION_IMMUNITY
 """Official clients have no other way to say how long a transaction may take."""
 

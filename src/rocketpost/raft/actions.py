@@ -29,7 +29,7 @@ class Send:
 
 
 class Ship(NamedTuple):
-    """Send bytes of the log to a peer, from ``start`` on, behind the head :meth:`head`.
+    """Send bytes of the log to a peer, from ``start`` on, after the head :meth:`head`.
 
     The driver chooses where the message ends, after ``start`` and at most at ``end``: at the end of
     a record and in the segment of ``start``. It then calls ``shipped(ship, end)``.
@@ -83,14 +83,14 @@ class Accept:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Truncate the log, its terms and its records of members to ``position``; ``cut_done``."""
+    """Truncate log, terms and records of members to ``position``; then call ``cut_done``."""
 
     position: int
 
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """Replace the whole log by one that begins and ends at ``first``; then ``reset_done(first)``.
+    """Replace the whole log by an empty one at ``first``; then call ``reset_done(first)``.
 
     The driver takes over the leader's tables as of ``first`` before it calls that. Everything
     before ``first`` is committed; no ``Commit`` says so.

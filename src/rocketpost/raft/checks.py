@@ -1,4 +1,4 @@
-"""Checks of what a peer says: messages that no correct member sends, or of an older term."""
+"""Checks of a peer's messages: those that no correct member sends, and those of an older term."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from rocketpost.raft.messages import (
 
 
 def check_message(message: Message) -> None:
-    """Check that the parts of a message fit each other.
+    """Check that the parts of a message are consistent.
 
     Raises:
-        ReplicationError: They do not; close the link.
+        ReplicationError: They are inconsistent; close the link.
     """
     if isinstance(message, Append):
         _check_append(message)
@@ -33,7 +33,7 @@ def check_message(message: Message) -> None:
 
 
 def outdated_reply(message: Message, term: int) -> Message | None:
-    """Return the answer to a message of an older term; it tells the sender the present one."""
+    """Return the answer to a message of an older term; it states the present term."""
     match message:
         case Append() | SnapshotOffer():
             return AppendReply(term, 0)

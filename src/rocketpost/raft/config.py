@@ -28,7 +28,7 @@ class RaftConfig:
     Attributes:
         heartbeat_ticks: Longest silence of a leader.
         election_ticks: Silence after which a follower may campaign, and a leader that does not
-            hear a majority steps down. Within it, a member that hears its leader votes for nobody.
+            hear a majority steps down. Within it, a member that hears its leader gives no vote.
         election_ticks_max: A follower campaigns after a random silence of at most this.
         window_bytes: A follower is sent no more once this many bytes are unacknowledged.
         gather_bytes: While a follower has bytes to acknowledge, fewer new ones than this wait for

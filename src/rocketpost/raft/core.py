@@ -22,7 +22,7 @@ from rocketpost.raft.messages import MemberRecord, Members, Message, NodeId, Ter
 from rocketpost.raft.terms import TermTable
 
 HELD_MAX: Final = 1000
-"""Most messages that wait for a state to be saved; then the oldest are lost."""
+"""Most messages that wait for a state to be saved; if there are more, the oldest are dropped."""
 
 
 class Log:
@@ -213,7 +213,7 @@ class Core:
             self._actions.append(self._held.popleft()[1])
 
     def commit_to(self, position: int) -> None:
-        """Commit up to a position, if that is news."""
+        """Commit up to a position, if that is higher than before."""
         assert position <= self.log.end
         if position > self.log.commit:
             self.log.commit = position

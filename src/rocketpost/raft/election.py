@@ -1,8 +1,8 @@
 """Campaigns: pre-votes and votes.
 
 A member whose leader has been silent asks first whether it would be elected (pre-vote), without
-changing its own or anybody's term; so a member that was cut off does not disturb a group that works
-(Raft thesis, 9.6). Only a majority of such answers lets it enter a new term and ask for votes.
+changing any term; so a member that was cut off does not disturb a group that works (Raft thesis,
+9.6). Only a majority of such answers lets it enter a new term and ask for votes.
 
 Invariant: a candidate counts its own vote only once that is saved.
 """

@@ -7,11 +7,11 @@ Invariants:
   compared again, and never cut.
 - At most one of append, cut and reset is under way. Until the driver has carried it out, messages
   with bytes are dropped, and the member does not campaign: its log is about to change. Afterwards
-  it asks the leader at once for what it has dropped.
+  it asks the leader at once for the dropped bytes.
 - A *suspect* member has lost bytes that it had acknowledged. It neither votes nor campaigns, and no
   leader counts it, until its log has passed the end that the leader's log had when the leader
-  learned of the suspicion. Then it has everything again that it can have acknowledged: nothing
-  that it had acknowledged to anybody was behind that end. If it has lost its term and vote too, the
+  learned of the suspicion. Then it has everything again that it can have acknowledged: nothing that
+  it had acknowledged to anybody was after that end. If it has lost its term and vote too, the
   leader must also have committed, without it, bytes that were written later: a candidate that it
   may have voted for lacks these, and so cannot win.
 """
@@ -215,7 +215,7 @@ class Follower:
             self._reply()
 
     def persisted(self) -> None:
-        """Acknowledge what has become safe."""
+        """Acknowledge the bytes that have become safe."""
         self._advance()
         if self.leader is not None:
             self._reply()
@@ -223,7 +223,7 @@ class Follower:
     # Replies.
 
     def _ask_again(self) -> None:
-        """Ask for bytes that came while the log was busy, instead of waiting for a heartbeat."""
+        """Ask at once for the bytes that were dropped while the log was busy."""
         if self.is_busy or self.leader is None:
             return
         position, self._dropped = self._dropped, 0

@@ -4,7 +4,7 @@ Invariants:
 
 - A leader never cuts its log.
 - Its own bytes count only once they are persisted, like those of every voter.
-- It commits by counting only up to positions behind the first byte of its own term; bytes of
+- It commits by counting only up to positions after the first byte of its own term; bytes of
   earlier terms become committed with them (Raft, 5.4.2 and figure 8). So it writes a term record.
 - It leads only while it hears a majority: after ``election_ticks`` without one it steps down.
 - At most one change of members is uncommitted, and none begins before a byte of its own term is
@@ -48,7 +48,7 @@ class Leader:
     """State of one term of leading. Belongs to the node.
 
     Attributes:
-        progress: What each peer has and gets.
+        progress: The leader's view of each peer: how much it has, and what it is sent.
         transferring: The voter that is to take over; None if none is.
     """
 
@@ -92,7 +92,7 @@ class Leader:
         return has_majority(self._core.members.voters, active | {self._core.node})
 
     def begin(self) -> None:
-        """Write the term record, and tell everybody."""
+        """Write the term record, and send a first message to every peer."""
         assert self._core.saved == self._core.number, "a leader's vote for itself is saved"
         self._core.do(WriteTermRecord(self._core.term))
         self._meet_peers()
@@ -118,7 +118,7 @@ class Leader:
     # The log.
 
     def grew(self, end: int, members: Members | None) -> None:
-        """Ship what was written; ``members`` were stated by the record that ends at ``end``."""
+        """Ship the written bytes; ``members`` were stated by the record that ends at ``end``."""
         assert end > self._log.end
         records = []
         if members is not None:
@@ -132,7 +132,7 @@ class Leader:
             self._pump(peer, may_gather=True)
 
     def shipped(self, ship: Ship, end: int) -> None:
-        """Go on behind what was sent."""
+        """Continue after the bytes that were sent."""
         progress = self.progress.get(ship.peer)
         if progress is None or progress.ship is not ship:
             return
@@ -143,7 +143,7 @@ class Leader:
             self._pump(ship.peer, may_gather=True)
 
     def count(self) -> None:
-        """Commit what a majority has."""
+        """Commit up to the position that a majority has."""
         position = majority_position(self._core.members.voters, self._counted)
         if position <= self._log.commit:
             return
@@ -151,9 +151,9 @@ class Leader:
             self._core.commit_to(position)
 
     def _may_commit_behind(self, position: int) -> bool:
-        """Tell whether the leader's own bytes behind a position can help to commit something.
+        """Tell whether the leader's own bytes after a position can help to commit something.
 
-        They cannot unless another voter has persisted bytes behind it, or there is no other.
+        They cannot unless another voter has persisted bytes after it, or there is no other.
         """
         voters = self._log.members.latest.voters
         is_alone = True
@@ -202,7 +202,7 @@ class Leader:
             self._compare(peer)
 
     def link_down(self, peer: NodeId) -> None:
-        """Forget what was under way to a peer; others may be needed at once."""
+        """Forget the bytes under way to a peer; other peers may be needed at once."""
         progress = self.progress.get(peer)
         if progress is not None and progress.pace is Pace.STREAMING:
             progress.probe(progress.next)
@@ -257,7 +257,7 @@ class Leader:
             self._hand_over()
 
     def _note_suspicion(self, progress: Progress, reply: AppendReply) -> None:
-        """Take over that a peer has become suspect, or is no longer."""
+        """Note that a peer has become suspect, or is no longer suspect."""
         if reply.suspect:
             progress.match = 0
             progress.bar = self._log.end
@@ -309,7 +309,7 @@ class Leader:
         core.send(peer, append)
 
     def _pump(self, peer: NodeId, *, may_gather: bool = False) -> None:
-        """Have the next bytes sent, if the peer may get more and they need not gather."""
+        """Ship the next bytes, if the peer may get more and they need not gather."""
         progress = self.progress[peer]
         log = self._log
         start = progress.next
@@ -394,7 +394,7 @@ class Leader:
         self._hand_over()
 
     def _hand_over(self) -> None:
-        """Let the next leader campaign, if there is one and everything is committed and there.
+        """Let the next leader campaign once everything is committed and it has the whole log.
 
         So the senders of the last messages learn that these are stored.
         """
@@ -407,7 +407,7 @@ class Leader:
         self._core.do(ResumeWrites())
 
     def resign(self) -> None:
-        """Tell the peers what is committed, and ask the one with most of the log to campaign."""
+        """Send the commit position to all peers, and ask the one with most log to campaign."""
         for peer in self.progress:
             self._compare(peer)
         voters = [
@@ -419,7 +419,7 @@ class Leader:
             self._core.send(max(voters)[1], TimeoutNow(self._core.term))
 
     def propose_members(self, change: MemberChange) -> None:
-        """Have a changed configuration written.
+        """Ask the driver to write a changed configuration.
 
         Raises:
             ReplicationError: The change is not possible now.

@@ -81,14 +81,14 @@ class MemberTable:
         return tuple(self._records)
 
     def add(self, record: MemberRecord) -> None:
-        """Add the record of a position behind all others."""
+        """Add a record whose position is after all others."""
         assert not self._records or record.position > self._records[-1].position
         assert not record.members.voters & record.members.learners
         self._records.append(record)
         self._note_latest()
 
     def cut(self, position: int) -> None:
-        """Forget records that end behind a position."""
+        """Forget records that end after a position."""
         del self._records[self._count_to(position) :]
         self._note_latest()
 

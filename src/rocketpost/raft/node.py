@@ -38,8 +38,8 @@ one message: the cut comes first. Messages may be lost, repeated, delayed and re
 
 Before a node is made, the driver has recovered the log, cut it to whole records, made the rest
 durable, and read term, vote, spans and records of members. A member whose log is shorter than what
-it once acknowledged, or whose state file is lost, starts with a ``Suspicion``. What is left of its
-log must be right, bytes and terms: a driver cuts off what it cannot trust, or begins anew.
+it once acknowledged, or whose state file is lost, starts with a ``Suspicion``. The rest of its log
+must be right, bytes and terms: a driver cuts off the part that it cannot trust, or begins anew.
 Inputs that are called while actions are carried out return more of them, which follow those.
 """
 
@@ -391,7 +391,7 @@ class RaftNode:
         return self._finish()
 
     def persisted(self, end: int, cuts: int | None = None) -> list[Action]:
-        """Note that the log is safe up to ``end``, which may be behind a cut to come."""
+        """Note that the log is safe up to ``end``, perhaps after the position of a pending cut."""
         log = self._core.log
         if self._has_failed or (cuts is not None and cuts != log.cuts):
             return []
@@ -443,7 +443,7 @@ class RaftNode:
         return self._finish()
 
     def step_down(self) -> list[Action]:
-        """Lead no more; this member may vote, and lead again later."""
+        """Stop leading; this member may vote, and lead again later."""
         return self.doubt(Suspicion.NONE)
 
     def failed(self) -> list[Action]:

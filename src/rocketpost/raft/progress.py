@@ -11,7 +11,7 @@ Invariants:
 - Bytes are shipped to streamed peers only, from positions where the logs agree: these are ends of
   records in both logs. Probes may compare at any position, and carry no bytes.
 - One :class:`~rocketpost.raft.actions.Ship` is under way per peer; so a peer that does not read
-  holds up nobody else.
+  delays no other peer.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A leader writes one unbroken run of bytes in its term, so the terms of a whole l
 of spans. Bytes before the first span have term 0: they are older than the group.
 
 Two logs that agree about the term of one byte are equal up to and including it: only one leader
-writes in a term, it writes each position once, and a follower takes bytes only behind a position
+writes in a term, it writes each position once, and a follower takes bytes only after a position
 where the terms agree (Log Matching). So logs are compared by their spans alone.
 
 Invariant: terms and starts ascend strictly, and terms are positive.
@@ -38,7 +38,7 @@ class TermTable:
         return self._terms[-1] if self._terms else 0
 
     def add(self, span: TermSpan) -> None:
-        """Add a span. One of the last term continues that."""
+        """Add a span. A span of the last term continues the last span."""
         assert span.term > 0
         if span.term == self.last_term:
             assert span.start >= self._starts[-1]

@@ -83,7 +83,7 @@ class Duties:
     def take_members(self, members: Mapping[int, str]) -> list[Duty]:
         """Take the members that a name server knows; return what changes.
 
-        An empty answer says nothing: a name server that has just started knows nobody yet.
+        An empty answer changes nothing: a name server that has just started knows no member yet.
         """
         if not members:
             return []

@@ -1,7 +1,7 @@
 """The question whether a slave's log is the start of its master's, asked before a stream begins.
 
 The HA stream itself cannot tell: it has no checksums, and a slave whose bytes differ from those of
-its master would go on with other bytes at the same positions. So a slave of ours sends the facts
+its master would continue with other bytes at the same positions. So a slave of ours sends the facts
 about its log first, and the master judges them. Its last record decides: a record holds its own
 position, store time and queue offset, so no two logs have the same one by chance.
 """

@@ -1,4 +1,4 @@
-"""The pace of a slave that is far behind, so that others' sends go on as before.
+"""The pace of a slave that is far behind, so that it does not slow down the sends of others.
 
 A slave that is nearly up to date is never slowed down: senders may wait for it. One that lacks more
 than ``BEHIND_BYTES`` gets the log at a rate that depends on how fast it grows:
@@ -7,8 +7,8 @@ than ``BEHIND_BYTES`` gets the log at a rate that depends on how fast it grows:
             it grows, so that the slave does catch up
     quiet   slower than that: ``QUIET_RATE``
 
-Each turn of the loop sends a part, then the link pauses. A part that turned out larger than its
-turn allowed, because frames are sent whole, makes the next pause longer.
+In each turn, the link sends a part of the log, and then it pauses. A part that turned out larger
+than its turn allowed, because frames are sent whole, makes the next pause longer.
 
 Invariants:
 
@@ -32,7 +32,7 @@ BUSY_RATE: Final = 160 * MIB
 GAIN_RATE: Final = 64 * MIB
 """Bytes per second that it gets beyond the growth of the log, if that is more."""
 QUIET_RATE: Final = 500 * MIB
-"""Bytes per second while nobody sends, or few."""
+"""Bytes per second while there are no sends, or few."""
 BUSY_GROWTH: Final = 8 * MIB
 """Growth of the log, in bytes per second, from which on the master is busy."""
 GROWTH_MS: Final = 100

@@ -12,7 +12,7 @@ Invariants:
 - Only whole records are appended, and ``end`` only moves when an append has succeeded. So a report
   of ``end`` never promises part of a record, or bytes that failed a check.
 - A frame lies in one segment. If it does not, the master's segments have another size.
-- After an error nothing is taken any more.
+- After an error no more bytes are taken.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NO_LIMIT: Final = 2**31 - 1
 
 
 class LogReceiver:
-    """Appends what one HA stream brings. Belongs to the loop thread, and to one stream.
+    """Appends the records of one HA stream. Belongs to the loop thread, and to one stream.
 
     Attributes:
         end: The end of the log: all records before it are appended.
@@ -75,7 +75,7 @@ class LogReceiver:
 
     @property
     def missing(self) -> int:
-        """Bytes of the frame that has begun, and that are still to come."""
+        """Bytes of the incomplete frame that have not arrived yet."""
         return self._frames.missing
 
     @property
@@ -88,8 +88,8 @@ class LogReceiver:
 
         Args:
             data: A buffer. If ``at`` is not 0, it is writable.
-            at: Index of the first byte of the stream. What is before it may be overwritten: the
-                start of an incomplete record is put there, so that its rest need not be copied.
+            at: Index of the first byte of the stream. Bytes before it may be overwritten: the start
+                of an incomplete record is put there, so that its rest need not be copied.
 
         Raises:
             ReplicationError: The stream is not the continuation of the own log, or is damaged;

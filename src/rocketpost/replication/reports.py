@@ -1,7 +1,7 @@
-"""The reports of a slave: when it tells its master how much of the log it has.
+"""The reports of a slave: when it reports to its master how much of the log it has.
 
 The first report is the request: the master sends the log from there on. It must be the end of the
-slave's log. Every report also promises that the slave keeps what is before it. A slave with
+slave's log. Every report also promises that the slave keeps all bytes before it. A slave with
 ``flushDiskType=SYNC_FLUSH`` promises only what is on its disk, so it flushes its log before it
 connects. A slave with ASYNC_FLUSH promises what is written.
 

@@ -1,6 +1,6 @@
 """The master's side of one HA stream: which bytes of the log a slave gets next, and when.
 
-The slave's first report says where it wants the log from. From there on it gets frames without
+The slave's first report says from where it wants the log. From there on it gets frames without
 gaps, each a run of bytes of one segment. Between frames it gets heartbeats. Its later reports say
 how much it has.
 

@@ -1,9 +1,9 @@
 """The term of a slave that may act for its master.
 
 In a group with ``enableSlaveActingMaster``, the slave with the smallest id acts while the master is
-gone. It serves pulls, offsets and queue locks, so that consumers go on. It stores nothing: its log
-is a copy of the master's, and a byte of its own would part the two for ever. So sends are refused,
-and delayed, timed, transactional and popped messages wait for the master (ADR 0087).
+gone. It serves pulls, offsets and queue locks, so that consumers continue. It stores nothing: its
+log is a copy of the master's, and with a byte of its own, the two would differ for ever. So sends
+are refused, and delayed, timed, transactional and popped messages wait for the master (ADR 0087).
 
 Acting begins and ends within one term: the registration, the stream of the master's log and the
 connections of clients stay as they are.

@@ -1,7 +1,7 @@
-"""A check that the address which clients are told leads to a server at all.
+"""A check that the address which clients get leads to a server at all.
 
 A broker in a container or behind a firewall often announces an address that nobody can reach.
-Clients then find the broker at a name server and cannot connect, and nothing here would tell.
+Clients then find the broker at a name server and cannot connect, and the broker would not notice.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DIAL_SECONDS: Final = 5.0
 async def check_announced(address: str, *, seconds: float = DIAL_SECONDS) -> bool:
     """Connect to the announced address; log a warning if that fails.
 
-    A warning only: some networks keep a machine from its own public address, and others not.
+    A warning only: in some networks, only the machine itself cannot reach its public address.
     """
     host, _, port = address.rpartition(":")
     try:

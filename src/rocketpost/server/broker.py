@@ -212,7 +212,7 @@ class BrokerServer:
         """End the current term and begin one as the leader.
 
         Raises:
-            StoreError: The files of a feature cannot be read; the broker cannot go on.
+            StoreError: The files of a feature cannot be read; the broker cannot continue.
         """
         await self._change_term(self._open_leader)
 
@@ -223,7 +223,7 @@ class BrokerServer:
             broker_id: The id under which it registers with name servers, 1 or more.
 
         Raises:
-            StoreError: The files of a feature cannot be read; the broker cannot go on.
+            StoreError: The files of a feature cannot be read; the broker cannot continue.
         """
         await self._change_term(lambda: self._open_follower(broker_id))
 
@@ -268,10 +268,11 @@ class BrokerServer:
             await asyncio.to_thread(self._context.store.close_blocking)
 
     async def _begin_again(self, change_blocking: Callable[[], None]) -> None:
-        """Close the store, have its files changed, and open it again; requests are refused then.
+        """Close the store, have its files changed, and open it again; refuse requests meanwhile.
 
         Raises:
-            StoreError: That failed, and the broker cannot go on; its next start finishes it.
+            StoreError: That failed, and the broker cannot continue; its next start finishes the
+            change.
         """
         async with self._changing:
             if self._work is None:
@@ -291,7 +292,7 @@ class BrokerServer:
             self._begin_work()
 
     async def wait_failed(self) -> str:
-        """Wait until the broker cannot go on, and return the reason."""
+        """Wait until the broker cannot continue, and return the reason."""
         assert self._failure is not None
         return await asyncio.shield(self._failure)
 
@@ -305,7 +306,7 @@ class BrokerServer:
         Args:
             open_term: Opens it.
             stays_known: Whether name servers know the broker in its old role until they know it in
-                the new one; they are then told in the background.
+                the new one; it then registers in the background.
         """
         async with self._changing:
             assert self._work is not None, "the broker does not run"

@@ -1,10 +1,10 @@
 """The broker's clock: the wall clock of this machine, except that it never goes back.
 
-Much of what a broker promises is a duration: the invisible time of a popped message, a delay, the
-life of a lock. If the wall clock were set back by an hour, all of it would take an hour longer. So
-when the wall clock falls behind, this one advances by the monotonic clock, a tenth slower, until
-the wall clock has caught up: durations get a ninth longer at most, and never shorter. A wall clock
-that is set ahead is followed at once, since times of day must be kept too.
+Many promises of a broker are durations: the invisible time of a popped message, a delay, the life
+of a lock. If the wall clock were set back by an hour, all of it would take an hour longer. So when
+the wall clock falls behind, this one advances by the monotonic clock, a tenth slower, until the
+wall clock has caught up: durations get a ninth longer at most, and never shorter. If the wall clock
+is set ahead, this clock follows at once, since times of day must be right too.
 
 Times of day that users gave are compared with :meth:`BrokerClock.wall_ms`.
 """

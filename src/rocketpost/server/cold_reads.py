@@ -1,7 +1,7 @@
 """Cold reads: pulls whose records must come from the disk wait for it in threads.
 
-The event loop serves others meanwhile. A pull that waits here is run again when its records are in
-memory. If too many wait already, it is run at once and waits for the disk on the loop.
+The event loop serves other requests meanwhile. A pull that waits here is run again when its records
+are in memory. If too many wait already, it is run at once and waits for the disk on the loop.
 """
 
 from __future__ import annotations

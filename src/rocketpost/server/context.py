@@ -47,11 +47,11 @@ class Writer(Protocol):
         ...
 
     def commit(self) -> None:
-        """Write and answer everything that was sent in this turn of the loop."""
+        """Write and answer everything that was sent in this loop iteration."""
         ...
 
     async def wait_kept(self) -> bool:
-        """Wait until everything written by now stays in the log; tell whether it does."""
+        """Wait until everything written so far is in the log for good; tell whether it is."""
         ...
 
     async def wait_for_slaves(self) -> None:

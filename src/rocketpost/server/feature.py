@@ -164,17 +164,17 @@ class FeatureSet:
         return listeners
 
     def connection_lost(self, connection: Connection) -> None:
-        """Tell every feature of a client's lost connection."""
+        """Notify every feature of a client's lost connection."""
         for feature in self._features:
             feature.connection_lost(connection)
 
     def offset_reset(self, topic: str, queue_id: int) -> None:
-        """Tell every feature that an administrator set a group's offset."""
+        """Notify every feature that an administrator set a group's offset."""
         for feature in self._features:
             feature.offset_reset(topic, queue_id)
 
     def offset_moved_back(self, topic: str, queue_id: int) -> None:
-        """Tell every feature of a group's offset that moved back, or its first offset."""
+        """Notify every feature of a group's offset that moved back, or its first offset."""
         for feature in self._features:
             feature.offset_moved_back(topic, queue_id)
 
@@ -184,12 +184,12 @@ class FeatureSet:
             feature.configure(broker, store)
 
     def access_changed(self, gate: Gate) -> None:
-        """Tell every feature that users or rules have changed."""
+        """Notify every feature that users or rules have changed."""
         for feature in self._features:
             feature.access_changed(gate)
 
     async def name_servers_changed(self, addresses: Sequence[str]) -> None:
-        """Have every feature use these name servers."""
+        """Let every feature use these name servers."""
         for feature in self._features:
             await feature.name_servers_changed(addresses)
 
@@ -199,7 +199,7 @@ class FeatureSet:
         return min((position for position in found if position is not None), default=None)
 
     async def move_messages_before(self, position: int) -> None:
-        """Have every feature move the messages that it still needs before a position.
+        """Let every feature move the messages that it still needs before a position.
 
         Raises:
             StoreError: Some messages could not be moved.

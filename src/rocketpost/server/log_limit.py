@@ -1,7 +1,7 @@
 """A limit on repeated log lines, so that no peer can fill the disk with them.
 
-A line is a repetition if it has the logger, the level and the template of an earlier one and names
-the same peer, whatever its values are. In each interval the first ``LINES_A_PEER_MAX`` of them are
+A line repeats an earlier one if both have the same logger, level and template and name the same
+peer, even if their other values differ. In each interval the first ``LINES_A_PEER_MAX`` of them are
 logged, and at most ``LINES_MAX`` for all peers together. The others are counted: a line at the end
 of the interval gives their number and shows the last one. So no kind of line is missing altogether.
 Errors, each of which may name another damaged place, have ten times the limit.

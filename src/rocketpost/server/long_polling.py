@@ -1,9 +1,9 @@
-"""Long polling: pulls that found no message wait here for one, or until their time is over.
+"""Long polling: pulls that found no message wait here until one arrives or their time is over.
 
 Each queue keeps its waiting pulls by filter: every message, some tags, or an expression. An arrival
 wakes only the pulls that want it, and evaluates each distinct expression once, however many pulls
-wait with it. Nothing scans. A held pull is run again at most once: after an arrival that it wants,
-or when its time is over.
+wait with it. The waiting pulls are never scanned. A held pull is run again at most once: after an
+arrival that it wants, or when its time is over.
 
 **Order of resumed pulls.** The log writer reports messages that became visible while it still works
 on a commit. Nothing is resumed at that point: this table, and that of pops
@@ -228,7 +228,7 @@ class LongPolls:
         return held
 
     def note_arrivals(self, arrivals: Iterable[Arrival]) -> None:
-        """Have the pulls that want one of these messages run again soon."""
+        """Wake the pulls that want one of these messages; they run again soon."""
         queues = self._by_queue
         if not queues:
             return
@@ -237,13 +237,13 @@ class LongPolls:
                 self._wake_wanting(arrival)
 
     def wake(self, topic: str, queue_id: int) -> None:
-        """Have every pull on a queue run again soon: its consumers get another offset."""
+        """Wake every pull on a queue: its consumers get another offset."""
         queue = self._by_queue.pop((topic, queue_id), None)
         if queue is not None:
             self._line_up(queue.everybody())
 
     def wake_all(self) -> None:
-        """Have every pull run again soon: the master of this slave is back."""
+        """Wake every pull: the master of this slave is back."""
         woken = [held for queue in self._by_queue.values() for held in queue.everybody()]
         self._by_queue.clear()
         self._line_up(woken)
@@ -263,7 +263,7 @@ class LongPolls:
                 self._time_over(held)
 
     def go_on(self) -> None:
-        """Run woken pulls again for a moment; the others are run in later turns."""
+        """Run woken pulls again for a moment; run the others in later loop iterations."""
         woken = self._woken
         deadline = time.monotonic() + BUDGET_SECONDS
         while woken:

@@ -255,7 +255,7 @@ def broker_ready(server: BrokerServer) -> str:
 
 
 def announced_address(server: BrokerServer) -> str:
-    """Return the address that clients are told."""
+    """Return the address that clients get."""
     return server.address
 
 

@@ -1,7 +1,7 @@
 """Connections of a server to other servers: name servers, masters, members of its group.
 
-Whatever all of them need is said here once: the signature of requests, TLS, and the protection of
-the ports by which brokers copy their log.
+The needs of all these connections are met here: the signature of requests, TLS, and the protection
+of the ports by which brokers copy their log.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Peers:
         connect_seconds: float = CONNECT_SECONDS,
         signs: bool = True,
     ) -> Connector:
-        """Return a connector of its own; peers can make no requests over its connections.
+        """Return a new connector; peers can make no requests over its connections.
 
         Args:
             on_lost: Called when a connection is gone.

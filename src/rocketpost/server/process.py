@@ -38,7 +38,7 @@ class Server(Protocol):
         ...
 
     async def wait_failed(self) -> str:
-        """Wait until the server cannot go on, and return the reason."""
+        """Wait until the server cannot continue, and return the reason."""
         ...
 
 
@@ -63,7 +63,8 @@ def run(
         parent_fd: A pipe from the process that started this one. The server also stops when it
             closes.
         log: The settings of the log.
-        announced: Returns the address that clients are told; it is dialled once.
+        announced: Returns the address that clients get, to which the server connects once as a
+            check.
     """
     prefix = f"[{label}] " if label else ""
     if not __debug__:
@@ -152,7 +153,7 @@ def _on_parent_gone(parent_fd: int, stopping: asyncio.Event) -> None:
 
 
 async def _serve(server: S, ready: str, stopping: asyncio.Event) -> str | None:
-    """Return at a signal, or with the reason why the server cannot go on."""
+    """Return at a signal, or with the reason why the server cannot continue."""
     # The objects that exist now live as long as the process: the collector need not visit them
     # again, and short-lived requests should not make it run every few hundred objects.
     gc.freeze()

@@ -5,7 +5,7 @@
     WATCHDOG=1    the event loop is alive; at half of ``WatchdogSec``, as systemd asks for
 
 systemd names the socket in NOTIFY_SOCKET. Without it nothing is sent. The variable is removed, so
-that processes which this one starts do not speak for it.
+that child processes do not send messages in its name.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ _NO_TABLES: Final = (
 async def load_settings(
     given: Mapping[str, str], *, root: str, clock: BrokerClock, files: FileSystem
 ) -> tuple[LiveConfig, TableFile[dict[str, Override]]]:
-    """Return the settings of a start: the given ones, changed as administrators changed them.
+    """Return the settings of a start: the given ones, with the changes that administrators made.
 
     Args:
         given: Properties by RocketMQ's keys.

@@ -65,7 +65,7 @@ class Term:
         self.features = FeatureSet()
         self._work: asyncio.Task[None] | None = None
         self.lost: list[Connection] = []
-        """Lost connections that no feature was told of."""
+        """Lost connections that no feature has handled."""
         self.on_routes_changed: Callable[[], None] = _nobody
         """Called when :meth:`routes` returns others than before."""
 
@@ -100,7 +100,7 @@ class Term:
         """Unregister from the name servers."""
 
     async def pause_registration(self) -> None:
-        """Register no more, but stay known to the name servers."""
+        """Stop registering, but stay known to the name servers."""
 
     async def forget_registration(self) -> None:
         """Close the connections to the name servers."""
@@ -169,7 +169,7 @@ class OfficeTerm(Term):
         return self.registration.registered
 
     def connection_lost(self, connection: Connection) -> None:
-        """Tell every feature of a lost connection."""
+        """Notify every feature of a lost connection."""
         self.features.connection_lost(connection)
 
     async def register(self) -> None:
@@ -186,7 +186,7 @@ class OfficeTerm(Term):
         await self.registration.end()
 
     async def pause_registration(self) -> None:
-        """Register no more, but stay known to the name servers."""
+        """Stop registering, but stay known to the name servers."""
         await self.registration.pause()
 
     async def forget_registration(self) -> None:
@@ -385,7 +385,7 @@ class LeaderTerm(OfficeTerm):
     async def _settle(self, reason: str) -> None:
         """Flush once more for the waiting sends, and let slaves have them.
 
-        So a planned end refuses none.
+        So a planned end refuses no send.
         """
         await super()._settle(reason)
         await self._announcing.close()
@@ -432,7 +432,7 @@ class LeaderTerm(OfficeTerm):
 
 @contextlib.contextmanager
 def unsaved_files_logged() -> Iterator[None]:
-    """Go on if files of a term cannot be saved.
+    """Continue if files of a term cannot be saved.
 
     The next term recovers from the files saved before, and from the log.
     """

@@ -31,4 +31,4 @@ async def _end(running: asyncio.Task[T]) -> None:
         except asyncio.CancelledError:
             continue
     if not running.cancelled():
-        running.exception()  # nobody else asks for it
+        running.exception()  # marks it as retrieved

@@ -189,7 +189,7 @@ class SingleNode(Node):
         await self.name_server.stop()
 
     async def wait_failed(self) -> str:
-        """Wait until the broker cannot go on, and return the reason."""
+        """Wait until the broker cannot continue, and return the reason."""
         assert self.broker is not None
         return await self.broker.wait_failed()
 

@@ -163,7 +163,7 @@ class Cleaning:
         """Unlink the hidden files; returns how many. Any thread.
 
         Raises:
-            OSError: A file cannot be unlinked; the next call goes on with it.
+            OSError: A file cannot be unlinked; the next call continues with it.
         """
         with self._unlinking:
             return self._unlink_all()

@@ -1,6 +1,6 @@
 """The store's interface to the rest of the broker.
 
-Messages are appended during one iteration of the loop and written together by one commit. They
+Messages are appended during one loop iteration and written together by one commit. They
 become visible when the owner calls :meth:`MessageStore.confirm`. The owner, which is
 ``server.writer.log_writer``, decides how safe a message must be before that.
 
@@ -441,7 +441,7 @@ class MessageStore:
 
     @property
     def checkpoint(self) -> Checkpointer:
-        """Saves how far queues and index have come, and what a slave knows of its master."""
+        """Saves the progress of queues and index, and a slave's knowledge of its master."""
         return self._checkpointer
 
     def save_blocking(self) -> None:

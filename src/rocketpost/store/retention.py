@@ -12,10 +12,10 @@ the queues, then unlinks the files on a thread.
                      is below the second again
 
 Expired segments stay while they are held, but can still be forced out. Messages that the broker
-itself has yet to deliver are never forced out: every segment from there on stays, and if the disk
-fills up, sends are refused and no message is lost. At most ``deleteFileBatchMax`` segments are
-deleted in one round, and never the last. Unlike RocketMQ, which deletes a full batch, we force out
-only enough to bring the partition under the forcing level.
+itself has yet to deliver are never forced out: every segment from the first of them on stays. If
+the disk fills up, sends are refused and no message is lost. At most ``deleteFileBatchMax`` segments
+are deleted in one round, and never the last. Unlike RocketMQ, which deletes a full batch, we force
+out only enough to bring the partition under the forcing level.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def check_levels(wanted: StoreConfig, current: StoreConfig, *, ratio: float) -> 
         ratio: Used share of the disk.
 
     Raises:
-        ConfigError: They would; the text names the level and the used share.
+        ConfigError: They would cause that; the text names the level and the used share.
     """
     after, before = levels_of(wanted), levels_of(current)
     for key, high, low, what in (

@@ -1,6 +1,6 @@
 """Deletion of a topic's queues from the disk: recorded first, then unlinked.
 
-``store.queue.table`` has moved them aside by then, and ``store.deleted_topics`` has the deletion.
+``store.queue.table`` has moved them aside before, and ``store.deleted_topics`` has the deletion.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class TopicDeleter:
     def unlink_blocking(self) -> None:
         """Unlink the queue files of topics whose deletions are durable.
 
-        Of another one, the files are all that a start after a crash knows.
+        For other deletions, the files are the only trace that a start after a crash finds.
         """
         with self._lock:
             for name in self._files.listdir(self._directory):

@@ -7,18 +7,18 @@ The packer writes three buffers, each from where the store's share of it ends:
     keys      two numbers a key: index hash of topic, ``#`` and key; position of the message
 
 It calls :meth:`Wave.begin` to learn where in the log the next record goes, packs, and calls
-:meth:`Wave.take`. As long as nothing else is appended or committed, it goes on where it is: then
-both calls only compare and raise the end of the log, and what it packed is entered once for all of
-them (:meth:`Wave.settle`). Ordinary appends may come before and after, also between two commits.
-From :meth:`Wave.take` on, the messages are like appended ones: ``MessageStore.commit`` writes them
-with all others, or takes them back; ``MessageStore.confirm`` makes them visible.
+:meth:`Wave.take`. As long as nothing else is appended or committed, it continues from its current
+place. Then both calls only compare and raise the end of the log, and the packed messages are
+entered together (:meth:`Wave.settle`). Ordinary appends may come before and after, also between two
+commits. From :meth:`Wave.take` on, the messages are like appended ones: ``MessageStore.commit``
+writes them with all others, or takes them back; ``MessageStore.confirm`` makes them visible.
 
 **Invariants**
 
 - A record is packed for the position at which it is written: nothing is appended between
   :meth:`Wave.begin` and :meth:`Wave.take`.
 - The packer takes queue offsets from ``next_offsets`` and raises them there. So the row of a
-  message has the next offset of its queue, whoever appended the one before.
+  message has the next offset of its queue, however the message before it was appended.
 - Records, rows and keys are in the order of the log. All records of a wave are in one segment.
 - The clock is read for a batch only once something is taken, so a wave without messages does not
   leave an outdated store time behind.
@@ -105,7 +105,7 @@ class Wave:
         self._span: RowSpan | None = None  # the last of this batch
         self._is_read = False
         """Whether spans of the batch before may still refer to the buffers."""
-        self._packer: Packer | None = None  # goes on where it is
+        self._packer: Packer | None = None  # continues from its place
         self._begin = _NOWHERE
         self._store_ms = 0
         self._written_begin = 0
@@ -141,7 +141,7 @@ class Wave:
         return self._slots.next_offsets
 
     def watch_slots(self, on_change: Callable[[], None]) -> None:
-        """Have ``on_change`` called when ``next_offsets`` was replaced or a queue lost its slot."""
+        """Call ``on_change`` when ``next_offsets`` was replaced or a queue lost its slot."""
         self._slots.on_change = on_change
 
     def begin(self, packer: Packer) -> bool:
@@ -244,7 +244,7 @@ class Wave:
         for span in reversed(self._pending):
             if span.position < first:
                 break
-            # Bytes of another leader may stand behind: this broker may have led, followed, and led.
+            # Bytes of another leader may follow: this broker may have led, followed, and led.
             if not isinstance(span, RowSpan) or span.rows is not rows:
                 continue
             if copies is None:  # the newest span reaches furthest

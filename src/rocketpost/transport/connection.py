@@ -1,7 +1,7 @@
 """One connection, at either end.
 
-A connection splits bytes into frames, pairs responses with requests, and gathers what is sent in
-one turn of the event loop into one write. It passes the peer's requests to ``on_request``.
+A connection splits bytes into frames, pairs responses with requests, and gathers all bytes sent in
+one loop iteration into one write. It passes the peer's requests to ``on_request``.
 
 Back-pressure: while the socket is not writable, or more than ``pending_max`` requests of the peer
 are unanswered, the connection stops reading. One read may bring thousands of small requests for
@@ -11,8 +11,8 @@ next turn comes (``transport.turns``). Requests behind a long one, served in ste
 peer that does not read is disconnected once ``write_bytes_max`` bytes wait for it, or too many for
 all peers (``transport.room``).
 
-Oneway requests are served even if their peer is gone by then: a server's lost connection calls
-``on_lost`` when the requests it received are served. One closed at this end serves nothing more.
+Oneway requests are served even if their peer has gone: a server's lost connection calls ``on_lost``
+when the requests it received are served. One closed at this end serves nothing more.
 """
 
 from __future__ import annotations
@@ -321,7 +321,7 @@ class Connection(Requesting):
     # Sending.
 
     def send(self, *buffers: Buffer) -> None:
-        """Queue bytes; everything queued in one turn of the loop is written at once.
+        """Queue bytes; everything queued in one loop iteration is written at once.
 
         A ``memoryview`` is passed to the socket without a copy and must stay unchanged.
         """
@@ -334,7 +334,7 @@ class Connection(Requesting):
     def send_encoded(self, opaque: int, recipient: Recipient, head: bytes, body: Buffer) -> None:
         """Send a request that its sender has encoded; the response goes to ``recipient``.
 
-        Only called in the same turn of the loop as :meth:`next_opaque`.
+        Only called in the same loop iteration as :meth:`next_opaque`.
         """
         self._encoded[opaque] = recipient
         self._out += (head, body)
@@ -375,7 +375,7 @@ class Connection(Requesting):
             self._regulate()
 
     def send_at_once(self, buffers: list[bytes]) -> None:
-        """Write bytes, after what is queued, which may be in the next turn of the loop."""
+        """Write bytes, after the queued ones, which may be in the next loop iteration."""
         self._out += buffers
         self._out_bytes += sum(map(len, buffers))
         if not self._flush_scheduled:
@@ -430,7 +430,7 @@ class Connection(Requesting):
         self._check_written(transport)
 
     def _check_written(self, transport: asyncio.Transport) -> None:
-        """Count what the socket did not take; go on with requests that waited for room."""
+        """Count the bytes that the socket did not take; serve requests that waited for room."""
         size = transport.get_write_buffer_size()
         if size > UNWRITTEN_BYTES_FREE and size > self.counted_bytes:
             self._count_unwritten(size)
@@ -438,7 +438,7 @@ class Connection(Requesting):
             self._continue_soon()
 
     def _count_unwritten(self, size: int) -> None:
-        """Count the bytes that wait for the peer; disconnect it if they are too many."""
+        """Count the bytes that wait for the peer; disconnect it if there are too many."""
         written = self._handed_bytes - size
         if written != self._written_bytes:
             self._written_bytes = written

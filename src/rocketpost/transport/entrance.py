@@ -56,10 +56,10 @@ class Certificates(Protocol):
         ...
 
     def find_user(self, tls: ssl.SSLObject) -> str:
-        """Return the user that a peer's certificate stands for; empty if it is nobody's.
+        """Return the user that a peer's certificate stands for; empty if it stands for no user.
 
         Raises:
-            RemoteProtocolError: The certificate stands for nobody, but must.
+            RemoteProtocolError: The certificate stands for no user, but must.
         """
         ...
 
@@ -295,7 +295,7 @@ class Stranger(asyncio.Protocol):
 
 
 def replace_protocol(transport: asyncio.Transport, protocol: asyncio.BaseProtocol) -> None:
-    """Have a transport pass its next bytes to another protocol."""
+    """Make a transport pass its next bytes to another protocol."""
     transport.pause_reading()  # uvloop decides here whether a protocol has a buffer of its own
     transport.set_protocol(protocol)
     transport.resume_reading()

@@ -1,17 +1,17 @@
-"""The express way of a connection: requests that are taken as bytes, before they are decoded.
+"""The express path of a connection: requests that are taken as bytes, before they are decoded.
 
 A server may give its connections a function that takes whole requests from the front of the bytes
-that arrived, as many as it can, and tells how far it got. The next request is then decoded and
-served the ordinary way, and the function is asked again. **Invariants:**
+that arrived, as many as it can, and returns how far it got. The next request is then decoded and
+served in the ordinary way, and the function is called again. **Invariants:**
 
 - Requests are taken and served in the order in which they arrived. While earlier ones wait, none is
   taken.
-- Whatever the function leaves is decoded as if there were no such function.
+- Requests that the function leaves are decoded as if there were no such function.
 - If it takes nothing twice in a row, the other bytes of this read are not offered: most connections
-  bring requests of one kind, and those that bring none for it should not pay for it.
+  bring requests of one kind, and those that bring none for it should not become slower.
 - If the time of this turn is over, the rest is not offered either, and is served in a later turn.
 
-What the function takes is its own business; connections know nothing of it.
+The function decides which requests it takes; connections do not look at them.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ _holders: weakref.WeakSet[DescriptorOwner] = weakref.WeakSet()
 
 
 def release_in_child(holder: DescriptorOwner) -> None:
-    """Have forked children release the descriptors that ``holder`` has at the fork."""
+    """Make forked children release the descriptors that ``holder`` has at the fork."""
     _holders.add(holder)
 
 

@@ -1,4 +1,4 @@
-"""Bytes that the kernel still has from the peer of a lost connection.
+"""Bytes from the peer of a lost connection that are still in the kernel.
 
 A peer that closes without reading all its answers resets the connection. The next write then fails,
 and the event loop abandons the connection with everything that it has not read yet.

@@ -70,14 +70,14 @@ class Listener:
         return port
 
     def use_entrance(self, rules: EntranceRules) -> None:
-        """Have TLS and PROXY headers served by rules; only called before the port is bound."""
+        """Serve TLS and PROXY headers by rules; only called before the port is bound."""
         assert self._server is None
         strangers_max = min(STRANGERS_MAX, max(self._room.connections_max // 4, 1))
         if rules.are_needed:
             self._entrance = Entrance(rules, self._make, strangers_max=strangers_max)
 
     def note_users(self, are_known: bool) -> None:
-        """Note whether peers log in; then those who have not make room for others."""
+        """Note whether peers log in; then those that have not are closed first to make room."""
         self._room.knows_users = are_known
 
     @property
@@ -233,7 +233,7 @@ class Listener:
 
 
 def _nobody(connection: Connection) -> None:
-    """Tell nobody of a lost connection."""
+    """Ignore a lost connection."""
 
 
 def room_of_process(*, unwritten_bytes_max: int = 0, sharers: int = 1) -> Room:

@@ -1,7 +1,7 @@
-"""Connections between two parts of one process: bytes are handed over, without a socket.
+"""Connections between two parts of one process: bytes are passed in memory, without a socket.
 
 Both ends are ordinary connections, so requests, answers, back-pressure and the loss of the other
-end work as over TCP. Bytes that are written in one turn of the loop arrive together in the next.
+end work as over TCP. Bytes that are written in one loop iteration arrive together in the next.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rocketpost.transport.room import Room
 from rocketpost.transport.turns import BUDGET_SECONDS
 
 HIGH_BYTES: Final = 64 * 1024
-"""Undelivered bytes above which an end is told to write no more."""
+"""Undelivered bytes above which an end must stop writing."""
 
 Address = tuple[str, int]
 
@@ -51,11 +51,11 @@ class MemoryTransport(asyncio.Transport):
         return self._is_closing
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Set the undelivered bytes above which this end is told to write no more."""
+        """Set the undelivered bytes above which this end must stop writing."""
         self._high = HIGH_BYTES if high is None else high
 
     def get_write_buffer_size(self) -> int:
-        """Return the number of bytes that the other end has not got yet."""
+        """Return the number of bytes that the other end has not received yet."""
         return 0 if self.other is None else self.other._inbox_bytes
 
     def write(self, data: Buffer) -> None:
@@ -82,7 +82,7 @@ class MemoryTransport(asyncio.Transport):
         self._schedule()
 
     def close(self) -> None:
-        """Close both ends once the other has got everything."""
+        """Close both ends once the other has received everything."""
         if self._is_closing:
             return
         self._is_closing = True
@@ -122,7 +122,7 @@ class MemoryTransport(asyncio.Transport):
             other._end()
 
     def _end(self) -> None:
-        """Tell both connections that they are lost."""
+        """Notify both connections that they are lost."""
         other, self.other = self.other, None
         if other is None:
             return
@@ -158,7 +158,7 @@ class LinkedConnection(Connection):
         self._express = express
 
     def data_received(self, data: bytes) -> None:
-        """Have the requests in the bytes taken or served."""
+        """Take or serve the requests in the bytes."""
         if self._express is None or self._decoder.held:
             super().data_received(data)
             return

@@ -53,7 +53,7 @@ class Requesting(asyncio.BaseProtocol):
         self.certificate_user = ""
         """The user that the peer has proved to be by its certificate; empty if it did not."""
         self.known_login: Any = None
-        """What a server keeps about the login that was used last; None at first."""
+        """The server's record of the login that was used last; None at first."""
         self.is_known = False
         """Whether the peer has logged in."""
         self.is_encrypted = False
@@ -92,7 +92,7 @@ class Requesting(asyncio.BaseProtocol):
         timeout: float,
         encoding: int | None = None,
     ) -> Command:
-        """Send a request and return the response, whatever its code.
+        """Send a request and return the response, even if its code is an error.
 
         Raises:
             RequestTimeout: No response within ``timeout`` seconds.

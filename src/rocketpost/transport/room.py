@@ -6,7 +6,7 @@ without these limits a thousand silent peers could hold 80 GiB.
 Where users are known, peers that have not logged in are strangers. They make room for others: if
 there are too many connections, the stranger that has waited longest is closed instead of the newest
 connection, and if unfinished frames take too much memory, those of strangers are dropped first. So
-strangers who hold connections or memory do not keep users out.
+strangers that hold connections or memory do not keep users out.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _KEPT: Final = 7 / 8
 """Share of the bound to free up to, so that the next write does not exceed it again."""
 _STUCK_SECONDS: Final = 1.0
 _LOOKED_AT: Final = 1024
-"""Most connections that are looked at when one must make room; the next search goes on there."""
+"""Most connections examined when one must make room; the next search continues there."""
 
 
 class Debtor(Protocol):

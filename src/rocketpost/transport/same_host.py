@@ -1,10 +1,10 @@
 """Connections whose two ends are on one host.
 
 Some methods of congestion control, BBR among them, send at a measured pace, with a timer of the
-kernel for every few segments. Between two processes of one host there is no path that could be
-congested, while the timers cost as much as the sending itself. A socket that had such a method when
+kernel for every few segments. Two processes of one host share no network path that could be
+congested, and the timers cost as much as the sending itself. A socket that had such a method when
 it was connected keeps a pace even if it gets another method later. So the method is replaced before
-that, and given back once the peer turns out to be on another host.
+that, and restored once the peer turns out to be on another host.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _NAME_BYTES_MAX: Final = 16
 
 
 def put_pace_off(sock: socket.socket) -> bytes:
-    """Have a socket that is going to listen or to connect begin without a pace.
+    """Let a socket that is going to listen or to connect begin without a pace.
 
     Returns:
-        The method to give back by :func:`pace_to_others`; empty if nothing was changed.
+        The method for :func:`pace_to_others` to restore; empty if nothing was changed.
     """
     if not hasattr(socket, "TCP_CONGESTION"):  # Linux has it
         return b""
@@ -37,7 +37,7 @@ def put_pace_off(sock: socket.socket) -> bytes:
 
 
 def pace_to_others(sock: socket.socket, method: bytes) -> None:
-    """Give a connected socket its method back, unless the peer is on this host."""
+    """Restore the method of a connected socket, unless the peer is on this host."""
     if not method:
         return
     with contextlib.suppress(OSError):  # it is lost; its reader notices that

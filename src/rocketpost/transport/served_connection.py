@@ -2,8 +2,8 @@
 
 All connections of a listener read into one buffer, the inbox, each in its turn: the event loop asks
 for the buffer, reads, and says how much it has read, with nothing in between. So bytes are not
-copied, nor memory allocated, before somebody takes them (``transport.express``); whatever is left
-is copied and decoded as on any other connection.
+copied, nor memory allocated, before they are taken (``transport.express``); the remaining bytes
+are copied and decoded as on any other connection.
 
 **Invariant:** nothing refers to the inbox once :meth:`ServedConnection.buffer_updated` returns. The
 beginning of a frame whose rest is still to come waits in the decoder. If it is short, it is put in
@@ -76,7 +76,7 @@ class ServedConnection(Connection, asyncio.BufferedProtocol):
         return view[held:]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Have the requests in the inbox taken or served."""
+        """Take or serve the requests in the inbox."""
         self.last_active = self.heard_at = self._loop.time()
         decoder, inbox = self._decoder, self._inbox
         at, end, held = 0, nbytes, decoder.held

@@ -1,7 +1,8 @@
 """Contexts of TLS: the certificates and rules of a server and of a client, from files.
 
-Both ends speak TLS 1.2 and 1.3. A client checks the server's chain and host name unless it is told
-not to. Sessions are not resumed with TLS 1.3, so every connection proves its certificate.
+Both ends speak TLS 1.2 and 1.3. A client checks the server's chain and host name unless its
+settings forbid it. Sessions are not resumed with TLS 1.3, so every connection proves its
+certificate.
 """
 
 from __future__ import annotations
@@ -240,7 +241,7 @@ def _load_keys(context: ssl.SSLContext, keys: KeyPair) -> None:
 
 
 def _key_problem(error: ssl.SSLError, path: str) -> str:
-    """Return what is wrong with a certificate or key; OpenSSL says little about it."""
+    """Return the problem of a certificate or key; OpenSSL says little about it."""
     if error.reason and "MISMATCH" in error.reason:
         return "the key is not that of the certificate"
     with open(path, "rb") as file:

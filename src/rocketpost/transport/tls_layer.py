@@ -27,7 +27,7 @@ HANDSHAKE_SECONDS: Final = 10.0
 CIPHER_BYTES: Final = 256 * 1024
 """Largest number of encrypted bytes that are read at once."""
 _SLICE_BYTES: Final = 64 * 1024
-"""Bytes that pass through the memory of one connection at a time: OpenSSL never gives it back."""
+"""Bytes that pass through the memory of one connection at a time: OpenSSL never frees it."""
 _JOINED_BYTES_MAX: Final = 16 * 1024
 """Largest buffer that is copied to share a record with others; a record has at most 16 KiB."""
 
@@ -156,12 +156,12 @@ class TlsLayer(asyncio.BufferedProtocol):
             self._fail("the peer closed the connection during the TLS handshake")
 
     def pause_writing(self) -> None:
-        """Have the connection above write no more."""
+        """Make the connection above stop writing."""
         if self._is_secure:
             self._upper.pause_writing()
 
     def resume_writing(self) -> None:
-        """Have the connection above write again."""
+        """Let the connection above write again."""
         if self._is_secure:
             self._upper.resume_writing()
 
@@ -291,11 +291,11 @@ class TlsLayer(asyncio.BufferedProtocol):
             raw.writelines(out)
 
     def close(self) -> None:
-        """Tell the peer that nothing follows, and close when everything is written."""
+        """Notify the peer that nothing follows, and close when everything is written."""
         raw = self._raw
         if raw is None or self._is_ended or raw.is_closing():
             return
-        with contextlib.suppress(ssl.SSLError):  # the peer's own farewell is not awaited
+        with contextlib.suppress(ssl.SSLError):  # the peer's own closing message is not awaited
             self._tls.unwrap()
         self._write_outgoing()
         raw.close()

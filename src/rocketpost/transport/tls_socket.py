@@ -1,9 +1,9 @@
 """TLS for sockets that their owner reads and writes itself: the log and the messages of a group.
 
-Such links use the calls of a socket that does not block, and are told by the loop when it can be
+Such links use the calls of a socket that does not block, and the loop notifies them when it can be
 read or written. :class:`TlsSocket` has these calls, so that a link need not know whether it is
 encrypted. A record of TLS counts as sent when the socket has taken all of it, and is read as a
-whole. So nothing waits in memory of which the loop could not tell.
+whole. So no bytes wait in memory without the loop's knowledge.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Fair sharing of the event loop between connections.
 
 A connection serves its requests for ``BUDGET_SECONDS`` at a time. The rest waits, in order, while
-the connection reads no more, and is served from here in a later turn of the loop. All waiting
-connections share one budget per turn, round robin; so however many there are, a connection with a
-single small request is served between two turns.
+the connection reads no more, and is served from here in a later loop iteration. All waiting
+connections share one budget at a time, round robin. So however many there are, a connection with a
+single small request is served between two of these budgets.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ BUDGET_SECONDS: Final = 0.005
 delay others very little."""
 
 _HOPS: Final = 2
-"""Turns of the loop left to others in between: a send that arrives in the first is written in the
+"""Loop iterations left to others in between: a send that arrives in the first is written in the
 second and answered in the third."""
 
 Steps = Generator[None, None, None]
@@ -50,10 +50,10 @@ class Turns:
         self._schedule()
 
     def wake(self, worker: Worker) -> None:
-        """Have ``worker`` go on once in the next iteration of the loop, however often it is woken.
+        """Let ``worker`` continue once in the next loop iteration, however often it is woken.
 
-        Workers go on in the order in which they were first woken. Each works for one budget, and
-        adds itself if something is left.
+        Workers continue in the order in which they were first woken. Each works for one budget, and
+        adds itself if work is left.
         """
         if not self._woken:
             asyncio.get_running_loop().call_soon(self._run_woken)

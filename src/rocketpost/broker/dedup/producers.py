@@ -1,13 +1,14 @@
 """Messages that idempotent producers have stored, by their sequence numbers.
 
 A producer numbers its messages. For each producer id the broker keeps the epoch and the set of
-sequences that are in its log. A sequence in the set is a duplicate, whatever queue it asks for.
+sequences that are in its log. A sequence in the set is a duplicate, even if it names another queue.
 Gaps and any order are allowed, unless a message names the sequence it must follow. A higher epoch
 starts an empty set and fences off the lower ones.
 
 All of this state is derived from the log. A message counts as soon as it is appended (a duplicate
-may arrive in the same turn), but stays uncommitted until the log is written, so that a failed write
-can be undone. A snapshot covers the log up to a position; the rest is read from the log.
+may arrive in the same loop iteration), but stays uncommitted until the log is written, so that a
+failed write can be undone. A snapshot covers the log up to a position; the rest is read from the
+log.
 """
 
 from __future__ import annotations

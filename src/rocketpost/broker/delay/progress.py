@@ -80,7 +80,7 @@ class DelayProgress:
         self._safe_positions = dict(table.delivered_before)
 
     def follow(self, data: bytes) -> None:
-        """Take over the progress of the master, once the log has the copies that it delivered.
+        """Apply the progress of the master, once the log has the copies that it delivered.
 
         Args:
             data: The text of its ``delayOffset.json``, or of GET_ALL_DELAY_OFFSET.

@@ -94,7 +94,7 @@ class _Step(NamedTuple):
 
 
 class DelayService:
-    """Decides what each level delivers. Owned by the event loop; waits for nothing.
+    """Decides which messages each level delivers. Owned by the event loop; waits for nothing.
 
     Args:
         delays_ms: The delays of level 1, 2 and so on.

@@ -141,7 +141,7 @@ class NamedFilters:
         self._version = table.data_version
 
     def follow(self, data: bytes) -> None:
-        """Take over the table of the master, as :meth:`to_json` returns it.
+        """Apply the table of the master, as :meth:`to_json` returns it.
 
         Raises:
             StoreError: The text is not such a table, or holds an invalid filter.

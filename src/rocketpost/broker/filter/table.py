@@ -127,7 +127,7 @@ class FilterTable:
                 )
 
     def follow(self, data: bytes) -> None:
-        """Take over the table of a leader, as :meth:`to_json` returns it.
+        """Apply the table of a leader, as :meth:`to_json` returns it.
 
         Raises:
             StoreError: The text is not such a table.
@@ -142,7 +142,7 @@ class FilterTable:
     def _put_subscription(self, group: str, subscription: Subscription) -> None:
         known = self.find(subscription.topic, group)
         version = subscription.sub_version
-        # A text that is too long is refused whatever its end is.
+        # A text that is too long is refused without a look at its end.
         text = subscription.sub_string[: LENGTH_MAX + 1]
         if known is not None:
             kind = subscription.expression_type

@@ -32,7 +32,7 @@ class Members(Protocol):
     """The part of the membership that assignment uses."""
 
     def consumer_group(self, group: str) -> ConsumerGroup | None:
-        """Return the connected members of a group; None if nobody is connected."""
+        """Return the connected members of a group; None if no member is connected."""
         ...
 
 

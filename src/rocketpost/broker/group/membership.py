@@ -101,7 +101,7 @@ class ConsumerGroup:
 
     @property
     def client_ids(self) -> list[str]:
-        """Every member's id once, sorted; a duplicate would get queues that nobody reads."""
+        """Every member's id once, sorted; a duplicate would get queues that no member reads."""
         if self._client_ids is None:  # each member asks after each change
             self._client_ids = sorted({each.client.client_id for each in self.members.values()})
         return self._client_ids

@@ -172,7 +172,7 @@ class OffsetTable:
 
         The first has the committed offsets, the second those up to which the group was given
         messages. Both are valid until the next step. Rows may be added and deleted between steps:
-        new ones are left out, and so are those that are deleted by then.
+        new rows are left out, and so are deleted ones.
         """
         pulled = self._pulled
         for key in list(self._rows):
@@ -240,7 +240,7 @@ class OffsetTable:
         self._is_marking = True
 
     def end_marking(self) -> None:
-        """Mark no more commits: this broker is the master now, and its offsets are the right ones.
+        """Stop marking commits: this broker is the master now, and its offsets are the right ones.
 
         Marks that are left are forgotten; the offsets stay.
         """
@@ -250,14 +250,14 @@ class OffsetTable:
             self.revision += 1
 
     def unmark(self, commit: MarkedCommit) -> None:
-        """Note that the master has a commit, unless there is a later one by now."""
+        """Note that the master has a commit, unless there is a later one."""
         at = f"{commit.topic}@{commit.group}", commit.queue_id
         if self._marks.get(at) == commit.offset:
             del self._marks[at]
             self.revision += 1
 
     def follow(self, master: OffsetTableBody, *, is_whole: bool) -> None:
-        """Take over rows of the master; a marked commit stays where the master is behind it.
+        """Apply rows of the master; a marked commit stays where the master is behind it.
 
         Args:
             master: Rows of its table; an empty one was forgotten there.
@@ -418,7 +418,7 @@ class OffsetTable:
             self.revision += 1
 
     def _follow_row(self, key: str, offsets: Mapping[int, int], marks: Mapping[int, int]) -> None:
-        """Take over one row; ``marks`` are the marked commits in it."""
+        """Apply one row; ``marks`` are the marked commits in it."""
         wanted = {queue: offset for queue, offset in offsets.items() if queue >= 0 <= offset}
         for queue_id, offset in marks.items():
             wanted[queue_id] = max(offset, wanted.get(queue_id, NO_OFFSET))

@@ -46,7 +46,7 @@ class QueueLocks:
         self.revision = 0
         """A number that grows whenever a queue gets another holder, or none."""
         self.changed: set[str] | None = None
-        """Groups in which that happened, if somebody takes note; cleared by the same."""
+        """Groups in which that happened, for a reader that clears the set; None without one."""
         self._followed: dict[str, dict[MessageQueue, str]] = {}
 
     def lock(
@@ -85,7 +85,7 @@ class QueueLocks:
             self._groups.pop(group, None)
 
     def holder(self, group: str, queue: MessageQueue) -> Lock | None:
-        """Return the lock on a queue; None if nobody holds it."""
+        """Return the lock on a queue; None if no client holds it."""
         lock = self._groups.get(group, {}).get(queue)
         return lock if lock is not None and lock.expires_ms > self._clock.now_ms() else None
 

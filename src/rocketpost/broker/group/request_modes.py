@@ -109,7 +109,7 @@ class RequestModes:
         self._rows = _sound_rows(table)
 
     def follow(self, master: RequestModeTable) -> None:
-        """Take over the table of the master; invalid entries are dropped."""
+        """Apply the table of the master; invalid entries are dropped."""
         rows = _sound_rows(master)
         if rows != self._rows:
             self._rows = rows

@@ -1,8 +1,9 @@
 """Offsets of a group after a reset, by time or by offset, for each queue.
 
 Either the broker sets the offsets and the next pull of a queue adopts them, whether or not a member
-is online; or the members are told, as by brokers before 5, and set their offsets themselves.
-Without force, a group is only moved back, never ahead: unconsumed messages are not skipped.
+is online; or it notifies the members, as brokers before 5 do, and they set their offsets
+themselves. Without force, a group is only moved back, never ahead: unconsumed messages are not
+skipped.
 """
 
 from __future__ import annotations

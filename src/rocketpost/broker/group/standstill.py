@@ -1,8 +1,9 @@
-"""Causes of a stopped queue: the reasons a broker can see why a group makes no progress.
+"""Causes of a stopped queue: the reasons that a broker can see for a group's lack of progress.
 
 The members know more, such as which handler is busy with which message; ``mqadmin consumerStatus``
 asks them. This module finds the causes that are visible from outside. Its watch logs the cause as
-soon as a group has made no progress for a minute, once per cause, so that nobody has to guess.
+soon as a group has made no progress for a minute, once per cause, so that an administrator need not
+guess.
 """
 
 from __future__ import annotations

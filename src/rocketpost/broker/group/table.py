@@ -139,8 +139,8 @@ class GroupTable:
         """Restore a group that was created by use just before a crash.
 
         A group last used before the last change of the saved or followed table was deleted and
-        stays deleted.
-        A full table accepts it anyway: it had its place, and the broker has to start.
+        stays deleted. A full table accepts the group anyway: it had a place there, and the broker
+        has to start.
         """
         unknown = group not in self._configs and names.group_problem(group) is None
         if unknown and used_ms >= self._known_ms:
@@ -200,7 +200,7 @@ class GroupTable:
         return self.discard(group, by=by)
 
     def discard(self, group: str, *, by: str = "") -> GroupConfig | None:
-        """Delete a group, whatever its name; return its configuration, None if there was none."""
+        """Delete a group with any name; return its configuration, None if there was none."""
         self.auto.remove(group)
         config = self._configs.pop(group, None)
         if config is not None:
@@ -227,7 +227,7 @@ class GroupTable:
         self._note_change(group)
 
     def may_read(self, group: str, topic: str) -> bool:
-        """Tell whether the group may read the topic: nobody has forbidden it."""
+        """Tell whether the group may read the topic: no administrator has forbidden it."""
         row = self._forbidden.get(group)
         return row is None or not row.get(topic, 0) >> FORBIDDEN_READ_BIT & 1
 
@@ -240,7 +240,7 @@ class GroupTable:
         )
 
     def follow(self, master: GroupTableBody, *, gone: Iterable[str] | None = None) -> None:
-        """Take over the table of the master, with its version.
+        """Apply the table of the master, with its version.
 
         Args:
             master: All its groups, or those that have changed; always all forbidden topics.

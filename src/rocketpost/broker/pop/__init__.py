@@ -1,1 +1,1 @@
-"""Popping: messages handed out one by one, to any client that asks."""
+"""Popping: messages handed out one by one, to any client that requests some."""

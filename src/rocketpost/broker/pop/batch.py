@@ -4,8 +4,8 @@ A group that pops in order has one batch of a queue at a time. The queue hands o
 until every message of the batch is acknowledged or has timed out. Then the unacknowledged messages
 are redelivered in order, before any others. The group's offset is that of the first of them.
 
-RocketMQ forgets acknowledgements behind an unacknowledged message and redelivers those messages.
-Here they are remembered (*ahead*, if behind the newest batch), so none of them is redelivered.
+RocketMQ forgets acknowledgements after an unacknowledged message and redelivers those messages.
+Here they are remembered (*ahead*, if after the newest batch), so none of them is redelivered.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Batch:
         self.attempt_id = attempt_id
         self.acked: set[int] = set()
         self.ahead: set[int] = set()
-        """Offsets behind this batch that were acknowledged in an earlier one."""
+        """Offsets after this batch that were acknowledged in an earlier one."""
         self.counts: dict[int, int] = {}
         """Number of earlier deliveries of a message, if any."""
         self.visible_ms: dict[int, int] = {}
@@ -82,7 +82,7 @@ class Batch:
 
     @property
     def next_offset(self) -> int:
-        """The group's next offset: the first unacknowledged one, or the one behind the batch."""
+        """The group's next offset: the first unacknowledged one, or the one after the batch."""
         for offset in self.offsets:
             if offset not in self.acked:
                 return offset
@@ -167,7 +167,7 @@ class Batches:
         self.revision += 1
 
     def follow(self, data: bytes) -> None:
-        """Take over the table of the master, as :meth:`to_json` returns it.
+        """Apply the table of the master, as :meth:`to_json` returns it.
 
         Raises:
             StoreError: The text is not such a table.

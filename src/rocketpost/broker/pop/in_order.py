@@ -1,4 +1,4 @@
-"""Popping in order: one batch of a queue at a time, and nothing behind it until it is finished.
+"""Popping in order: one batch of a queue at a time, and nothing after it until it is finished.
 
 Every change of a batch (handed out, acknowledged, given more time) is a record of the revive topic,
 stored before it takes effect. Records of one queue and group share a revive queue, so the newest
@@ -6,7 +6,7 @@ record is the last that is read after a crash. ``broker.pop.batch`` describes ba
 
 Invariants:
 
-- A group has one current batch of a queue, and the queue hands out nothing behind it.
+- A group has one current batch of a queue, and the queue hands out nothing after it.
 - The times of the batches of a queue increase: a receipt identifies one delivery.
 - The newest stored record of an unfinished batch is needed after a crash; older ones are not.
 - A change that fails leaves the batch and the group's offset unchanged.

@@ -2,7 +2,7 @@
 
 The outcome of a pop is a value: an answer, or a hold that says what the pop waits for and how long.
 The caller parks a hold and tries again, by :meth:`PopRequests.renew`, when a message has arrived.
-This module knows nothing of connections, so that any protocol can use it.
+This module does not use connections, so that any protocol can use it.
 """
 
 from __future__ import annotations

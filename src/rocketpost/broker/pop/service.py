@@ -2,10 +2,10 @@
 
 A pop reads from the group's offset in each queue and has a checkpoint stored for the messages it
 takes (``broker.pop.changes``). Once the checkpoint is stored, the messages are handed out and the
-group's offset moves. While checkpoints of a queue are being stored, later pops continue behind
-them, so no pop waits for a queue. If storing one fails, every later one of the same queue fails as
-well (there is one log), and the group's offset has not moved, so nothing is lost. ADR 0015 has the
-full description.
+group's offset moves. While checkpoints of a queue are being stored, later pops continue after them,
+so no pop waits for a queue. If storing one fails, every later one of the same queue fails as well
+(there is one log), and the group's offset has not moved, so nothing is lost. ADR 0015 has the full
+description.
 
 Invariants:
 

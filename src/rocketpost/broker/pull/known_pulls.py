@@ -1,9 +1,9 @@
-"""Pulls that repeat: answered from what is known of their shape, without decoding them.
+"""Pulls that repeat: answered by the known meaning of their shape, without decoding them.
 
 A consumer asks for the next messages of a queue over and over, with requests that differ in three
-numbers only (``kernel.pull_lane``). What the others of its shape mean is learnt once, by decoding
-one in the ordinary way. A pull is answered here if the ordinary way would answer it at once with
-messages that need no check; then both give the same answer and leave the same state behind.
+numbers only (``kernel.pull_lane``). The meaning of a shape is learnt once, by decoding one such
+pull in the ordinary way. A pull is answered here if the ordinary way would answer it at once with
+messages that need no check; then both give the same answer and have the same effects.
 
     answered here                                 left to the ordinary way (``broker.pull.service``)
     --------------------------------------------  ------------------------------------------------
@@ -16,12 +16,12 @@ messages that need no check; then both give the same answer and leave the same s
 **Invariants:**
 
 - Nothing is decided here: a pull is answered as long as topic, group and subscription are *the same
-  objects* as when the ordinary checks were passed. Settings are not compared; whoever changes them
-  calls :meth:`KnownPulls.forget`.
+  objects* as when the ordinary checks were passed. Settings are not compared; code that changes
+  them calls :meth:`KnownPulls.forget`.
 - Nothing is changed for a pull that is left.
-- The pulls of one read are answered together: the time, the log's end and the part of the log that
-  was found for the first of them are those of all, and they are counted when :meth:`KnownPulls.end`
-  is called. Nothing else happens in between, and nothing of it is kept for the next read.
+- The pulls of one read are answered together: all of them use the time, the log's end and the part
+  of the log that were found for the first, and they are counted when :meth:`KnownPulls.end` is
+  called. Nothing else happens in between, and none of these values is kept for the next read.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ class KnownPulls:
         return len(self._known)
 
     def forget(self) -> None:
-        """Know no shape any more, because settings have changed."""
+        """Forget all shapes, because settings have changed."""
         self._known.clear()
         self._seen.clear()
 
@@ -263,7 +263,7 @@ class KnownPulls:
             try:
                 offsets.commit_of(row, queue_id, commit_offset)
             except Fault:
-                return None  # refused again the ordinary way
+                return None  # refused again in the ordinary way
         if row != self._row:
             self._count_calls()
             self._row = row

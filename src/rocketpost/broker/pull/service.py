@@ -2,8 +2,8 @@
 
 A hold is a value: it names the queue that the pull waits for, the wanted messages and the time. The
 caller parks it, and calls :meth:`PullService.resume` when a wanted message has arrived or the time
-is over. A hold with cold records waits for the disk instead. The service knows nothing of
-connections, so that any protocol can use it.
+is over. A hold with cold records waits for the disk instead. The service does not use connections,
+so that any protocol can use it.
 """
 
 from __future__ import annotations
@@ -251,9 +251,9 @@ class PullService:
     ) -> PullResult:
         """Change the answer of a slave that has no message for a pull.
 
-        A live master knows better, so the reader is sent there at once. Without one the pull waits
-        here: a message that this slave does not have yet, or no longer, is not skipped, because
-        the master may return with it.
+        A live master may have the message, so the reader is sent there at once. Without one the
+        pull waits here: a message that this slave does not have yet, or no longer, is not skipped,
+        because the master may return with it.
         """
         if pulled.code == ResponseCode.SUCCESS:
             return pulled

@@ -123,7 +123,7 @@ class TimedMessages:
         return waiting
 
     def put_off(self, draft: Draft, delay_ms: int) -> Draft:
-        """Return a message to be redelivered after a delay, whatever its earlier due time was.
+        """Return a message to be redelivered after a delay; its earlier due time has no effect.
 
         The delay is at most ``timerMaxDelaySec``.
 

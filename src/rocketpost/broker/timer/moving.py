@@ -89,7 +89,7 @@ class MessageMover:
         yield found
 
     def check(self, found: dict[int, int], *, freed_bytes: int) -> None:
-        """Check that it pays to move the messages that were found.
+        """Check that moving the found messages frees enough space.
 
         Raises:
             StoreError: They would take too much of the freed space.

@@ -217,7 +217,7 @@ class TimerService:
         return self.copies.exists(record, properties, properties.get(names.REAL_TOPIC, ""))
 
     def due_of(self, unit: Unit) -> int:
-        """Return when a unit is due; RocketMQ's units do not contain it."""
+        """Return when a unit is due; RocketMQ's units do not contain the due time."""
         if unit.due_ms:
             return unit.due_ms
         record = self.record(unit.position, unit.size)

@@ -1,8 +1,8 @@
 """Halves and op messages that have arrived, and their records, which may not be readable at once.
 
-A reading may fail for a moment, as when descriptors have run out. The listeners of arrivals cannot
-wait, and a half that was left out would never be checked. So its record is read later, and so are
-those behind it: the copies of a half are processed in their order.
+A read may fail for a moment, for example when descriptors have run out. The listeners of arrivals
+cannot wait, and a half that was left out would never be checked. So its record is read later, and
+so are those after it: the copies of a half are processed in their order.
 """
 
 from __future__ import annotations

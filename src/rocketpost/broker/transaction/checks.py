@@ -178,7 +178,7 @@ class CheckService:
 
     @contextlib.contextmanager
     def _collecting(self, now_ms: int) -> Iterator[_Batch]:
-        """Collect halves to store; if that fails, let all of them wait for another time."""
+        """Collect halves to store; if that fails, let all of them wait for a later try."""
         batch = _Batch()
         try:
             yield batch

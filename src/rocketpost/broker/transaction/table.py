@@ -1,9 +1,9 @@
 """Halves whose transaction has not ended, and the progress in the two queues of transactions.
 
-A half is found by its identity, whichever of its copies is named; its place is that of the newest
-copy. An offset of the half queue is *open* until the record that closes it (a commit, a newer copy,
-an op message) is on disk. Only then may the saved progress pass it. Otherwise a power cut could
-lose the commit after the half is forgotten.
+A half is found by its identity, which all its copies share; its place is that of the newest copy.
+An offset of the half queue is *open* until the record that closes it (a commit, a newer copy, an op
+message) is on disk. Only then may the saved progress pass it. Otherwise a power cut could lose the
+commit after the half is forgotten.
 """
 
 from __future__ import annotations

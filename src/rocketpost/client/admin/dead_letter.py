@@ -87,7 +87,7 @@ class DeadLetter(NamedTuple):
 
     @property
     def resent_id(self) -> str:
-        """The unique id of its resent copy; always the same, whoever resends it.
+        """The unique id of its resent copy; the same for every call that resends it.
 
         Sixteen bytes in hexadecimal digits, like other unique ids. The time since the start of the
         month is 0, because Java's tools search for a message from that time on.

@@ -321,7 +321,7 @@ class GroupAdmin:
     async def reset_queue(
         self, address: str, group: str, queue: MessageQueue, offset: int
     ) -> dict[MessageQueue, int]:
-        """Set a group's offset in one queue, whatever its members do. Returns the new offset.
+        """Set a group's offset in one queue, even while members consume. Returns the new offset.
 
         Raises:
             Fault: The broker refuses; for example because the offset is outside the queue.
@@ -339,7 +339,7 @@ class GroupAdmin:
         return decode_queue_offsets(response.body)
 
     async def set_offset(self, address: str, group: str, queue: MessageQueue, offset: int) -> None:
-        """Store a group's offset on a broker, whatever its members do."""
+        """Store a group's offset on a broker, even while members consume."""
         header = UpdateOffset(
             consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
         )

@@ -101,7 +101,7 @@ class MessageAdmin:
     async def indexed_at(
         self, broker: BrokerData, topic: str, key: str, *, unique: bool = True
     ) -> list[ReceivedMessage]:
-        """Return the messages with an id or a key in the index of one broker, whatever their age.
+        """Return the messages of any age with an id or a key in the index of one broker.
 
         Raises:
             Fault: The broker refuses.
@@ -222,7 +222,7 @@ class MessageAdmin:
     async def consume_directly(
         self, address: str, *, group: str, client_id: str, offset_id: str, topic: str = ""
     ) -> bytes:
-        """Have a member of a group handle a message now; return its JSON report."""
+        """Ask a member of a group to handle a message now; return its JSON report."""
         header = ConsumeDirectly(
             consumer_group=group, client_id=client_id, msg_id=offset_id, topic=topic or None
         )

@@ -35,7 +35,7 @@ class ResendLock:
     """The lock on one dead-letter queue. Belongs to the event loop.
 
     Leaving the context releases the lock, unless the outcome of a send is unknown: then the lock
-    expires by itself, so that nobody searches for the copy before it can have arrived.
+    expires by itself, so that no other call searches for the copy before it can have arrived.
     """
 
     def __init__(self, session: Session, queue: MessageQueue) -> None:

@@ -2,7 +2,7 @@
 
 A fork copies the client but not the loop thread, and the copied connections and locks belong to the
 parent. A hook that runs first in the child drops them all, so the child's threads find a client
-that is merely not started yet: the first caller starts it, the others wait.
+that is not started yet: the first caller starts it, the others wait.
 """
 
 from __future__ import annotations

@@ -255,8 +255,8 @@ class AssignedQueues:
     async def _finish_handover(
         self, owned: OwnedQueue, *, before: list[asyncio.Task[None]]
     ) -> None:
-        # Its lock is renewed meanwhile: nobody begins the next message before this one is done and
-        # its offset is stored.
+        # Its lock is renewed meanwhile: no member begins the next message before this one is done
+        # and its offset is stored.
         if before:
             await asyncio.wait(before)
         settled = await self._consumption.settle(owned, self._config.consume_timeout)
@@ -377,7 +377,7 @@ class AssignedQueues:
                     "offset moved: queue=%s from=%s to=%s", owned.queue, offset, result.next_offset
                 )
                 if offset < result.next_offset == result.min_offset:
-                    # Retention was faster than we are. What is in hand need not be lost as well.
+                    # Retention was faster than we are. Messages in hand need not be lost as well.
                     offset = result.next_offset
                     owned.take([], offset)
                     continue

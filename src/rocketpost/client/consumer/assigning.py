@@ -56,7 +56,7 @@ class BrokerAssignment:
         self._ours: set[str] = set()
 
     async def share_out(self, topic: str) -> bool:
-        """Have a broker assign the queues of a topic; return False if members must do so.
+        """Let a broker assign the queues of a topic; return False if members must do so.
 
         Raises:
             RouteNotFound: No broker of the topic is known.

@@ -59,7 +59,7 @@ _BATCH: Final = INNER_BATCH | NEED_UNWRAP
 _LOOK_SECONDS: Final = 2.0
 """Least time between two looks for a suggested replica that is in no route."""
 _NO_MASTER_SECONDS: Final = 0.5
-"""Pause after a slave has sent us to a master that cannot be reached."""
+"""Pause after a slave has suggested a master that cannot be reached."""
 
 T = TypeVar("T")
 _Answer = tuple["PullStatus", PullResponse, Command]
@@ -185,7 +185,7 @@ class Fetcher:
     async def _go_back(
         self, slave: Chosen, wish: PullQuery, timeout: float, answer: _Answer
     ) -> _Answer:
-        """Ask the master instead of a slave that has sent us there.
+        """Ask the master instead of the slave that suggested it.
 
         Raises:
             ConnectionLost: The master cannot be reached; a pull that may wait does so for a moment
@@ -206,7 +206,7 @@ class Fetcher:
         return answer
 
     async def _ask_chosen(self, chosen: Chosen, wish: PullQuery, timeout: float) -> _Answer:
-        """Ask a replica, and take its suggestion, or remember that it failed."""
+        """Ask a replica, and follow its suggestion later, or remember that it failed."""
         try:
             answer = await self._ask_at(chosen.address, chosen.is_slave, wish, timeout)
         except ConnectionLost:

@@ -54,11 +54,12 @@ class LitePullConsumer(Lifecycle):
                     ...
 
     With :meth:`subscribe` the members of the group share the queues; with :meth:`assign` this
-    consumer reads the given queues, whoever else reads them. A commit covers everything polled, so
-    finish with messages before it; an automatic commit happens at the start of a poll. Commits go
-    backwards only after a :meth:`seek`: a member that was frozen or cut off does not undo the
-    progress of others but continues from it; with assigned queues it commits again once it is past
-    them. A broadcasting member (``config.model``) gets every queue and commits to its own file.
+    consumer reads the given queues, even if others read them too. A commit covers everything
+    polled, so finish with messages before it; an automatic commit happens at the start of a poll.
+    Commits go backwards only after a :meth:`seek`: a member that was frozen or cut off does not
+    undo the progress of others but continues from it; with assigned queues it commits again once it
+    is past them. A broadcasting member (``config.model``) gets every queue and commits to its own
+    file.
 
     Args:
         group: The consumer group.

@@ -1,7 +1,7 @@
 """Stores for the progress of a group: on the brokers, or in a local file.
 
 Members that share their queues keep their offsets on the brokers, for the next owner of a queue. A
-broadcasting member shares with nobody and keeps its own; see ``local_offsets``.
+broadcasting member does not share queues and keeps its own offsets; see ``local_offsets``.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ class Rebalancer:
             if self._after is not None:
                 await self._after()
             await self._wait(self._every if balanced else ROUND_SECONDS_MIN)
-            # Members that come together should not cause a round each.
+            # Members that join together should not cause a round each.
             await asyncio.sleep(max(0.0, began + ROUND_SECONDS_MIN - loop.time()))
 
     async def round(self) -> bool:

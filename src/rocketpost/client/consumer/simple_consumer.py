@@ -324,7 +324,7 @@ def check_popped(message: PoppedMessage) -> None:
     """Raise unless ``message`` was received by a simple consumer.
 
     Raises:
-        ConfigError: It was not.
+        ConfigError: It was received in another way, or is no message.
     """
     if not isinstance(message, PoppedMessage):
         raise ConfigError(f"message must be one that was received, not {message!r}")

@@ -37,7 +37,7 @@ def check_batch(messages: Sequence[Message], *, is_aimed: bool = False) -> None:
         is_aimed: Whether their queue is given, so that their keys need not choose it.
 
     Raises:
-        MessageRefused: They may not; the text says why.
+        MessageRefused: They may not be sent together; the text says why.
     """
     for message in messages:
         if not isinstance(message, Message):

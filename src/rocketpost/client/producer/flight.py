@@ -41,7 +41,7 @@ HEALING_CODES: Final = frozenset(
         ResponseCode.GO_AWAY,
     }
 )
-"""Refusals after which an idempotent send is repeated, whatever the settings."""
+"""Refusals after which an idempotent send is repeated, regardless of the settings."""
 _new = tuple.__new__  # half the cost of a NamedTuple's own constructor
 
 
@@ -69,7 +69,7 @@ class OutgoingSend(msgspec.Struct, eq=False, gc=False):
         flag: The sender's number.
         count: Number of messages.
         sequence: The stamp of an idempotent producer.
-        duplicates: The broker's word on which messages it had already, if it sent one.
+        duplicates: The broker's statement of the messages that it had already, if it sent one.
         queue_offsets: The broker's offsets of each message, if it sent them.
     """
 

@@ -4,8 +4,8 @@ A message waits for others until its group has ``bytes_max``, or for ``seconds``
 group have the same topic, queue, priority and ``wait_store``, and the same sharding key unless
 their queue is given. Each caller gets the result of its own message. Delayed messages, large ones
 and those with a selector or their own timeout are sent alone. Messages to one given queue, or with
-one sharding key, keep the order of the calls: one that cannot join those before it makes their
-group depart first.
+one sharding key, keep the order of the calls: if one cannot join those before it, their group is
+sent first.
 """
 
 from __future__ import annotations

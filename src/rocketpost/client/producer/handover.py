@@ -167,7 +167,7 @@ class Handover:
         with self._room:
             if not self._items:
                 return
-            # Do not wait for later ones: threads that keep handing over would hold us up for ever.
+            # Do not wait for later ones: threads that keep handing over would block us for ever.
             future = self._loop.create_future()
             self._waiting.append((self._started + len(self._items), future))
         await future

@@ -167,7 +167,7 @@ class IdempotentSends:
         """
         at = 0
         for request, queue, future in started:
-            future.cancel()  # nobody waits for it any more
+            future.cancel()  # no caller waits for it any more
             is_stored = not future.cancelled() and future.exception() is None
             if is_stored or future.cancelled():
                 queue = future.result().queue if is_stored else queue
@@ -310,7 +310,7 @@ class _Watch:
             self._numbers.break_off(queue)
         if self._is_given_up:
             return
-        # That this send stored nothing says nothing about an earlier one of the same message.
+        # This send stored nothing, but an earlier send of the same message may have.
         is_settled = is_stored or (is_known and not self._was_unsettled)
         for sequence, message in enumerate(self._messages, self._first):
             if is_settled:

@@ -23,7 +23,7 @@ class InFlight:
         self.bytes_held = 0
 
     def try_enter(self, size: int, count: int = 1) -> bool:
-        """Reserve ``count`` messages of ``size`` bytes, if they fit and nobody waits."""
+        """Reserve ``count`` messages of ``size`` bytes, if they fit and no sender waits."""
         held, size_held = self.count + count, self.bytes_held + size
         is_full = self.count and (held > self._count_max or size_held > self._bytes_max)
         if is_full or self._waiting or self._admitted:
@@ -62,7 +62,7 @@ class InFlight:
             self._idle.set()
 
     async def wait_idle(self) -> None:
-        """Wait until nothing is in flight and nobody waits."""
+        """Wait until nothing is in flight and no sender waits."""
         while self.count or self._waiting:
             self._idle = asyncio.Event()
             await self._idle.wait()

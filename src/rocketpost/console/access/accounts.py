@@ -119,7 +119,7 @@ async def _judge(client: AdminClient, address: str, name: str) -> Role:
     try:
         found = await client.access.user(address, name)
     except NoPermission as error:
-        # A right that is missing proves the signature; a wrong signature is told otherwise.
+        # A missing right proves that the signature is right; a wrong one has another text.
         if "has no permission" in str(error) or "access denied" in str(error).lower():
             return Role.OPERATOR
         raise

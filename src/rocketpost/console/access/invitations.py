@@ -57,7 +57,7 @@ class Invitations:
         return found if found is not None and found.until > self._clock() else None
 
     def use(self, token: str) -> None:
-        """Let a token be of no more use."""
+        """Make a token unusable."""
         self._open.pop(_key(token), None)
 
 

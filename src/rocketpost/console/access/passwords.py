@@ -25,8 +25,7 @@ def hash_password_blocking(password: str) -> str:
 def is_password_blocking(password: str, kept: str | None) -> bool:
     """Tell whether a password is the one of a kept text.
 
-    Without a kept text the work is done all the same, so that unknown names take as long as known
-    ones.
+    The work is done even without a kept text, so that unknown names take as long as known ones.
     """
     if kept is None:
         _derive(password, b"\0" * _SALT_BYTES, _COST, _BLOCK)

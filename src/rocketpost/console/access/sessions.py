@@ -23,7 +23,7 @@ class Session(msgspec.Struct, kw_only=True):
     """A browser that has logged in."""
 
     id: str
-    """Short name of the session for lists; of no use to enter it."""
+    """Short name of the session for lists; it does not open the session."""
     user: User
     csrf: str
     address: str
@@ -72,8 +72,8 @@ class Sessions:
 
         Args:
             token: The value of the cookie.
-            is_automatic: Whether a page refreshes itself; then nobody is known to be there, and
-                the session is not prolonged.
+            is_automatic: Whether a page refreshes itself; then the visitor may be away, and the
+                session is not prolonged.
         """
         session = self._sessions.get(_key(token))
         if session is None or self._is_over(session):

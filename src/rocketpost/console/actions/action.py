@@ -33,7 +33,7 @@ class Action(NamedTuple):
     name: str
     fields: tuple[Field, ...]
     plan: Callable[[Visit], Awaitable[Plan]]
-    """Returns what would be done, by the fields of the visit; changes nothing."""
+    """Returns the plan for the fields of the visit; changes nothing."""
     work: Callable[[Visit, Plan, Step], Awaitable[str | None]] | None = None
     """Makes the change at one target; returns a detail, or None if nothing had to be changed."""
     role: Role = Role.OPERATOR
@@ -66,7 +66,7 @@ def require(visit: Visit, name: str) -> str:
     """Return a field that must not be empty.
 
     Raises:
-        BadInputError: It is.
+        BadInputError: It is empty.
     """
     value = visit.query(name, length_max=255)
     if not value:

@@ -93,12 +93,12 @@ async def _plan_permission(visit: Visit, action: str, command: str, *, is_wiping
 
 
 async def wipe(visit: Visit, plan: Plan, step: Step) -> str:
-    """Take the permission on all name servers at the first step; tell the result of each."""
+    """Remove the permission on all name servers at the first step; return the result of each."""
     return await _change_permission(visit, step, is_wiping=True)
 
 
 async def add(visit: Visit, plan: Plan, step: Step) -> str:
-    """Give the permission on all name servers at the first step; tell the result of each."""
+    """Restore the permission on all name servers at the first step; return the result of each."""
     return await _change_permission(visit, step, is_wiping=False)
 
 
@@ -111,7 +111,7 @@ async def _change_permission(visit: Visit, step: Step, *, is_wiping: bool) -> st
 
 
 async def plan_cleaning(visit: Visit) -> Plan:
-    """Plan to have a broker delete what it would delete later anyway."""
+    """Plan that a broker deletes now the files that it would delete later anyway."""
     snapshot = await visit.cluster.collector.fresh_snapshot()
     broker = find_master(snapshot, require(visit, "broker"))
     what = visit.choice("what", tuple(_CLEANERS))
@@ -128,7 +128,7 @@ async def plan_cleaning(visit: Visit) -> Plan:
 
 
 async def clean(visit: Visit, plan: Plan, step: Step) -> str:
-    """Have one broker clean."""
+    """Make one broker clean."""
     address = find_master(visit.cluster.collector.snapshot, step.target).address
     admin: AdminClient = visit.admin
     await getattr(admin.brokers, _CLEANERS[visit.choice("what", tuple(_CLEANERS))][1])(address)

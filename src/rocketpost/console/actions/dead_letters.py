@@ -28,7 +28,7 @@ def selection_of(visit: Visit) -> Selection:
     """Return the dead letters that the fields of a visit describe.
 
     Raises:
-        BadInputError: A time is none.
+        BadInputError: A time is malformed.
     """
     return make_selection(_fields(visit))
 
@@ -37,7 +37,7 @@ async def plan_resending(visit: Visit) -> Plan:
     """Plan to send dead letters to their topics again.
 
     Raises:
-        BadInputError: There are none, or too many for one time.
+        BadInputError: There are no such letters, or too many for one job.
     """
     group, fields = require(visit, "group"), _fields(visit)
     if not fields["end"]:  # letters that come later are not part of what was shown

@@ -95,7 +95,7 @@ async def plan_handling(visit: Visit) -> Plan:
 
 
 async def handle(visit: Visit, plan: Plan, step: Step) -> str:
-    """Have the member handle it, and return its report."""
+    """Ask the member to handle it, and return its report."""
     message = await _find_stored(visit)
     report = await visit.admin.messages.consume_directly(
         host_text(message.store_host),
@@ -146,7 +146,7 @@ async def plan_asking(visit: Visit) -> Plan:
 
 
 async def ask(visit: Visit, plan: Plan, step: Step) -> str:
-    """Have the broker ask again."""
+    """Make the broker ask again."""
     await visit.admin.transactions.resume((await _find_stored(visit)).offset_id)
     return step.after
 

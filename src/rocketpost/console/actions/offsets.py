@@ -50,7 +50,7 @@ async def plan_reset(visit: Visit) -> Plan:
 
 
 async def reset(visit: Visit, plan: Plan, step: Step) -> str | None:
-    """Reset the offsets of the whole topic at the first step, and tell the result of each."""
+    """Reset the offsets of the whole topic at the first step, and return the result of each."""
     group, topic = require(visit, "group"), require(visit, "topic")
     if not visit.done:
         offsets = await visit.admin.groups.reset_offset(group, topic, _reset_time(visit))
@@ -113,7 +113,7 @@ async def copy_one(visit: Visit, plan: Plan, step: Step) -> str:
 
 
 async def plan_copying(visit: Visit) -> Plan:
-    """Plan that a group goes on where another one is.
+    """Plan that a group continues where another one is.
 
     Raises:
         BadInputError: The group has members, who would overwrite the offsets.

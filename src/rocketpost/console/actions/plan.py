@@ -60,9 +60,9 @@ class Plan(msgspec.Struct, kw_only=True, rename="camel"):
     risks: list[str] = []
     is_reversible: bool = True
     undo: str = ""
-    """How to take it back."""
+    """How to undo it."""
     undo_path: str = ""
-    """The preview that takes it back, as a path of the console."""
+    """The preview of the change that undoes it, as a path of the console."""
     typed: str = ""
     """The name that a user must type; empty if a click suffices."""
     role: Role = Role.OPERATOR
@@ -120,7 +120,7 @@ class Plans:
         return token
 
     def take(self, token: str, *, session: str) -> Ticket | None:
-        """Return the ticket and let it be used; None if it was used, is too old or another's."""
+        """Use up a ticket and return it; None if it was used, is too old or another session's."""
         found = self._tickets.get(token)
         if found is None or found.session != session:
             return None

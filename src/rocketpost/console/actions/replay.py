@@ -28,7 +28,7 @@ async def plan_replay(visit: Visit) -> Plan:
     """Plan to copy the messages of a topic between two times.
 
     Raises:
-        BadInputError: There are none, or a field is wrong.
+        BadInputError: There are no such messages, or a field is wrong.
     """
     topic, target = require(visit, "topic"), require(visit, "target")
     snapshot = await visit.cluster.collector.fresh_snapshot()

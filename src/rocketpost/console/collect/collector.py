@@ -1,7 +1,7 @@
 """The rounds of a cluster: each asks every broker the same few questions, however much it has.
 
-All browsers read the snapshot of the last round. Rounds are five seconds apart while somebody
-looks, and further apart if they cost much or if nobody does.
+All browsers read the snapshot of the last round. Rounds are five seconds apart while somebody looks
+at a page, and further apart if they cost much or if nobody looks.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ WATCHED_SECONDS: Final = 5.0
 UNWATCHED_SECONDS: Final = 30.0
 WATCHED_SECONDS_MAX: Final = 30.0
 UNWATCHED_SECONDS_MAX: Final = 300.0
-"""Longest pause, after a round that took long: it may have been the machine that stood still."""
+"""Longest pause, even after a round that took long: perhaps the machine itself stood still."""
 _WATCH_SECONDS: Final = 20.0
-"""Time after a page was asked for in which somebody is taken to look."""
+"""Time after the request of a page in which somebody counts as looking at it."""
 _TABLE_SECONDS: Final = 15.0
 """Interval at which the tables of topics and groups are read."""
 _CALL_SECONDS: Final = 4.0
@@ -108,7 +108,7 @@ class Collector:
             await self._pause(took, cpu)
 
     async def fresh_snapshot(self) -> Snapshot:
-        """Return the snapshot for a page, and have the next rounds follow soon.
+        """Return the snapshot for a page, and let the next rounds follow soon.
 
         Waits a moment for a new round if the last one is older than those of a page that is
         looked at.
@@ -154,7 +154,7 @@ class Collector:
         return self.snapshot
 
     def adopt_members(self, members: Mapping[str, int], mixed: Collection[str]) -> None:
-        """Take over what a survey found about groups, for this snapshot and the next ones."""
+        """Adopt a survey's facts about groups, for this snapshot and the next ones."""
         self._members, self._mixed = dict(members), frozenset(mixed)
         self._mark_groups(self.snapshot)
 

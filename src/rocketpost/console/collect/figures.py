@@ -166,7 +166,7 @@ class GroupTotals:
                     self.ends[topic, broker] = max(end, self.ends.get((topic, broker), 0))
 
     def fail(self, broker: str, problem: str) -> None:
-        """Let the figures of groups be unknown, because a broker of theirs did not answer."""
+        """Mark the figures of groups as unknown, because a broker of theirs did not answer."""
         for group in self.groups.values():
             if broker in group.brokers or not group.brokers:
                 group.lag = group.out_rate = group.retrying = group.delay_ms = None
@@ -190,7 +190,7 @@ class GroupTotals:
             group.change = (group.lag - then_group.lag) / seconds
 
     def finish(self, topics: Mapping[str, TopicView]) -> None:
-        """Tell topics which groups read them, and groups whether they have dead letters."""
+        """Add to topics the groups that read them, and to groups whether they have dead letters."""
         for group in self.groups.values():
             group.has_dead_topic = dlq_topic(group.name) in topics
             group.topics.sort()

@@ -1,7 +1,7 @@
 """The history of group members and their queues, in memory. Pure.
 
-An entry says between which two looks a member was seen with a queue. Between looks nothing is
-known, so a change lies somewhere between the end of one stint and the beginning of the next.
+An entry says between which two looks a member was seen with a queue. Nothing is known about the
+time between looks, so a change happened between the end of one stint and the beginning of the next.
 """
 
 from __future__ import annotations

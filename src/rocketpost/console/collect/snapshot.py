@@ -80,7 +80,7 @@ class GroupView(msgspec.Struct, kw_only=True, rename="camel"):
     """Change of the lag in messages per second; None before the second round."""
     has_dead_topic: bool = False
     members: int | None = None
-    """Connected members; None if nobody has asked lately."""
+    """Connected members; None if the console has not asked lately."""
     is_mixed: bool = False
     """Whether its members are known to have different subscriptions."""
     problem: str | None = None

@@ -1,8 +1,8 @@
 """Questions that cost a call for each group or topic: a bounded number of them in each pass.
 
-A round asks every broker the same few questions. What they cannot tell is asked here: members of
-groups, their queues and subscriptions, new dead letters, half messages. A pass takes at most
-sixty calls, however much the cluster has. Groups with a backlog come first, the others take turns.
+A round asks every broker the same few questions. This module asks for the rest: members of groups,
+their queues and subscriptions, new dead letters, half messages. A pass takes at most sixty calls,
+however much the cluster has. Groups with a backlog come first, the others take turns.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class Survey:
         self.publish()
 
     def publish(self) -> None:
-        """Have snapshots say how many members groups have, and which groups are mixed."""
+        """Let snapshots say how many members groups have, and which groups are mixed."""
         self._collector.adopt_members(
             {name: len(each.clients) for name, each in self.members.items()},
             {name for name, each in self.members.items() if each.is_mixed},

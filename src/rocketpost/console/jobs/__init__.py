@@ -1,1 +1,1 @@
-"""Work that outlives a request: each job has a file, can be stopped, and goes on after a kill."""
+"""Work that outlives a request: each job has a file, can be stopped, and resumes after a kill."""

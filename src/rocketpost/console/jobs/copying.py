@@ -1,7 +1,7 @@
 """The job that copies messages to a topic, of the same or of another cluster: each once.
 
 Queues are copied one after the other, each in its order, one message at a time. The job's file has
-the next offset of each queue, and is at most a second old. So after a kill some copies may exist
+the next offset of each queue, at most a second old. So after a kill some copies may exist
 already: they follow each other, and are found by their ids, which are derived from the job and the
 original. The search ends when more messages in a row have no copy than can have been refused.
 """
@@ -60,7 +60,7 @@ def parse_places(text: str) -> list[tuple[str, int, int, int]]:
 
 
 def make_filter(fields: dict[str, str]) -> Callable[[ReceivedMessage], bool]:
-    """Return what tells whether a message is to be copied.
+    """Return the function that tells whether a message is to be copied.
 
     Raises:
         FilterError: The expression is wrong.

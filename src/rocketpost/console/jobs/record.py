@@ -62,12 +62,12 @@ class JobRecord(msgspec.Struct, kw_only=True, rename="camel"):
 
     @property
     def done(self) -> int:
-        """Messages that are dealt with."""
+        """Messages that are finished."""
         return sum(self.counts.values())
 
     @property
     def can_resume(self) -> bool:
-        """Whether it can be started again from where it is."""
+        """Whether it can be started again from its current place."""
         return self.state in (JobState.STOPPED, JobState.FAILED, JobState.INTERRUPTED)
 
     def note(self, event: JobEvent) -> None:

@@ -1,8 +1,8 @@
 """Jobs of the console: started, stopped, resumed, and kept in files of the state directory.
 
 A file is written once a second while a job runs and when it ends. A console that is killed finds
-its jobs again at the next start and shows them as interrupted; a user resumes them. What makes a
-repetition safe is a matter of each kind of job, not of its file.
+its jobs again at the next start and shows them as interrupted; a user resumes them. Each kind of
+job makes its repetition safe itself; the file does not.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Jobs:
 
     Args:
         directory: The directory of their files.
-        works: What each kind of job does.
+        works: The function of each kind of job.
     """
 
     def __init__(self, directory: Path, works: Mapping[str, Work]) -> None:

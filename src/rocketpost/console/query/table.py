@@ -57,7 +57,7 @@ def make_row(message: ReceivedMessage, masks: Sequence[str], *, with_body: bool)
 
 
 async def ask_worker(sql: str, rows: list[bytes]) -> QueryResult:
-    """Have a child answer a query over rows; it ends with the answer, or is killed.
+    """Let a child answer a query over rows; it ends with the answer, or is killed.
 
     Args:
         sql: The query.
@@ -92,7 +92,7 @@ async def ask_worker(sql: str, rows: list[bytes]) -> QueryResult:
 
 
 def _body_text(message: ReceivedMessage, masks: Sequence[str]) -> str | None:
-    """Return a body as text; None if it is none, or is not shown."""
+    """Return a body as text; None if it is not text, or is not shown."""
     if mask_paths(masks, message):
         return show_body(message, "json", masks).text
     try:

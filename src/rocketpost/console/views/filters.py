@@ -25,7 +25,7 @@ class Verdict(msgspec.Struct, kw_only=True, rename="camel"):
     """The result of an expression for a message."""
 
     accepts: bool | None
-    """None if a value that it needs is missing or of another kind, which keeps the message out."""
+    """None if a needed value is missing or of another type; the message does not match then."""
     topic: str
     message_id: str
     properties: dict[str, str]

@@ -1,4 +1,4 @@
-"""Consumer groups: the list, and one group with its progress, members and what it waits for."""
+"""Consumer groups: the list, and one group with its progress, its members and its problems."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class GroupPage(msgspec.Struct, kw_only=True, rename="camel"):
     configs: dict[str, dict[str, str]]
     """Settings of the group by broker name."""
     new_dead: int | None
-    """Dead letters of the last 24 hours; None if nobody has counted them yet."""
+    """Dead letters of the last 24 hours; None if they have not been counted yet."""
     history: GroupHistory | None = None
 
 
@@ -150,7 +150,7 @@ async def show_group(visit: Visit) -> Page:
 
     Raises:
         NotFoundError: No broker has it.
-        RocketpostError: Nobody knows whether a broker has it.
+        RocketpostError: It is unknown whether a broker has it.
     """
     name = visit.param("name")
     snapshot = await visit.cluster.collector.search(lambda each: name in each.groups)
@@ -390,7 +390,7 @@ def _describe_members(
 def _rebalance_problems(
     reports: MemberReports, state: ConsumeState, clients: list[str]
 ) -> list[str]:
-    """Return queues with no owner or several; nothing unless every member has reported."""
+    """Return queues without an owner or with several; nothing unless every member has reported."""
     if not clients or len(reports.infos) != len(clients):
         return []
     queues: dict[str, list[MessageQueue]] = {}

@@ -58,7 +58,7 @@ async def stop_job(visit: Visit) -> Response:
 
 
 async def resume_job(visit: Visit) -> Response:
-    """Let a job go on from where it is.
+    """Resume a job from its current place.
 
     Raises:
         BadInputError: It runs or is done, or another one works on the same thing.

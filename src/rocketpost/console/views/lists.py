@@ -40,7 +40,7 @@ def cut_list(
         visit: The visit; its fields are ``q``, ``sort``, ``order`` and ``page``.
         rows: All rows.
         name: Returns the text of a row that the search looks at, and by which ties are broken.
-        sorts: What each column sorts by; the first one is the default. None sorts last.
+        sorts: The key of each column; the first one is the default. None sorts last.
         descending: Whether the default is the other way round.
     """
     search = visit.query("q", length_max=300)

@@ -27,7 +27,7 @@ _YEAR_SECONDS: Final = 365 * 86_400
 
 
 async def show_login(visit: Visit) -> Page | Response:
-    """Show the form, or the way to the first user."""
+    """Show the form, or how to make the first user if there is none."""
     target = local_path(visit.query("next"))
     if visit.session is not None:
         return redirect(target)

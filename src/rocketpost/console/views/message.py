@@ -234,7 +234,7 @@ def make_sentence(visit: Visit, explanation: Explanation) -> str:
 
 
 async def find_cause(visit: Visit, explanation: Explanation) -> str:
-    """Return the last error of a handler; a failed message carries none, its copies do."""
+    """Return the last error of a handler; a failed message carries none, but its copies do."""
     if explanation.message.last_failure is not None:
         return str(explanation.message.last_failure)
     fates = sorted(explanation.fates, key=lambda fate: _WORST_FIRST.index(fate.state))
@@ -250,7 +250,7 @@ async def find_cause(visit: Visit, explanation: Explanation) -> str:
 
 
 def make_timeline(explanation: Explanation, reason: Callable[[str], str]) -> list[Event]:
-    """Return what is known to have happened, oldest first; what is unknown comes last. Pure."""
+    """Return the known events, oldest first, then the gaps in what is known. Pure."""
     message = explanation.message
     properties = message.properties
     events = [
@@ -316,7 +316,7 @@ def merge_events(events: Iterable[Event], more: Iterable[Event]) -> list[Event]:
 
 
 async def read_trace(visit: Visit, message_id: str) -> tuple[list[Step], str | None]:
-    """Return what clients reported of a message, or the reason why that is unknown."""
+    """Return the reports of clients about a message, or the reason why they are unknown."""
     try:
         found = await visit.admin.messages.by_key(TRACE_TOPIC, message_id, count_max=TRACES_MAX)
         return build_timeline(found, message_id), None

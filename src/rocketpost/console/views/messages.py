@@ -154,8 +154,8 @@ async def _find(visit: Visit, way: str, topic: str) -> Scan:
 async def find_by_offset_id(visit: Visit, name: str) -> ReceivedMessage:
     """Return the message of an offset id, if a name server lists its broker.
 
-    An offset id contains an address. Only addresses of the cluster are asked, so that nobody can
-    have the console connect to others.
+    An offset id contains an address. Only addresses of the cluster are asked, so that no visitor
+    can make the console connect to others.
 
     Raises:
         BadInputError: It is no such id, or names a server that is not of the cluster.

@@ -47,7 +47,7 @@ class NameServers(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 async def show_name_servers(visit: Visit) -> Page:
-    """Ask every name server what it knows."""
+    """Show the brokers and key-value pairs of every name server."""
     addresses = sorted(visit.admin.cluster.name_servers)
     namespace = visit.query("namespace", length_max=200) or ORDER_NAMESPACE
 

@@ -129,7 +129,7 @@ def summarize(snapshot: Snapshot) -> Overview:
 
 
 def find_alarms(snapshot: Snapshot) -> list[Alarm]:
-    """Return what needs attention by the last round, the worst first. Pure."""
+    """Return the things that need attention by the last round, the worst first. Pure."""
     alarms = []
     for each in snapshot.brokers:
         path = "/brokers/" + quote_name(each.name)
@@ -170,7 +170,7 @@ def find_alarms(snapshot: Snapshot) -> list[Alarm]:
 def find_survey_alarms(
     survey: Survey, text: Callable[..., str], *, now_ms: int
 ) -> list[Alarm]:  # fmt: skip
-    """Return what needs attention by the answers of a survey."""
+    """Return the things that need attention by the answers of a survey."""
     alarms = []
     if survey.halves is not None:
         alarms.append(

@@ -87,7 +87,7 @@ async def _answer(visit: Visit, data: QueryPage) -> None:
     """Read the messages and run the query over them.
 
     Raises:
-        BadInputError: A time is none.
+        BadInputError: A time is malformed.
         RouteNotFound: There is no such topic.
     """
     if problem := topic_problem(data.topic):

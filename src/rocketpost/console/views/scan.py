@@ -1,4 +1,4 @@
-"""Scans of topics, bounded by matches, messages, bytes and time; each says how far it came."""
+"""Scans of topics, bounded by matches, messages, bytes and time; each states how far it read."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Scan(msgspec.Struct, kw_only=True):
     stopped: str = ""
     """The bound that ended it: matches, messages, bytes or seconds; empty if it came to the end."""
     next: str = ""
-    """Where to go on: ``broker:queue:offset,...``."""
+    """Where to continue: ``broker:queue:offset,...``."""
     problems: dict[str, str] = {}
 
 
@@ -200,7 +200,7 @@ async def _read(
 
 
 def parse_start(text: str) -> dict[tuple[str, int], int]:
-    """Return where to go on, from :attr:`Scan.next`; parts of another form are left out."""
+    """Return where to continue, from :attr:`Scan.next`; parts of another form are left out."""
     found = {}
     for part in text.split(",")[:10_000]:
         broker, _, rest = part.rpartition(":")

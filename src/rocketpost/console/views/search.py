@@ -14,7 +14,7 @@ _FOUND_MAX = 50
 
 
 async def search(visit: Visit) -> Page | Response:
-    """Show what has the text in its name; the only exact hit is opened at once."""
+    """Show the things whose names contain the text; a single exact match is opened at once."""
     text = visit.query("q", length_max=300)
     snapshot = await visit.cluster.collector.fresh_snapshot()
     exact = [

@@ -63,7 +63,7 @@ async def remove_user(visit: Visit) -> Response:
 
 
 async def end_session(visit: Visit) -> Response:
-    """End a session: one's own, or as an administrator any.
+    """End a session: the visitor's own, or any if the visitor is an administrator.
 
     Raises:
         ForbiddenError: It is another user's.

@@ -1,4 +1,4 @@
-"""Timers and transactions: what waits for its time, and half messages that wait for a decision."""
+"""Timers and transactions: messages that wait for their time, and half messages without an end."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ async def show_timers(visit: Visit) -> Page:
 
 
 async def read_timers(visit: Visit) -> TimersPage:
-    """Ask the brokers what waits."""
+    """Ask the brokers for waiting messages and half messages."""
     snapshot = await visit.cluster.collector.fresh_snapshot()
     problems: dict[str, str] = {}
     cut: list[str] = []

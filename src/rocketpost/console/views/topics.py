@@ -107,7 +107,7 @@ async def show_topic(visit: Visit) -> Page:
 
     Raises:
         NotFoundError: No broker has it.
-        RocketpostError: Nobody knows whether a broker has it.
+        RocketpostError: It is unknown whether a broker has it.
     """
     name = visit.param("name")
     snapshot = await visit.cluster.collector.search(lambda each: name in each.topics)

@@ -1,1 +1,1 @@
-"""The way from the proxy to the brokers of a cluster: sockets, routes, leaders that change."""
+"""The proxy's connections to the brokers of a cluster: sockets, routes, leaders that change."""

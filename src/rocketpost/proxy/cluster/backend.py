@@ -1,9 +1,9 @@
-"""The proxy's way to the brokers of a cluster, over the SDK's connections.
+"""The proxy's backend for the brokers of a cluster, over the SDK's connections.
 
 Routes come from name servers, configurations of topics and groups from brokers; both are kept for a
 while. Requests of all clients share one connection to each broker. Brokers know the proxy as a
 producer of the topics with transactions, so that they can ask about them. A client's own
-connections tell them of its groups (``proxy.cluster.announcements``).
+connections announce its groups to them (``proxy.cluster.announcements``).
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class _Kept(Generic[T]):
         found = await self._ask(name)
         if len(self._entries) >= self._count_max:
             self._entries.clear()
-        if found is not None:  # what does not exist yet may do so at any time
+        if found is not None:  # a missing topic or group may be created at any time
             self._entries[name] = now + self._seconds, found
         return found
 
@@ -97,7 +97,7 @@ class ClusterBackend:
         self._announced: set[str] = set()
 
     def serve(self, on_request: BrokerRequest) -> None:
-        """Have questions of brokers about transactions answered by ``on_request``."""
+        """Let ``on_request`` answer the questions of brokers about transactions."""
 
         def ask(connection: object, command: Command) -> None:
             on_request(connection, command)  # type: ignore[arg-type]
@@ -122,7 +122,7 @@ class ClusterBackend:
         return await self._groups.get(group)
 
     def link(self, identity: Identity, on_request: BrokerRequest) -> SharedLink:
-        """Return the way of a client to brokers, which it shares with the others."""
+        """Return the link of a client to brokers; all clients share its connections."""
         announced = None
         if self._announces_clients:
             announced = Announcements(self._session, identity, on_request)
@@ -162,7 +162,7 @@ class ClusterBackend:
         return None
 
     async def _announce(self, topics: list[str]) -> None:
-        """Tell brokers that this proxy can be asked about transactions of topics."""
+        """Announce to brokers that this proxy can be asked about transactions of topics."""
         new = [topic for topic in topics if topic not in self._announced]
         for topic in new:
             if MessageType.TRANSACTION not in accepted_types(await self.topic(topic)):
@@ -174,7 +174,7 @@ class ClusterBackend:
 
 
 class SharedLink:
-    """The way of one client to brokers. Belongs to the event loop.
+    """The link of one client to brokers. Belongs to the event loop.
 
     Args:
         session: The connections for requests.
@@ -227,6 +227,6 @@ class SharedLink:
             self._announced.renew(heartbeat)
 
     def close(self) -> None:
-        """Have brokers forget the client; the connections for requests serve others too."""
+        """Make brokers forget the client; the connections for requests serve others too."""
         if self._announced is not None:
             self._announced.close()

@@ -44,7 +44,7 @@ class Masters:
         self._known: list[BrokerData] = []
 
     async def call(self, broker: str, attempt: Callable[[str], Awaitable[T]]) -> T:
-        """Call the master of a broker; wait for it if it cannot be reached.
+        """Call the master of a broker; wait for a master if it cannot be reached.
 
         Args:
             broker: The name of the broker.

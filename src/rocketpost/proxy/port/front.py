@@ -3,9 +3,9 @@
 A port of the gRPC library serves one kind. So the front listens, looks at the first byte of each
 connection, and passes all bytes on to one of two ports of the library that only this process knows.
 A TLS handshake begins with 0x16, and a plain connection with the ``P`` of HTTP/2's preface; nothing
-else is let in. TLS itself is the library's affair.
+else is let in. The library does TLS itself.
 
-The library sees the front as its peer. The front knows whom it stands for.
+The library sees the front as its peer. The front knows the address of the real peer.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class InnerPort:
         try:
             sock.setblocking(False)
             if _HAS_ABSTRACT_NAMES:
-                sock.bind("")  # the kernel chooses a name that nobody has
+                sock.bind("")  # the kernel chooses an unused name
                 sock.connect(f"\0{self._name}")
                 return sock, "unix-abstract:" + sock.getsockname()[1:].decode()
             loop = asyncio.get_running_loop()
@@ -90,7 +90,7 @@ class Front:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def peer_of(self, name: str) -> tuple[str, int] | None:
-        """Return the address for which the front is the peer of that name, if it is."""
+        """Return the real peer of a connection that the front made under this name, if it did."""
         return self._peers.get(name)
 
     async def start(self, host: str, port: int) -> None:
@@ -190,12 +190,12 @@ class End(asyncio.Protocol):
         return True
 
     def pause_writing(self) -> None:
-        """Have the other end wait until this peer has read."""
+        """Make the other end wait until this peer has read."""
         if self.other is not None and self.other.transport is not None:
             self.other.transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """Let the other end go on."""
+        """Let the other end continue."""
         if self.other is not None and self.other.transport is not None:
             self.other.transport.resume_reading()
 

@@ -1,8 +1,8 @@
 """One client of the remoting protocol behind the proxy.
 
 It has connections of its own to brokers and name servers, so that each broker knows it as one
-client, checks its signatures, and can send requests to it. Only routes are changed on the way: they
-have the proxy's address in place of those of brokers.
+client, checks its signatures, and can send requests to it. Only routes are changed: they have the
+proxy's address in place of those of brokers.
 """
 
 from __future__ import annotations

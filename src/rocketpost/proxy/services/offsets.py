@@ -54,7 +54,7 @@ class OffsetMethods:
         self._config = config
 
     async def pull(self, call: Call, request: Any, write: Write) -> None:
-        """Write the messages from an offset on, and the offset at which to go on."""
+        """Write the messages from an offset on, and the offset at which to continue."""
         queue, group = await self._queue(request.message_queue), group_name(request.group)
         subscription = subscription_of(queue.topic, request.filter_expression)
         wait_ms = self._wait_ms(call, request)

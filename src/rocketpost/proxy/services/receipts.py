@@ -62,7 +62,7 @@ class ReceiptMethods:
         return response
 
     async def change_invisible(self, call: Call, request: Any) -> Any:
-        """Have a message delivered again after a while; the answer has its new handle."""
+        """Set the time after which a message is delivered again; the answer has its new handle."""
         topic, group = topic_name(request.topic), group_name(request.group)
         invisible_ms = ms_of(request.invisible_duration)
         if not 0 <= invisible_ms <= self._config.invisible_ms_max:

@@ -96,7 +96,7 @@ class ReceiveMethods:
         written = 0
 
         def is_served() -> bool:
-            # The messages of a client that has left have been returned: who would return others?
+            # The messages of a client that has left were returned: nothing would return later ones.
             return not (renews and call.client.is_gone)
 
         try:
@@ -206,7 +206,7 @@ class ReceiveMethods:
         try:
             messages = await popping
         except RocketpostError:
-            return  # nothing was popped, or nobody knows
+            return  # nothing was popped, or it is unknown
         await self._renewals.give_back([_taken(wish, message) for message in messages])
 
     def _keep(self, work: Coroutine[Any, Any, None]) -> None:

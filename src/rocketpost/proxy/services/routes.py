@@ -33,7 +33,7 @@ class RouteMethods:
     """Serves questions about queues. Belongs to the event loop.
 
     Args:
-        backend: The way to brokers.
+        backend: The brokers.
         endpoints_of: Returns where a client finds the queues of a broker.
     """
 

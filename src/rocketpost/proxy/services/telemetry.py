@@ -1,4 +1,4 @@
-"""Telemetry, Heartbeat and NotifyClientTermination: clients that come, stay and leave."""
+"""Telemetry, Heartbeat and NotifyClientTermination: clients that connect, stay and leave."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ class TelemetryMethods:
         """Return a client that has sent settings.
 
         Raises:
-            Refusal: It has not.
+            Refusal: The client has sent none.
         """
         if client.settings is None:
             raise Refusal(

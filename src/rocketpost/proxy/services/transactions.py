@@ -21,7 +21,7 @@ _ENDS: Final = {
 
 
 async def end_transaction(call: Call, request: Any) -> Any:
-    """Commit a transaction, roll it back, or note that its producer cannot tell yet.
+    """Commit a transaction, roll it back, or note that its producer does not know yet.
 
     The answer comes when that is stored.
     """

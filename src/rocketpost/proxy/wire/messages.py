@@ -1,7 +1,7 @@
 """The message classes of the protocol, made from the compiled proto text.
 
-They live in a descriptor pool of their own. In the common one, a program that also imports an
-official client, which registers the same names, could not start.
+They have a descriptor pool of their own. With the common pool, a program that also imports an
+official client could not start, because that registers the same names.
 """
 
 from __future__ import annotations

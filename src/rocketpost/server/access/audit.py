@@ -3,9 +3,9 @@
     {"at":"2026-11-18T03:04:05.678Z","event":"userChanged","user":"root","source":"10.0.0.9:5123",
      "target":"norm","change":"password","result":"ok","counter":7}
 
-A change is on disk before it is answered. Failures and denials are written in the background, and
-only so many of them that strangers cannot fill the log (``audit_limit``). If the disk is too slow,
-some are dropped, and a line says how many. No line has a secret. The file is rotated by size:
+A change is on disk before it is answered. Failures and denials are written in the background, with
+a limit so that strangers cannot fill the log (``audit_limit``). If the disk is too slow, some are
+dropped, and a line says how many. No line has a secret. The file is rotated by size:
 ``audit.log.1`` is the newest of the old ones.
 """
 

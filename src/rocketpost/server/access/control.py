@@ -1,4 +1,4 @@
-"""Access control as a process has it: the table, the gate, the audit log and its own login."""
+"""Access control of one process: the table, the gate, the audit log and its own login."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gate: tells who sends a request, and whether that user may send it.
+"""The gate: finds out which user sends a request, and whether that user may send it.
 
 The dispatcher asks it about every request, before it looks up the route (:meth:`Gate.admit`) and
 once the header is decoded (:meth:`Gate.check`). Signatures are verified every time. Verdicts are
@@ -7,9 +7,10 @@ kept until a user or a rule changes, so a change acts on the next request of ope
 An unknown user, a wrong signature and a disabled user get one answer, for which the same work is
 done. Denials after that name the missing right: the user is known by then.
 
-A request that is not signed is one of the user that its connection's certificate stands for. If it
-is signed, it must be signed by that user. A member of the group that has logged in tells the
-address, and such a user, of requests that it passes on; signatures in them are verified here again.
+A request that is not signed belongs to the user that its connection's certificate stands for. If it
+is signed, that user must have signed it. A member of the group that has logged in states the
+client's address, and such a user, in requests that it passes on. Signatures in them are verified
+again here.
 """
 
 from __future__ import annotations
@@ -163,7 +164,7 @@ class Gate:
         command.caller = Caller(name, origin.host)
 
     def trust(self, connection: Connection) -> None:
-        """Believe a member of the group, which has logged in, whose requests it passes on."""
+        """Trust what a logged-in member of the group states about a request that it passes on."""
         self._members.add(connection)
 
     def _origin(self, connection: Connection, fields: Mapping[str, str]) -> _Origin:

@@ -1,4 +1,4 @@
-"""Logins that the lanes know: senders whose signatures they verify by themselves.
+"""Logins that the lanes know: senders whose signatures the lanes verify themselves.
 
 With access control on, a lane takes a request only if the gate would admit it. So that it need not
 ask about every request, each connection has the login that was used on it last:
@@ -8,10 +8,10 @@ ask about every request, each connection has the login that was used on it last:
     topics    those that the user may send to, from this address
     pulls     the shapes whose topic and group the user may read, from this address
 
-**Invariants:** a login is of one version of the table of users and rules. When that changes, it is
-no longer used, and the next request goes the ordinary way. A right is entered here only after the
-gate was asked about this user, this address and this resource. Whatever is not known here, or not
-right, is left to the ordinary way, which refuses, records, counts and delays.
+**Invariants:** a login is of one version of the table of users and rules. When the table changes,
+the login is no longer used, and the next request is served in the ordinary way. A right is entered
+here only after the gate was asked about this user, this address and this resource. A request that
+is unknown or wrong is served in the ordinary way, which refuses, records, counts and delays it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Takes over the files of RocketMQ's old access control (``migrateAuthFromV1Enabled``)."""
+"""Imports the files of RocketMQ's old access control (``migrateAuthFromV1Enabled``)."""
 
 from __future__ import annotations
 

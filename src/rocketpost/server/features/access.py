@@ -63,7 +63,7 @@ class AccessFeature(Feature):
 def guard(
     dispatcher: Dispatcher, context: BrokerContext, features: Callable[[], FeatureSet]
 ) -> None:
-    """Have every request pass the gate, and held requests end when their right is taken.
+    """Check every request by the gate, and end held requests when their rights are revoked.
 
     Args:
         dispatcher: Serves the requests.

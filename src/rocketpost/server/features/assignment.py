@@ -39,7 +39,7 @@ class AssignmentFeature(Feature):
         )
 
     async def open(self) -> None:
-        """Have the modes saved when they change."""
+        """Save the modes whenever they change."""
         self._modes.on_change = partial(self._persistence.note_change, owner=Owner.REQUEST_MODES)
 
     def routes(self) -> Sequence[Route]:

@@ -96,7 +96,7 @@ class CleaningFeature(Feature):
                 return 0
 
     async def _move_needed(self, plan: CleanPlan) -> CleanPlan:
-        """Have needed messages moved out of a plan's segments; return what may be deleted."""
+        """Move needed messages out of a plan's segments; return the plan of what may be deleted."""
         segment_bytes = self._context.store_config.segment_bytes
         try:
             if plan.to_delete:

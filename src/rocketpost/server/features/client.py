@@ -65,10 +65,10 @@ class ClientFeature(Feature):
         )
 
     def commit_locks(self, commit: Callable[[], Awaitable[None]]) -> None:
-        """Answer locks when the group that this broker leads knows them.
+        """Answer locks once the group that this broker leads has committed them.
 
         Args:
-            commit: Returns when it does.
+            commit: Returns once the group has committed them.
         """
         self._locks.commit = commit
 

@@ -131,7 +131,7 @@ class DedupFeature(Feature):
         return json_reply(ProducerStates(producers=states, total=len(self._producers)))
 
     async def save(self) -> None:
-        """Save a snapshot that covers every message written by now.
+        """Save a snapshot that covers every message written so far.
 
         Raises:
             StoreError: It could not be saved; the snapshot saved before is still there.
@@ -141,7 +141,7 @@ class DedupFeature(Feature):
             revision, position = self._producers.revision, int(self._store.written_position)
             data = self._producers.to_json(position)
             if not await self._writer.wait_kept():
-                return  # the snapshot saved before is right, whatever becomes of these messages
+                return  # the earlier snapshot stays valid, whether or not these messages survive
             try:
                 await finish_in_thread(self._save_blocking, data)
             except OSError as error:

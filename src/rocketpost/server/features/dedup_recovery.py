@@ -1,4 +1,4 @@
-"""A broker's knowledge of duplicates at its start: from a snapshot, the log and the queues.
+"""Recovery of a broker's knowledge of duplicates: from a snapshot, the log and the queues.
 
 A snapshot is trusted only if it fits the log: it must not end after the log, and the message that
 it names must be at its position. If it does not fit, is damaged or is missing, the whole log is

@@ -73,7 +73,7 @@ class DelayFeature(Feature):
         await self._deliveries.run()
 
     def topic_listeners(self) -> Mapping[str, ArrivalListener]:
-        """Have arrivals wake the levels of new messages."""
+        """Return the function that wakes the levels of new messages."""
         return {SCHEDULE_TOPIC: self._deliveries.note_arrivals}
 
     def runtime_values(self) -> dict[str, str]:

@@ -16,7 +16,7 @@ _NAMES_A_TURN: Final = 500
 
 
 class ExpiryFeature(Feature):
-    """Removes unused names, some in each turn of the loop. Owned by the loop."""
+    """Removes unused names, some in each loop iteration. Owned by the loop."""
 
     def __init__(self, expiry: UnusedExpiry) -> None:
         self._expiry = expiry

@@ -161,7 +161,7 @@ class PopFeature(Feature):
         self._service.unacked_max = broker.pop_unacked_max if broker.pop_threshold else None
 
     def arrival_listeners(self) -> Sequence[ArrivalListener]:
-        """Have arrivals wake held pops."""
+        """Return the function that wakes held pops."""
         return (self.desk.note_arrivals,)
 
     def access_changed(self, gate: Gate) -> None:
@@ -173,7 +173,7 @@ class PopFeature(Feature):
         self.desk.drop(connection)
 
     def offset_moved_back(self, topic: str, queue_id: int) -> None:
-        """Have held pops look for messages again."""
+        """Let held pops look for messages again."""
         self.desk.wake(topic, queue_id)
 
     @property

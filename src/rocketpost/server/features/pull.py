@@ -110,7 +110,7 @@ class PullFeature(Feature):
         self._lane.is_on = self._why_off is None
 
     def arrival_listeners(self) -> Sequence[ArrivalListener]:
-        """Have arrivals wake held pulls."""
+        """Return the function that wakes held pulls."""
         return (self.polls.note_arrivals,)
 
     def connection_lost(self, connection: Connection) -> None:
@@ -183,6 +183,6 @@ class PullFeature(Feature):
         )
         if self._presence is not None and self._presence.serves_pulls:  # a member of a group
             self._rules = self._rules._replace(reads_from_slaves=True, keeps_offsets=False)
-        # Consumers have nobody else to pull from: it serves them whatever slaveReadEnable says.
+        # Consumers can pull from no other broker: it serves them even without slaveReadEnable.
         self._acting_rules = self._rules._replace(reads_from_slaves=True)
         self._held_limits = HeldLimits(config.held_pulls_max, config.held_of_one_max)

@@ -66,7 +66,7 @@ class RegistrationFeature(Feature):
         await self._registration.stop()
 
     async def pause(self) -> None:
-        """Register no more, but stay known: the next term registers in another role."""
+        """Stop registering, but stay known: the next term registers in another role."""
         await self._registration.pause()
 
     async def forget(self) -> None:

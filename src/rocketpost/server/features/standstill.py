@@ -31,7 +31,7 @@ class StandstillFeature(Feature):
         )
 
     async def run(self) -> None:
-        """Check all groups once a minute, some in each turn of the loop."""
+        """Check all groups once a minute, some in each loop iteration."""
         while True:
             await asyncio.sleep(ROUND_SECONDS)
             rows = self._watch.begin_round()

@@ -31,7 +31,7 @@ class StatisticsFeature(Feature):
             self._stats.sample()
 
     def arrival_listeners(self) -> Sequence[ArrivalListener]:
-        """Have arrivals counted as stored messages."""
+        """Return the functions that count stored messages and dead letters."""
         return (self._stats.count_stored, self._count_dead_letters)
 
     def _count_dead_letters(self, arrivals: Sequence[Arrival]) -> None:

@@ -146,7 +146,7 @@ class TransactionFeature(Feature):
         return None
 
     async def resume(self, connection: Connection, command: Command, header: ResumeCheck) -> Reply:
-        """Have a discarded transaction checked again."""
+        """Store a discarded transaction as a new half, so that it is checked again."""
         try:
             _, position = parse_message_id(header.msg_id)
         except RemoteProtocolError as error:

@@ -27,7 +27,7 @@ class BrokerEnded(RocketpostError):  # noqa: N818 - named after what happened
 
 
 class BrokerProcess:
-    """A broker in a process of its own, started over and over. Belongs to the event loop.
+    """A broker in a process of its own, which can be started again. Belongs to the event loop.
 
     Args:
         plan: Its name and settings.
@@ -80,7 +80,7 @@ class BrokerProcess:
             sharers=self._sharers,
             accept_missing=self._accept_missing,
         )
-        self._accept_missing = False  # what was accepted once may not hide the next loss
+        self._accept_missing = False  # a later start must not accept another loss silently
         assert self._process.stdin is not None
         self._process.stdin.write(encode_order(order))
 
@@ -88,7 +88,7 @@ class BrokerProcess:
         """Return when the broker serves requests.
 
         Raises:
-            BrokerEnded: The process ended before.
+            BrokerEnded: The process ended before the broker was ready.
         """
         assert self._process is not None
         assert self._process.stdout is not None

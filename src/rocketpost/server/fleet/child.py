@@ -1,8 +1,8 @@
 """One broker of several: the process that ``server.fleet.fleet`` starts.
 
-It reads its settings as one line of JSON from its standard input. That stays open as long as the
-broker is to run: the broker stops cleanly when it closes, also if the parent was killed. Standard
-output has the ready line only, and every line of the log begins with the broker's name.
+It reads its settings as one line of JSON from its standard input. The input stays open as long as
+the broker is to run: the broker stops cleanly when it closes, even if the parent was killed.
+Standard output has only the ready line, and every line of the log begins with the broker's name.
 """
 
 from __future__ import annotations

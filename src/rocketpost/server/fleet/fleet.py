@@ -1,9 +1,9 @@
 """Several brokers as one server: started together, kept running, stopped together.
 
-Broker 0 starts first, alone. It has the lock of the common directory, so that a second command over
-the same directory ends before any other broker of it starts. A broker that cannot start at first
-ends the command. From then on, each broker that ends is named in the log and started again, for as
-long as the command runs: the others go on serving meanwhile. A message stays in the broker that
+Broker 0 starts first, alone. It holds the lock of the common directory, so that a second command
+over the same directory ends before it starts any other broker. If a broker cannot start at first,
+the command ends. From then on, each broker that ends is named in the log and started again, for as
+long as the command runs: the others continue to serve meanwhile. A message stays in the broker that
 stored it, whatever happens to the others, since brokers share nothing.
 """
 

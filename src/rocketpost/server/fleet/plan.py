@@ -120,7 +120,7 @@ def idle_stores_blocking(values: Mapping[str, str], count: int) -> list[str]:
 
 
 def idle_warning(directories: list[str], option: str = "--brokers") -> str:
-    """Return what to tell about stores that no broker will serve."""
+    """Return the warning about stores that no broker will serve."""
     needed = max(int(os.path.basename(path)) for path in directories) + 1
     return (
         f"warning: these stores have messages, but this command starts no broker for them: "

@@ -1,4 +1,4 @@
-"""A broker in a group: its terms of office follow what the group decides."""
+"""A broker in a group: it opens and closes its terms of office as the group decides."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ RETRY_SECONDS: Final = 0.5
 """Pause between two questions to a leader."""
 
 BeginAgain = Callable[[Callable[[], None]], Awaitable[None]]
-"""Closes the store, has its files changed by its argument in a thread, and opens it again."""
+"""Closes the store, runs its argument in a thread to change files, and opens the store again."""
 ChangeTerm = Callable[[Callable[[], Awaitable[Term]]], Awaitable[None]]
 """Ends the broker's term of office, and begins the one that its argument opens."""
 
@@ -159,7 +159,7 @@ class GroupBroker:
             logger.warning("leadership is not handed over: reason=%s", error)
 
     async def stop(self) -> None:
-        """Take part no more; the term of office is closed before."""
+        """Stop taking part; the caller has closed the term of office before."""
         joining = self._joining
         if joining is not None and joining is not asyncio.current_task():
             joining.cancel()
@@ -203,7 +203,7 @@ class GroupBroker:
 
         leadership.hold = self._hold
         await self._change_term(open_leader)
-        self._serve_waiting()  # in the turn in which its routes are used
+        self._serve_waiting()  # in the loop iteration in which its routes are used
         self._pulls.serve(self._dispatcher.handle)
 
     async def _follow(self) -> None:
@@ -211,11 +211,11 @@ class GroupBroker:
         self._pulls.serve(self._dispatcher.handle)
 
     def replace_between_terms(self, routes: Iterable[Route]) -> list[Route]:
-        """Return the routes for the time between two terms, in which no request need fail."""
+        """Return the routes between two terms: requests wait or are passed on, so none fails."""
         return self._pulls.replace(self.forwarding.replace(routes))
 
     def _replace_log(self, leader: str) -> None:
-        """Have the log replaced by that of a leader, unless that is under way."""
+        """Begin to replace the log by the leader's, unless that is under way."""
         if self._joining is None:
             self._joining = asyncio.create_task(self._join(leader), name="new log")
             self._joining.add_done_callback(_note_joined)
@@ -255,7 +255,7 @@ class GroupBroker:
         self.forwarding.note_leader()
 
     def _hold(self, is_held: bool) -> None:
-        """Have requests for the leader wait until there is another one, or serve them again."""
+        """Make requests for the leader wait until there is another one, or serve them again."""
         self._is_serving = not is_held
         term = self._led
         if term is not None and is_held:

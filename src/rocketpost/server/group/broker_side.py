@@ -1,4 +1,4 @@
-"""The two sides of a broker in a group: what its member needs of it."""
+"""The parts of a broker that its group member uses: services and settings."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The port at which the peers of a member connect, and the connections that carry their messages.
 
-A peer introduces itself first. A connection of something else, of another group, or of a member
-with other settings is refused: the other side is told the reason, and this one logs it once.
+A peer introduces itself first. The connection is refused if the caller is not a member, belongs to
+another group, or has other settings. The caller gets the reason, and this side logs it once.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from rocketpost.transport.tls_socket import StreamSocket
 logger = logging.getLogger(__name__)
 
 READ_BYTES: Final = 1024 * 1024
-"""Most bytes read from a peer in one turn of the loop."""
+"""Most bytes read from a peer in one loop iteration."""
 WAKE_BYTES_MAX: Final = 256 * 1024
-"""Bytes of a message that has begun for which the loop is woken at the latest."""
+"""Bytes of an incomplete message after which the loop is woken at the latest."""
 STRANGERS_MAX: Final = 32
 """Most connections that have not introduced themselves."""
 _BACKLOG: Final = 64
@@ -162,7 +162,7 @@ class IncomingLinks:
         )
 
     def note_peer(self, link: _IncomingLink, hello: Hello) -> None:
-        """Take over the introduction of a peer; a connection that it had before is closed."""
+        """Note the introduction of a peer; a connection that it had before is closed."""
         before = self._by_peer.get(hello.sender)
         self._by_peer[hello.sender] = link
         if before is not None:
@@ -172,7 +172,7 @@ class IncomingLinks:
         self._on_hello(hello)
 
     def note_end(self, link: _IncomingLink, reason: str) -> None:
-        """Forget a connection, and log the reason of its end if it is news."""
+        """Forget a connection, and log the reason of its end, once for each host and reason."""
         self._links.discard(link)
         if self._by_peer.get(link.peer) is link:
             del self._by_peer[link.peer]
@@ -197,7 +197,7 @@ class IncomingLinks:
         self._door.admit(sock, (str(address[0]), int(address[1])))
 
     def _add(self, sock: StreamSocket, address: tuple[str, int]) -> None:
-        """Have a broker that may enter introduce itself as a member."""
+        """Expect the introduction of a broker that has passed TLS and login."""
         if sum(not link.peer for link in self._links) >= STRANGERS_MAX:
             sock.close()
             return
@@ -233,7 +233,7 @@ class _IncomingLink:
         self._owner.note_end(self, reason)
 
     def read_slow(self) -> None:
-        """Read what is there of a message that has begun: the rest may take long."""
+        """Read the part of an incomplete message that has arrived: the rest may take long."""
         if self._wake_bytes > 1:
             self._read()
 

@@ -23,11 +23,11 @@ EncodeFrame = Callable[[Framed, int], bytes]
 
 
 class FrameDecoder(Protocol):
-    """Takes what a member sends apart."""
+    """Splits the bytes from a member into messages."""
 
     @property
     def missing(self) -> int:
-        """Bytes of the log that are still to come with the message that has begun."""
+        """Bytes of the log that the incomplete message still lacks."""
 
     def feed(self, data: bytes | bytearray | memoryview, /) -> list[tuple[Framed, bytes]]:
         """Return the messages that are complete, each with the bytes of the log in it.
@@ -50,7 +50,7 @@ class Protection(NamedTuple):
     ports: PeerSecurity
     audit: Audit
     purpose: str
-    """What links are for: members of other groups log in for another purpose."""
+    """The purpose for which links log in: those of another group have another one."""
 
     @classmethod
     def of_group(

@@ -65,7 +65,7 @@ class GroupLinks:
         return iter(self._outgoing.values())
 
     def get(self, peer: str) -> OutgoingLink | None:
-        """Return the way to a peer, if it is a member."""
+        """Return the link to a peer, if it is a member."""
         return self._outgoing.get(peer)
 
     def is_up(self, peer: str) -> bool:

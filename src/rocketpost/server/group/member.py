@@ -1,7 +1,7 @@
-"""A member of a group at work: its state machine, its log, its links, and its office.
+"""A running member of a group: its state machine, its log, its links, and its office.
 
 ``raft.node`` decides. This module carries out its actions in their order, and tells it what
-happened. Inputs that arrive while actions are carried out are taken, and their actions follow.
+happened. Inputs may arrive meanwhile: their actions are carried out after the earlier ones.
 
 **Invariants:**
 
@@ -66,7 +66,7 @@ class GroupMember:
         settings: Settings of the broker.
         clock: The clock.
         framing: Encodes and decodes messages.
-        broker: What it needs of its broker.
+        broker: The services of its broker.
         raft: Times and sizes of the state machine.
     """
 
@@ -199,7 +199,7 @@ class GroupMember:
         self._store.close_state()
 
     def set_listeners(self, listeners: Sequence[ArrivalListener]) -> None:
-        """Tell these of messages that become visible while this broker does not lead."""
+        """Set the listeners for messages that become visible while this broker does not lead."""
         self._log.arrival_listeners = listeners
 
     # State.
@@ -421,7 +421,7 @@ class GroupMember:
         self.links.set_members(self.roster.find_linked(self.node.commit))
 
     def _ship(self, ship: actions.Ship) -> None:
-        """Send bytes of the log; if that cannot be, the node compares logs again later."""
+        """Send bytes of the log; if that fails, the node compares the logs again later."""
         node = self.node
         progress = node.progress.get(ship.peer)
         if progress is None or progress.ship is not ship:
@@ -483,7 +483,7 @@ class GroupMember:
         self._broker.on_leader(leader)
 
     def _later(self, work: Awaitable[None]) -> None:
-        """Do work that saves something, in the background.
+        """Run work that saves something, in the background.
 
         If it fails, this member takes no part until a restart.
         """

@@ -1,17 +1,17 @@
 """A member's log: the group's view of the store.
 
-A follower appends and cuts here what the driver asks for. Most appends happen at once. These wait:
+A follower appends and cuts here as the state machine asks. Most appends happen at once. These wait:
 
 - an append that begins a new term, until a thread has saved the term table;
 - a cut, which a thread carries out;
 - both, until the term of office in which this broker led is closed (``allow_changes``).
 
-If the disk is full, a follower has its leader send the bytes again after a pause, a cut is tried
-again, and a new leader steps down. All go on when there is room. After any other failed write, the
-member takes no part until a restart.
+If the disk is full, a follower makes its leader send the bytes again after a pause, a cut is tried
+again, and a new leader steps down. All of them continue when there is room. After any other failed
+write, the member takes no part until a restart.
 
-The order of changes is that of the calls. The leader's own appends take the way of all messages,
-through the log writer; only the record that begins its term is appended here.
+The order of changes is that of the calls. The leader's own messages are appended by the log writer;
+only the record that begins its term is appended here.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class MemberLog:
 
     @property
     def committed(self) -> int:
-        """Position before which everything is committed, as far as this member was told."""
+        """Position before which everything is committed, as far as this member knows."""
         return self._committed
 
     @property
@@ -142,7 +142,7 @@ class MemberLog:
         self._store.report_to()
 
     def allow_changes(self, is_allowed: bool) -> None:
-        """Let appends and cuts happen, or make them wait: this broker still serves as a leader."""
+        """Allow appends and cuts, or make them wait: this broker still serves as a leader."""
         self._may_change = is_allowed
         self._advance()
 
@@ -184,7 +184,7 @@ class MemberLog:
         done: Callable[[int], None],
         refused: Callable[[], None],
     ) -> None:
-        """Append the record that begins a term, if this member still leads that term by then.
+        """Append the record that begins a term, if this member still leads that term then.
 
         Args:
             term: The term.
@@ -392,7 +392,7 @@ class MemberLog:
             self._report_safe()
 
     def await_flush(self, is_awaited: bool) -> None:
-        """Have the end of a flush reported at once, or let it be noticed with other news.
+        """Choose whether the end of a flush is reported at once, or noticed with the next event.
 
         A leader whose log is safe before that of any other member has nothing to do yet, and each
         report of the flusher's thread would wake the loop.
@@ -402,7 +402,7 @@ class MemberLog:
             self._on_safe()  # a flush may have ended since
 
     def _pursue(self) -> None:
-        """Have what was written flushed, if it counts only then, else report it at once."""
+        """Request a flush of the written bytes, or report them at once if no flush is needed."""
         if self._flushes:
             self._store.request_flush()
         else:

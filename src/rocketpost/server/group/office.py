@@ -1,4 +1,4 @@
-"""The office of a member: when it leads, when it serves clients, and when it must not any more.
+"""The office of a member: opens a term when it is elected, and closes it when it no longer leads.
 
 The group decides at once; opening and closing a term of office takes a while:
 
@@ -68,22 +68,22 @@ class Leadership:
 
     @property
     def status(self) -> Callable[[], ReplicationStatus]:
-        """Returns the state of replication."""
+        """Return the state of replication."""
         return self._source.status
 
     @property
     def member_status(self) -> Callable[[], GroupStatus]:
-        """Returns this member's view of its group."""
+        """Return this member's view of its group."""
         return self._source.member_status
 
     @property
     def hand_over(self) -> Callable[[str], Awaitable[None]]:
-        """Lets another member lead."""
+        """Let another member lead."""
         return self._source.hand_over
 
     @property
     def change_members(self) -> Callable[[MemberChange, str], Awaitable[None]]:
-        """Changes the members by one."""
+        """Change the members by one."""
         return self._source.change_members
 
     def take(self, writer: LogWriter) -> None:
@@ -165,7 +165,7 @@ class Office:
         """Open and close terms of office until cancelled.
 
         Raises:
-            StoreError: A term cannot be opened; the broker cannot go on.
+            StoreError: A term cannot be opened; the broker cannot continue.
         """
         while True:
             await self._wake.wait()

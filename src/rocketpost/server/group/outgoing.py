@@ -40,7 +40,7 @@ BACKOFF_SECONDS: Final = 1.0
 UNSENT_BYTES_MAX: Final = 16 * 1024 * 1024
 """Bytes that may wait for a peer's socket."""
 TURN_BYTES_MAX: Final = 1024 * 1024
-"""Bytes after which other work of the loop gets its turn."""
+"""Bytes after which the loop does other work first."""
 _PIECES_MAX: Final = 64
 _READ_BYTES: Final = 4096
 
@@ -48,7 +48,7 @@ _Piece = bytes | memoryview
 
 
 class OutgoingLink:
-    """The way to one peer. Owned by the loop.
+    """The link to one peer. Owned by the loop.
 
     Args:
         peer: The peer's id.

@@ -59,7 +59,7 @@ class OwnRecords:
             self.repeat_term()
 
     def repeat_term(self) -> None:
-        """Write a term record that is owed, once there is a writer, by the way of all messages."""
+        """Write an outstanding term record through the log writer, once there is one."""
         writer = self._office.writer
         if not self._owes_term or writer is None or writer.is_paused:
             return
@@ -72,7 +72,7 @@ class OwnRecords:
     def write_members(self, members: Members) -> bool:
         """Write a record of members, alone, so that its end is known; tells whether it is written.
 
-        The state machine is told, either way.
+        The state machine is told in both cases.
         """
         writer = self._office.writer
         try:

@@ -1,8 +1,8 @@
 """Requests of tools about a group: its state, its leader, its members.
 
-RocketMQ's tools ask a controller for these. Here every member answers for its own group. A broker
-of the group has its number and one as id in these answers, whether it leads or not; at name
-servers, the leader has the id 0.
+RocketMQ's tools ask a controller for these. Here every member answers for its own group. In these
+answers, the id of a broker is its number plus one, whether it leads or not. At name servers, the
+leader has the id 0.
 """
 
 from __future__ import annotations

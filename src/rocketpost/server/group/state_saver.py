@@ -2,7 +2,7 @@
 
 Only the newest term and vote count, so one save covers every request before it: those that come
 while a save runs share the next one. Commit bound and watermark are saved in between, about once a
-second, since nobody waits for them.
+second, since no answer waits for them.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ class StateSaver:
         """Number of saves of term and vote."""
 
     def save(self, number: int, term: int, vote: NodeId | None) -> None:
-        """Have a term and a vote saved soon."""
+        """Request that a term and a vote are saved soon."""
         self._wanted = (number, term, vote)
         self._wake.set()
 
     async def run(self) -> None:
-        """Save what is asked for, until cancelled."""
+        """Save the newest term, vote and progress as requested, until cancelled."""
         while not self._has_failed:
             try:
                 async with asyncio.timeout(PROGRESS_SECONDS):

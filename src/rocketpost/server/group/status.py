@@ -150,23 +150,23 @@ def runtime_values(status: GroupStatus) -> dict[str, str]:
 
 
 class StatusSource(Protocol):
-    """Something that knows the state of this member."""
+    """A source of the state of this member."""
 
     @property
     def status(self) -> Callable[[], ReplicationStatus]:
-        """Returns the state of replication, as ``haStatus`` shows it."""
+        """Return the state of replication, as ``haStatus`` shows it."""
 
     @property
     def member_status(self) -> Callable[[], GroupStatus]:
-        """Returns this member's view of its group."""
+        """Return this member's view of its group."""
 
     @property
     def hand_over(self) -> Callable[[str], Awaitable[None]]:
-        """Lets a member lead, the one with most of the log if none is named."""
+        """Let a member lead, the one with most of the log if none is named."""
 
     @property
     def change_members(self) -> Callable[[MemberChange, str], Awaitable[None]]:
-        """Changes the members by one; a new member has the given address."""
+        """Change the members by one; a new member has the given address."""
 
 
 class GroupSeat(LeaderSeat, StatusSource, Protocol):

@@ -1,8 +1,8 @@
 """Clients: heartbeats, connected members and locks.
 
-When the members of a consumer group change, every member is notified to share the queues anew. If
-a member unregisters, the others are notified when its connection closes, or after a moment if it
-stays open: Java's client sends its last offsets without waiting for an answer, and they arrive
+When the members of a consumer group change, every member is notified to share the queues anew. If a
+member unregisters, the others are notified when its connection closes, or after a moment if it
+stays open. Java's client sends its last offsets without waiting for an answer, and they arrive
 after it unregisters. A member that took over its queues too early would repeat its last messages.
 """
 
@@ -181,7 +181,7 @@ class ClientHandlers:
                 continue
             joined = self._join(client, consumer, heartbeat, group, by=by)
             stale = stale or joined.stale
-        # A client without a fingerprint must go on sending all its subscriptions.
+        # A client without a fingerprint must continue to send all its subscriptions.
         wanted = bool(stale or refused) or not heartbeat.heartbeat_fingerprint
         reply = fields_reply(HeartbeatResponse(subscriptions_wanted=wanted))
         return reply._replace(remark="; ".join(refused)[:REMARK_LENGTH_MAX] or None)
@@ -397,7 +397,7 @@ class LockHandlers:
         """Lock queues, and answer when every later leader knows the new holders.
 
         Raises:
-            ServiceNotAvailable: This broker leads its group no more.
+            ServiceNotAvailable: This broker no longer leads its group.
         """
         assert self.commit is not None
         reply = await finish_in_turns(self.lock(connection, command, header))

@@ -39,7 +39,7 @@ class FutureWaiter(Generic[A]):
 
     def resume(self, answer: A) -> None:
         """Return the answer from the call."""
-        if not self.answer.done():  # it may have been cancelled in this iteration of the loop
+        if not self.answer.done():  # it may have been cancelled in this loop iteration
             self.answer.set_result(answer)
 
     def refuse(self, error: Exception) -> None:

@@ -174,8 +174,8 @@ class OffsetHandlers:
         """Return the offset from which a group continues in a queue.
 
         A group without an offset starts at 0 if the queue is young or never had a message,
-        whatever its client would choose. Otherwise messages sent while the first consumer started
-        would never be consumed (ADR 0053).
+        even if its client would choose another start. Otherwise messages sent while the first
+        consumer started would never be consumed (ADR 0053).
         """
         offset = self._offsets.query(header.topic, header.consumer_group, header.queue_id)
         if offset == NO_OFFSET:
@@ -300,7 +300,7 @@ class OffsetHandlers:
         )
 
     def _starts_at_zero(self, header: QueryOffset) -> bool:
-        """Return whether a new group starts at 0, whatever its client prefers.
+        """Return whether a new group starts at 0, regardless of its client's preference.
 
         In a queue that never had a message, every preference means 0. If the client had to choose,
         it would ask for the end with a second request, and skip messages stored in between.

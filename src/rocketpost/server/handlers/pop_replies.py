@@ -79,7 +79,7 @@ class PopReplies:
         offset: int,
         view: memoryview,
     ) -> list[Buffer]:
-        """Return a message of a retry topic as one of its own topic, with its receipt in it."""
+        """Return a message of a retry topic as one of its original topic, with its receipt."""
         receipt = Receipt(
             part.start_offset,
             popped.pop_ms,

@@ -2,7 +2,8 @@
 
 A connection offers what it has read before it decodes it (``transport.express``). Pulls whose shape
 is known, and that can be answered at once, are answered here, all of one read in one write
-(``broker.pull.known_pulls`` says which). The next request is decoded and served the ordinary way.
+(``broker.pull.known_pulls`` says which). The next request is decoded and served in the ordinary
+way.
 
 **Invariants:**
 

@@ -77,7 +77,7 @@ class RelayHandlers:
     async def consume_directly(
         self, connection: Connection, command: Command, header: ConsumeDirectly
     ) -> Reply:
-        """Have a consumer consume a stored message at once."""
+        """Ask a consumer to consume a stored message now, and return its report."""
         target = self._online(header.consumer_group, header.client_id)
         record, body = self._message(header.msg_id)
         topic = self._topics.find(record.topic)

@@ -1,8 +1,8 @@
 """Resets of consumer offsets, and the offsets that the members of a group report.
 
 With ``useServerSideResetOffset`` the broker sets the offsets, and the next pull uses them. Without
-it, the members are told to set them. If no member is online then, the reset is refused, and tools
-store the offsets themselves.
+it, the broker asks the members to set them. If no member is online then, the reset is refused, and
+tools store the offsets themselves.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ _TEXT: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
 class LogFile(RotatingFileHandler):
-    """A file that is renamed at its greatest size, and opened again if something else has moved it.
+    """A file that is rotated at its greatest size, and opened again if somebody has moved it.
 
     So ``logrotate`` needs neither ``copytruncate``, which loses lines, nor a signal.
     """
@@ -79,9 +79,9 @@ def open_log_blocking(config: LogConfig, *, label: str = "") -> LimitRepetition:
 
 
 def show_warnings(config: LogConfig, *, label: str = "") -> Callable[[], None]:
-    """Have warnings also on standard error, if the log is in a file; returns what ends that.
+    """Copy warnings to standard error, if the log is in a file; returns the function that stops it.
 
-    Who starts a server looks at the terminal, and not yet into the file.
+    The person who starts a server looks at the terminal, and not yet into the file.
     """
     if not config.log_file:
         return lambda: None

@@ -49,7 +49,7 @@ class DiskUse(NamedTuple):
 
 
 class Reception(NamedTuple):
-    """The way of requests into the broker."""
+    """The parts of the broker that receive requests."""
 
     times: RequestTimes
     pools: Mapping[PoolKind, Pool]
@@ -63,7 +63,7 @@ class BrokerMetrics:
     Args:
         context: The state of the broker.
         term: Returns the current term.
-        reception: The way of requests into the broker.
+        reception: The parts of the broker that receive requests.
     """
 
     def __init__(

@@ -17,7 +17,7 @@ READS_AT_ONCE: Final = 20
 
 
 class LagQueue(Protocol):
-    """A queue, as far as lag is concerned."""
+    """The part of a queue that lag is computed from."""
 
     @property
     def queue_id(self) -> int:
@@ -135,7 +135,7 @@ def collect_lags(
         offsets: The committed offsets.
         queues_of: Returns the queues of a topic.
         in_pops: The numbers of messages of a (topic, group, queue) that were popped and have not
-            been acknowledged. The group's offset is already behind them.
+            been acknowledged. The group's offset is already past them.
         times: The store times that are known from the round before.
         exist: Returns whether a topic and a group exist; offsets may be kept when a group is
             deleted.

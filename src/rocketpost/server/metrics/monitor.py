@@ -78,7 +78,7 @@ class Monitor:
 
     @property
     def is_on(self) -> bool:
-        """Whether the settings ask for it."""
+        """Whether the settings ask for metrics."""
         return self._config.metrics_exporter is not MetricsExporter.DISABLE
 
     async def start(self) -> None:

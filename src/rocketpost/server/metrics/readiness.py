@@ -37,7 +37,7 @@ class LogState(Protocol):
 
 
 class DiskWatch:
-    """Notices a disk that takes no bytes although there are some to flush. Owned by the loop.
+    """Notices a disk that takes no bytes although bytes wait to be flushed. Owned by the loop.
 
     Args:
         flush_ms: Time after which bytes are flushed at the latest.

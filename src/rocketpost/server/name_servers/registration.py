@@ -2,8 +2,8 @@
 
 One task per name server registers at start, every ``registerNameServerPeriod``, at once after a
 change, and again when the connection is lost. A dead or refusing name server does not delay the
-others. Each registration sends all topics. So a name server that missed one is right again after
-the next, and a burst of changes shares one registration.
+others. Each registration sends all topics. So a name server that missed one is up to date again
+after the next, and a burst of changes shares one registration.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class Registration:
             logger.info("name servers are slow to accept a change: edition=%s", edition)
 
     async def pause(self) -> None:
-        """Register no more, without unregistering: connections stay until :meth:`close`.
+        """Stop registering, without unregistering: connections stay until :meth:`close`.
 
         A name server would forget the broker with its connection. A broker that changes its id must
         be known until it has the new one.

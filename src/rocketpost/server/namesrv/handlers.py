@@ -198,7 +198,7 @@ class NamesrvHandlers:
         ]
 
     def note_start(self) -> None:
-        """Begin the time during which routes may be withheld."""
+        """Start the time during which routes may be withheld."""
         self._started_ms = self._clock.now_ms()
 
     # Brokers.

@@ -73,7 +73,7 @@ class KvFile:
 
     async def settle(self) -> None:
         """Wait until no change is being written."""
-        async with self._lock:  # fair: all earlier changes are done by then
+        async with self._lock:  # the lock is fair: all earlier changes are done then
             return
 
     async def _save(self, table: KvConfig) -> None:

@@ -35,7 +35,7 @@ class MinBrokerNotices:
         self._room = asyncio.Semaphore(_CONNECTIONS_MAX)
 
     def tell(self, change: MinBrokerChange) -> None:
-        """Tell the members of a change; a later change replaces one that is not sent yet."""
+        """Notify the members of a change; a later change replaces one that is not sent yet."""
         logger.info(
             "smallest broker id changed: name=%s id=%s address=%s gone=%s told=%s",
             change.name, change.id, change.address, change.offline_address,

@@ -1,8 +1,8 @@
 """The users that own the names of brokers, if access control is on.
 
 A name belongs to the user that registered the first of its brokers, until the last one is gone. No
-other user registers a broker of that name or removes one, whatever its rights on the cluster are.
-Super users may.
+other user may register a broker of that name or remove one, even with all rights on the cluster.
+Only super users may.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""TLS and logins at the ports by which brokers copy their log: HA ports, and those of groups."""
+"""TLS and logins at the ports by which brokers copy their log: HA ports and group ports."""

@@ -1,8 +1,8 @@
-"""The door of a port at which brokers call: a stranger gets nothing until it has logged in.
+"""The entry check of a port for brokers: a stranger gets nothing until it has logged in.
 
-Callers that have not finished TLS and login are strangers. Each has a time limit, and if there are
-too many, one of the address with the most of them is closed, the one that has waited longest: an
-honest broker needs milliseconds, and does not share the fate of another address.
+Callers that have not finished TLS and login are strangers. Each has a time limit. If there are too
+many, the server takes the address with most of them and closes the one that has waited longest: an
+honest broker needs milliseconds, and must not suffer from strangers at another address.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class PeerDoor:
 
     Args:
         security: TLS and login.
-        purpose: What connections of this port are for.
+        purpose: The purpose of this port's connections.
         audit: Records failed logins.
         on_peer: Called with the socket and the address of each caller that may enter.
         serves_foreign: Whether brokers of RocketMQ may call, if they are in a trusted network.

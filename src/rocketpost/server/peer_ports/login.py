@@ -43,13 +43,13 @@ class PeerLogin:
         if login is not None and len(login.name.encode()) > _NAME_BYTES_MAX:
             raise ConfigError(f"{KEY}: the accessKey has more than {_NAME_BYTES_MAX} bytes")
         self._user = "" if login is None else login.name
-        # Without a login, nobody can prove anything.
+        # Without a login, no broker can prove anything.
         self._secret = secrets.token_bytes(32) if login is None else login.secret.encode()
         self.is_set = login is not None
         """Whether this broker can log in."""
 
     async def prove(self, sock: StreamSocket, purpose: str) -> None:
-        """Log in to the broker at the other end, and have it prove who it is.
+        """Log in to the broker at the other end, and check that it has the secret.
 
         Raises:
             ReplicationError: It refuses, or does not know the secret.
@@ -72,7 +72,7 @@ class PeerLogin:
             raise ReplicationError(f"it does not know the secret that servers share ({KEY})")
 
     async def judge(self, sock: StreamSocket, purpose: str) -> str:
-        """Have the broker at the other end log in, and prove who this one is.
+        """Check the login of the broker at the other end, and prove that this one has the secret.
 
         Returns:
             The name of a user that could not log in; empty if the login is right. The peer has not
@@ -102,7 +102,7 @@ class PeerLogin:
         """Return the facts that proofs of one connection cover.
 
         Args:
-            purpose: What the connection is for.
+            purpose: The purpose of the connection.
             caller: The number of the side that connects.
             called: That of the other side.
             binding: A value of the TLS connection.

@@ -1,8 +1,8 @@
 """Logins of followers at their leader, over the connections by which they pass requests on.
 
-A follower tells the leader for whom it passes a request on. The leader believes that over a
-connection on which the follower has proved the secret that servers share. A signature would not do:
-who records it could send it again with another request.
+A follower states the client and the user of a request that it passes on. The leader trusts this
+statement over a connection on which the follower has proved the secret that servers share. A
+signature would not do: anyone who records it could send it again with another request.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class MemberLogins:
 
     Args:
         login: The secret that servers share.
-        gate: Is told whom to believe.
+        gate: Notes the members whose statements it trusts.
     """
 
     def __init__(self, login: PeerLogin, gate: Gate) -> None:

@@ -62,7 +62,7 @@ class PeerSecurity:
         Args:
             sock: The connected socket. It is closed if this fails.
             host: The name or address that was called, which the certificate must have.
-            purpose: What the connection is for.
+            purpose: The purpose of the connection.
 
         Raises:
             RocketpostError: The other one is not who it should be, or refuses; the text says why.
@@ -97,7 +97,7 @@ class PeerSecurity:
         """Check that a broker of RocketMQ, which cannot log in, may be called.
 
         Raises:
-            ReplicationError: It may not.
+            ReplicationError: It may not be called.
         """
         if self.login is not None and not self.is_trusted(host):
             raise ReplicationError(
@@ -113,7 +113,7 @@ class PeerSecurity:
             is_needed: Whether slaves log in there.
 
         Raises:
-            ReplicationError: They do not.
+            ReplicationError: They do not agree.
         """
         if is_needed and self.login is None:
             raise ReplicationError(

@@ -153,7 +153,7 @@ class PopDesk:
     """Offers messages to the pops that wait for them."""
 
     def wake(self, topic: str, queue_id: int) -> None:
-        """Have waiting pops look at a queue again: there may be messages for them now."""
+        """Let waiting pops look at a queue again: there may be messages for them now."""
         self._holds.offer(topic, queue_id)
 
     def drop(self, owner: Hashable) -> None:

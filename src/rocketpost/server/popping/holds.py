@@ -6,8 +6,8 @@ looked at every queue already, so it looks again only at queues with new message
 woken in slices, and other requests are served in between.
 
 The docstring of ``server.long_polling`` explains the order in which held requests are resumed. Pops
-look again in the next iteration of the loop, after the pulls. They cannot do so at once: a pop
-appends to the log, and the log writer reports arrivals while it still works on a commit.
+look again in the next loop iteration, after the pulls. They cannot do so at once: a pop appends to
+the log, and the log writer reports arrivals while it still works on a commit.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class PopHolds(Generic[P]):
                 self.offer(arrival.topic, arrival.queue_id)
 
     def offer(self, topic: str, queue_id: int) -> None:
-        """Have the pops that wait for a queue look at it again soon."""
+        """Let the pops that wait for a queue look at it again soon."""
         for fresh in self._lookers.get(topic, {}).values():
             fresh[topic, queue_id] = None
         watching = self._watched.get(topic)
@@ -214,7 +214,7 @@ class PopHolds(Generic[P]):
                 self._expire(waiting)
 
     def go_on(self) -> None:
-        """Have the pops with offered messages look again; :class:`Turns` calls this."""
+        """Let the pops with offered messages look again; :class:`Turns` calls this."""
         deadline = time.monotonic() + BUDGET_SECONDS
         for key in [key for key in self._fresh if key not in self._waking]:
             steps = self._waking[key] = self._wake(key)
@@ -222,7 +222,7 @@ class PopHolds(Generic[P]):
                 self._turns.add(SlicedWork(steps, self._turns))
 
     def _wake(self, key: tuple[str, str]) -> Generator[None, None, None]:
-        """Have the pops of one group look again, one after the other."""
+        """Let the pops of one group look again, one after the other."""
         while queues := self._fresh.pop(key, None):
             for waiting in self._wanting(key, queues):
                 if not waiting.is_held:

@@ -68,7 +68,7 @@ class PopRecorder:
             steps.close()
 
     def decide(self, service: Decider, decide: Callable[[], C]) -> C:
-        """Have a service decide on a change, if there is anything to change, and store it.
+        """Ask a service for a change, and store it if there is one.
 
         Raises:
             RocketpostError: The service refuses, or the change cannot be stored now.

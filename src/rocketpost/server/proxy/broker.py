@@ -115,7 +115,7 @@ class ProxiedBroker(BrokerServer):
             raise
 
     async def stop(self) -> None:
-        """Serve no more calls, then stop the broker."""
+        """Stop serving calls, then stop the broker."""
         proxy, self._proxy = self._proxy, None
         if proxy is not None:
             await proxy.stop()
@@ -173,7 +173,7 @@ class ProxiedBroker(BrokerServer):
         return proxy
 
     async def _open_cluster(self, config: ProxyConfig) -> ClusterBackend:
-        """Return the way to the leader of this broker's group, and to the other brokers.
+        """Return the backend for the leader of this broker's group and for the other brokers.
 
         Another member leads most of the time, so the port of a member is that of a whole cluster.
 
@@ -193,7 +193,7 @@ class ProxiedBroker(BrokerServer):
         return ClusterBackend(self._session, Masters(self._session), config)
 
     def _warn_of_exposure(self, config: ProxyConfig) -> None:
-        """Log that everybody can use the gRPC port, unless the broker has logged that of itself."""
+        """Log that everybody can use the gRPC port, unless the broker's own warning covers it."""
         authenticates = self._context.access.gate is not None
         rules = self._security.entrance
         is_lent = not config.tls_certificate and config.tls_mode is TlsMode.ENFORCING

@@ -1,4 +1,4 @@
-"""The proxy's way to the broker in its own process.
+"""The proxy's backend for the broker in its own process.
 
 Each client has a connection of its own, without a socket (``transport.memory_link``). To the broker
 it is a client like any other: a member of its groups, with its address, language and version.
@@ -158,7 +158,7 @@ class LocalBackend:
         return self._context().tables.groups.find(group)
 
     def link(self, identity: Identity, on_request: BrokerRequest) -> LocalLink:
-        """Return the way of a client to the broker."""
+        """Return the link of a client to the broker."""
 
         def mark(command: Command) -> None:
             command.sender_language = identity.language

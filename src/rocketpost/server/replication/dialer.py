@@ -1,8 +1,8 @@
-"""A slave's way to its master: connect, introduce, agree on where the log goes on.
+"""A slave's connection to its master: connect, introduce itself, agree where the log continues.
 
 Our master judges the introduction (``hello``). RocketMQ's master does not know it, so the slave
-asks it for its settings and state instead, and judges itself. A slave of a master that nobody can
-be asked about, because only ``haMasterAddress`` is set, follows without these checks.
+asks it for its settings and state instead, and judges itself. If only ``haMasterAddress`` is set,
+no address is known for such requests, and the slave follows without these checks.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Dialer:
         self._keeps_flushed = keeps_flushed
 
     async def dial(self) -> Dialed:
-        """Connect to the master and agree on where its log goes on.
+        """Connect to the master and agree on where its log continues.
 
         Raises:
             RocketpostError: The master is not known, cannot be reached, or its log does not

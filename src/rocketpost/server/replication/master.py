@@ -64,7 +64,7 @@ class MasterFeature(Feature):
         self._log = MasterLog(context.store)
         self._end_at_start = context.store.written_position
         self.acks = ReplicaAcks()
-        """What each slave has."""
+        """The position that each slave has reported."""
         self.on_acks: Callable[[], None] = _nobody
         """Called when slaves have more, or when one came or went."""
         self._listener = HaListener(
@@ -118,7 +118,7 @@ class MasterFeature(Feature):
         ]
 
     def note_growth(self, end: int) -> None:
-        """Have new messages, up to ``end``, sent to the slaves; called once for each commit."""
+        """Send new messages, up to ``end``, to the slaves; called once for each commit."""
         for link in self._links:
             link.note_growth(end)
 

@@ -14,7 +14,8 @@ class MasterAddress:
     """The addresses of a slave's master, as far as they are known. Owned by the loop.
 
     Name servers tell both in their answers to registrations. A master may tell its slaves, too
-    (EXCHANGE_BROKER_HA_INFO). Addresses stay when nobody confirms them: the master may come back.
+    (EXCHANGE_BROKER_HA_INFO). Addresses stay even if no server confirms them: the master may come
+    back.
 
     Args:
         fixed_ha: ``haMasterAddress`` of the slave's file; if it is not empty, it is used always.
@@ -43,7 +44,7 @@ class MasterAddress:
             listener()
 
     def hurry(self) -> None:
-        """Have the master tried at once: it is there, as it or a name server says."""
+        """Try the master at once: it, or a name server, says that it is there."""
         self._changed.set()
 
     async def wait_changed(self, seconds: float) -> None:

@@ -45,7 +45,7 @@ class MasterClient:
         body: bytes = b"",
         timeout: float = ANSWER_SECONDS,
     ) -> Command:
-        """Send a request to the master and return the response, whatever its code.
+        """Send a request to the master and return the response, even if its code is an error.
 
         Raises:
             NotConnected: The master is not known, or cannot be reached.

@@ -16,9 +16,9 @@ HOT_BYTES: Final = 16 * 1024 * 1024
 class MasterLog:
     """The part of the log that slaves may have: all that is visible to consumers.
 
-    Under SYNC_FLUSH that is what is on this broker's disk. So a slave never has a message that the
-    master loses in a power cut. Each slave's connection has its own object, which holds at most one
-    descriptor. Owned by the loop.
+    Under SYNC_FLUSH, only bytes on this broker's disk are visible, so a slave never has a message
+    that the master loses in a power cut. Each slave's connection has its own object, which holds at
+    most one descriptor. Owned by the loop.
     """
 
     def __init__(self, store: MessageStore) -> None:

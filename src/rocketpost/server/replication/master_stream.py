@@ -14,7 +14,7 @@ from rocketpost.replication.reports import ReportSchedule
 from rocketpost.transport.tls_socket import StreamSocket
 
 READ_BYTES: Final = 1024 * 1024
-"""Most bytes read in one turn of the loop."""
+"""Most bytes read in one loop iteration."""
 ROOM_BYTES: Final = 64 * 1024
 """Room before what is read, for the start of a record whose rest is read next."""
 WAKE_BYTES_MAX: Final = 256 * 1024

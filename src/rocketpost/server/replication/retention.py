@@ -50,9 +50,9 @@ class MasterHold:
         self._first = 0
 
     async def refresh(self) -> None:
-        """Ask the master where its log begins; without an answer, what is known stays."""
+        """Ask the master where its log begins; without an answer, the last known position stays."""
         if self._bounds is not None:
-            return  # the own log is not as far yet as it was when the master answered
+            return  # the own log may not have reached the end that the master had when it answered
         try:
             self._bounds = await self._ask_bounds()
         except RocketpostError as error:

@@ -82,7 +82,7 @@ class SlaveFeature(Feature):
         """Called when the log of the master begins to flow."""
 
     async def open(self) -> None:
-        """Have the log tell what to report."""
+        """Register for reports of the log, which are sent to the master."""
         self._log.on_advance = self._advance
 
     def routes(self) -> Sequence[Route]:
@@ -119,7 +119,7 @@ class SlaveFeature(Feature):
         return await self._dialer.bounds()
 
     async def run(self) -> None:
-        """Follow the master, again and again."""
+        """Follow the master until cancelled; connect again after each failure."""
         pause = 0.0 if self._client.master.ha else RETRY_SECONDS  # the registration may tell it
         try:
             while True:
@@ -195,7 +195,7 @@ class SlaveFeature(Feature):
             await asyncio.wait((watch,))
 
     async def _watch_foreign(self, stream: MasterStream) -> None:
-        """Say so if a master of RocketMQ has more of the log, but sends heartbeats only."""
+        """Note a problem if a master of RocketMQ has more log but sends only heartbeats."""
         while True:
             end = self._context.store.written_position
             await asyncio.sleep(_STALLED_SECONDS)
@@ -264,7 +264,7 @@ class SlaveFeature(Feature):
         )
 
     def metrics(self) -> Iterable[Family]:
-        """Return whether the master is followed, and when it was heard of."""
+        """Return whether the master is followed, and when its last bytes arrived."""
         return slave_families(self.status(), now_ms=self._context.clock.now_ms())
 
     def runtime_values(self) -> dict[str, str]:

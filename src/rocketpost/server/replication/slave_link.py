@@ -1,8 +1,8 @@
 """A master's connection to one slave: parts of the log out, reports in.
 
-In a turn of the loop, the link sends as much as the socket takes and ``replication.pacing`` allows,
-so that no slave delays anybody. Bodies of frames are sent from the files of the log, without a
-copy. Parts that are not in memory are read by a thread first.
+In one loop iteration, the link sends as much as the socket takes and ``replication.pacing`` allows,
+so that no slave delays others. Bodies of frames are sent from the files of the log, without a copy.
+Parts that are not in memory are read by a thread first.
 
 If no sender waits for slaves, a turn, a wake-up of the slave and a report cost more than the few
 messages that they are about. So messages gather before they are sent, and reports do not wake the
@@ -164,7 +164,7 @@ class SlaveLink:
         self._rate_max = rate_max
 
     def wake(self) -> None:
-        """Send what there is to send, at the end of this turn of the loop."""
+        """Send the bytes that are due, at the end of this loop iteration."""
         if not self._is_scheduled and self._is_open:
             self._is_scheduled = True
             self._loop.call_soon(self._pump)
@@ -226,7 +226,7 @@ class SlaveLink:
             self._send_soon()  # the window was full
 
     def _choose_wake(self) -> None:
-        """Have single reports wake the loop only if the stream cannot go on without one."""
+        """Let single reports wake the loop only if the stream cannot continue without one."""
         is_idle = not self._is_halted and not self._is_scheduled
         is_full = is_idle and self.sender.next < self._log.end
         wake_bytes = 1 if is_full or not self.sender.has_started else LAZY_BYTES
@@ -252,7 +252,7 @@ class SlaveLink:
             self._on_report(self)
 
     def _send_now(self) -> None:
-        """Send new messages at once; the link ends and reports later only."""
+        """Send new messages at once; if the link must end, close it in the next loop iteration."""
         if not self._is_open or self._is_halted:
             return
         if not self.sender.has_started:
@@ -319,7 +319,7 @@ class SlaveLink:
         return sent
 
     def _may_send(self) -> bool:
-        """Tell whether the next bytes may be sent now; if not, arrange to go on later."""
+        """Tell whether the next bytes may be sent now; if not, arrange to continue later."""
         if self._rate_max is not None:
             self._roll_window()
             if self._window_bytes >= self._rate_max:

@@ -1,4 +1,4 @@
-"""Tables of a slave take over what its master sends."""
+"""Applies the tables that a master sends to the tables of a slave."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rocketpost.store.deleted_topics import DeletedTopic
 PROGRESS: Final = frozenset(
     {feed.DELETIONS, feed.ORDER_INFO, feed.OFFSETS, feed.DELAYS, feed.TIMER}
 )
-"""Tables that speak of positions or offsets, so that the log must be as far as they are."""
+"""Tables that refer to positions or offsets, which the log must have reached first."""
 
 
 class TablesReplica:
@@ -51,7 +51,7 @@ class TablesReplica:
         }
 
     async def apply(self, table: TableText) -> None:
-        """Take over one table.
+        """Apply one table of the master.
 
         Raises:
             RocketpostError: The text is malformed, or queues cannot be deleted.

@@ -10,8 +10,8 @@ A version is ``epoch.revision``. The epoch is new in every term, because revisio
 start of the process; a slave that has a version of another epoch gets the whole table. ``.p`` at
 the end means that the slave has only the first part of a table that does not fit into one answer.
 
-The answer carries the end of the log. Nothing in the tables speaks of messages after it, so a slave
-that has the log up to there may trust them.
+The answer carries the end of the log. The tables refer to no message after it, so a slave that has
+the log up to there may trust them.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class TablesFeed(Feature):
             await asyncio.sleep(_LOOK_SECONDS)
 
     def connection_lost(self, connection: Connection) -> None:
-        """Have the request of a lost slave end."""
+        """End the request of a lost slave."""
         self._wake()
 
     def close(self) -> None:

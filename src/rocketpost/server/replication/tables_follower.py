@@ -1,4 +1,4 @@
-"""A slave's tables follow its master's, and commits made at the slave flow back to the master.
+"""Applies a master's tables at a slave, and sends commits made at the slave to the master.
 
 A master of ours is asked with FOLLOW_TABLES, and answers as soon as something changes. A master
 that does not know that request is polled every ten seconds.
@@ -139,7 +139,7 @@ class TablesFollower(Feature):
             self._woken.clear()
 
     async def _follow_once(self, address: str) -> float:
-        """Take over what the master has now, or wait for a change; return the time to pause."""
+        """Apply the master's newest tables, or wait for a change; return the time to pause."""
         connection = await self._connector.connect(address)
         if connection is not self._connection:
             self._begin(connection)
@@ -153,7 +153,7 @@ class TablesFollower(Feature):
         return POLL_SECONDS
 
     def _begin(self, connection: Connection) -> None:
-        """Forget what an earlier master sent: it may have lost the end of its log since."""
+        """Forget tables that an earlier master sent: it may have lost the end of its log since."""
         self._connection = connection
         self._known.clear()
         self._batches.clear()
@@ -184,7 +184,7 @@ class TablesFollower(Feature):
         self._known |= {table.name: table.version for table in tables}
 
     async def _take(self, tables: Sequence[TableText], position: int) -> None:
-        """Take over tables at once, or have them wait for the log."""
+        """Apply tables at once, or let them wait for the log."""
         progress = [table for table in tables if table.name in PROGRESS]
         settings = [table for table in tables if table.name not in PROGRESS]
         for table in settings:
@@ -234,7 +234,7 @@ class TablesFollower(Feature):
     # -- commits that flow back
 
     async def _return_commits(self, connection: Connection) -> None:
-        """Send the commits that consumers made here to the master, as far as they are news."""
+        """Send the commits that consumers made here to the master, unless it has them."""
         marks = self._tables.offsets.marks
         for at in range(0, len(marks), _COMMITS_AT_ONCE):
             some = marks[at : at + _COMMITS_AT_ONCE]

@@ -50,7 +50,7 @@ class Master(Protocol):
 
 
 class PolledTables(NamedTuple):
-    """Tables of a master, and a position of its log after everything that they speak of."""
+    """Tables of a master, and a position of its log after everything that they refer to."""
 
     tables: list[TableText]
     position: int

@@ -209,7 +209,7 @@ def consumer_needs(topic_name: str, group_name: str, actions: tuple[Action, ...]
     """Return the rights to a group and to a topic that it consumes.
 
     The older retry topic of popping, ``%RETRY%group_topic``, could also belong to another group. It
-    counts as the named group and the topic, so that nobody reads messages without a right to both.
+    counts as the named group and the topic, so that no user reads messages without a right to both.
     """
     of_group = group_need(group_name, actions)
     popped = f"{retry_topic(group_name)}_"
@@ -221,7 +221,7 @@ def consumer_needs(topic_name: str, group_name: str, actions: tuple[Action, ...]
 NOTHING: Final = Access(
     (AccessRule("nothing", (), lambda command, header: ()),), may_need_nothing=True
 )
-"""The rule for requests that are always refused, whoever sends them."""
+"""The rule for requests that are refused for every user."""
 
 
 def _always(text: str, need: Need) -> Access:

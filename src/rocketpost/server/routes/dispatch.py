@@ -1,9 +1,9 @@
 """The dispatcher: finds a request's route, decodes its header, calls the handler, answers.
 
-Every request of every connection passes through :meth:`Dispatcher.handle`. Code that
-concerns all requests belongs there, access control above all (``server.access.gate``). The
-exception are those that :meth:`Dispatcher.take` hands to the express way: plain sends and repeated
-pulls, which it takes only if the gate would admit them (``server.access.logins``).
+Every request of every connection passes through :meth:`Dispatcher.handle`. Code that concerns all
+requests belongs there, access control above all (``server.access.gate``). The exceptions are the
+plain sends and repeated pulls that :meth:`Dispatcher.take` offers to the lanes, which take them
+only if the gate would admit them (``server.access.logins``).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Dispatcher:
 
     Attributes:
         gate: Authenticates and authorises requests; None if access control is off.
-        times: Measures requests; None if nobody asks for that.
+        times: Measures requests; None if metrics are off.
     """
 
     def __init__(self, routes: Iterable[Route] = ()) -> None:
@@ -72,8 +72,8 @@ class Dispatcher:
 
         Args:
             routes: The routes.
-            lanes: Take requests before they are decoded. They answer for what :meth:`handle` does
-                for all requests, access checks included.
+            lanes: Take requests before they are decoded. They must do themselves what
+                :meth:`handle` does for all requests, access checks included.
         """
         self._lanes = lanes
         table: dict[int, Route] = {}
@@ -154,7 +154,7 @@ class Dispatcher:
         """End the requests that are served in tasks: wait a little, cancel the rest, answer all.
 
         Args:
-            but: Pools whose tasks go on.
+            but: Pools whose tasks continue.
         """
         pools = [pool for kind, pool in self.pools.items() if kind not in but]
         tasks = [task for pool in pools for task in pool.tasks]
@@ -208,7 +208,7 @@ class Dispatcher:
 
 
 def admit(gate: Gate, connection: Connection, command: Command) -> bool:
-    """Authenticate a request; return whether to go on. A request of a stranger is answered here."""
+    """Authenticate a request; return whether to continue. A stranger's request is answered here."""
     try:
         gate.admit(connection, command)
     except LoginFailed as failure:

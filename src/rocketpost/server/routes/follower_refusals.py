@@ -2,9 +2,9 @@
 
 RocketMQ's slave refuses sends with SYSTEM_BUSY, or with SERVICE_NOT_AVAILABLE if slaves may act for
 a lost master. It refuses other requests that write to its store with SERVICE_NOT_AVAILABLE,
-transactions and recalls with SLAVE_NOT_AVAILABLE, and resets with
-SYSTEM_ERROR. It accepts changes of topics and groups and loses them at its next synchronisation.
-We refuse those like resets, because no acknowledged change may be lost.
+transactions and recalls with SLAVE_NOT_AVAILABLE, and resets with SYSTEM_ERROR. It accepts changes
+of topics and groups and loses them at its next synchronisation. We refuse those like resets,
+because no acknowledged change may be lost.
 """
 
 from __future__ import annotations

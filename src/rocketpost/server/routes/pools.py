@@ -1,4 +1,4 @@
-"""Pools of waiting tasks, one for each kind of thing that a task waits for.
+"""Pools of waiting tasks, one for each kind of thing that tasks wait for.
 
 A full pool does not affect the others. Each pool limits its tasks and the bytes of their requests.
 A connection never gets more of a pool than is still free, so a greedy connection leaves half of

@@ -92,8 +92,8 @@ def waiting(
 ) -> Route:
     """Return a route to a coroutine function.
 
-    A function that returns an awaitable may do its first part in the turn in which the request
-    arrives: before the next request of the connection, and before the routes change.
+    A function that returns an awaitable may do its first part in the loop iteration in which the
+    request arrives: before the next request of the connection, and before the routes change.
     """
     return Route(code, header, access, handler, How.WAITING, pool)
 

@@ -54,7 +54,7 @@ class ServerCertificates:
         return self._context
 
     def find_user(self, tls: ssl.SSLObject) -> str:
-        """Return the user that a peer's certificate stands for; empty if it is nobody's.
+        """Return the user that a peer's certificate stands for; empty if it stands for no user.
 
         Raises:
             RemoteProtocolError: The certificate stands for several users.
@@ -161,7 +161,7 @@ def open_security_blocking(values: Mapping[str, str]) -> PortSecurity:
 
 
 def _with_test_certificate(settings: TlsSettings, directory: Path) -> PortSecurity:
-    """Use a certificate that is made now and nobody can check."""
+    """Use a certificate that is made now and that clients cannot check."""
     logger.warning("a test certificate is in use: clients cannot check who answers them")
     certificate, key = directory / "test.pem", directory / "test.key"
     issued = Authority.make("rocketpost test").issue("localhost", hosts=("localhost", "127.0.0.1"))

@@ -1,4 +1,4 @@
-"""The warning about servers that everybody can use who reaches them."""
+"""The warning about servers that everybody who reaches them can use."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class UserRule(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CertificateUsers:
-    """The rules in order; without any, certificates stand for nobody."""
+    """The rules in order; without any, certificates stand for no user."""
 
     rules: tuple[UserRule, ...] = ()
 

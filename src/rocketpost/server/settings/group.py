@@ -102,7 +102,7 @@ class GroupConfig:
 
     @property
     def follower_id(self) -> int:
-        """The broker id of this member while it follows: its number and one, as in RocketMQ."""
+        """The broker id of this member while it follows: its number plus one, as in RocketMQ."""
         return follower_id_of(self.node)
 
 
@@ -119,7 +119,7 @@ def check_member(values: Mapping[str, str]) -> None:
     """Check that a broker's other settings allow it to be a member of a group.
 
     Raises:
-        ConfigError: They do not; the text says what to do.
+        ConfigError: They do not allow it; the text says what to do.
     """
     if group_settings(values) is None:
         return

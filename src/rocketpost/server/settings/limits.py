@@ -45,7 +45,7 @@ def pull_limits(config: BrokerConfig) -> PullLimits:
 def share(taken: int, total_max: int, own_max: int) -> int:
     """Return the number of shared places that one connection may take.
 
-    It is never more than are still free: one greedy connection leaves half, two leave a third, and
-    a new one always finds some.
+    This is never more than the free places: one greedy connection leaves half, two leave a third,
+    and a new one always finds some.
     """
     return min(own_max, total_max - taken)

@@ -1,4 +1,4 @@
-"""Settings of replication: the role of a broker, its HA port, and what a slave is to a master."""
+"""Settings of replication: the role of a broker, its HA port, and how a slave follows."""
 
 from __future__ import annotations
 

@@ -2,9 +2,9 @@
 
 RocketMQ reads these keys from properties of the JVM and from the file that ``tls.config.file``
 names, where the file counts. Here they stand in ``broker.conf`` or ``namesrv.conf``, or in that
-file. Where RocketMQ is careless, this is not: an unknown mode does not mean permissive, no
-certificate is invented unless ``tls.test.mode.enable`` asks for it, and client certificates that
-are asked for are checked (ADR 0171).
+file. RocketMQ is careless in three cases, and this code is not: an unknown mode does not mean
+permissive, no certificate is invented unless ``tls.test.mode.enable`` asks for it, and client
+certificates that are asked for are checked (ADR 0171).
 """
 
 from __future__ import annotations

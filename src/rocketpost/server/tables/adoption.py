@@ -40,7 +40,7 @@ def adopt_topics(
         known = topics.find(queue.topic)
         is_more = known is not None and queue.queue_id >= known.write_queue_nums
         if is_more and queue.store_time(int(queue.end) - 1) < saved_ms:
-            continue  # the topic was made smaller since
+            continue  # the topic has fewer queues now
         counts[queue.topic] = max(counts.get(queue.topic, 0), queue.queue_id + 1)
     since_ms = saved_ms if is_old else max(saved_ms, store.store_ms - UNSAVED_MS_MAX)
     for waiting in (HALF_TOPIC, SCHEDULE_TOPIC):

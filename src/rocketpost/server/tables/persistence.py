@@ -34,7 +34,7 @@ class Owner(Enum):
 
 
 Replicate = Callable[[Owner, bool], Awaitable[None]]
-"""Returns when an owner's tables are committed as they are; the flag says if offsets count."""
+"""Returns when an owner's tables are committed as they are; the flag includes offsets."""
 
 
 class Table(Protocol):
@@ -113,7 +113,7 @@ class Persistence:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tables")
 
     def note_change(self, name: str = "", *, owner: Owner = Owner.BROKER) -> None:
-        """Have an owner's tables that are saved at once saved soon; a table's ``on_change``."""
+        """Note a change of an owner's tables, to save them soon; a table's ``on_change``."""
         self._changed.add(owner)
         self._wake.set()
 

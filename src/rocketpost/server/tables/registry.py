@@ -42,7 +42,7 @@ class When(Enum):
 
     AT_ONCE = "soon after each change"
     IN_ROUNDS = "every interval"
-    IN_ROUNDS_AFTER_FLUSH = "every interval, once all messages that it speaks of are durable"
+    IN_ROUNDS_AFTER_FLUSH = "every interval, once all messages that it refers to are durable"
 
 
 class TableContext(NamedTuple):
@@ -273,7 +273,7 @@ def _table_file(
         table.load(data)
         return table
 
-    in_log = spec is not ACCESS  # its log may lack users, and nobody must be let in by mistake
+    in_log = spec is not ACCESS  # its log may lack users, and no stranger must be let in by mistake
     return TableFile(
         f"{layout.config}/{spec.file}",
         files=files,

@@ -89,7 +89,7 @@ class Commitment(Protocol):
 
 
 class Committed(AcknowledgementRule):
-    """A majority of the group has the bytes, and never gives them up.
+    """A majority of the group has the bytes, and every later leader keeps them.
 
     How safe they are on each member is its own report: written with ASYNC_FLUSH, flushed with
     SYNC_FLUSH. The leader's own flush counts like that of any other member.
@@ -106,13 +106,13 @@ class Committed(AcknowledgementRule):
         self._flushes = flushes
 
     def start(self) -> None:
-        """Begin at the group's commit position, as far as this log has come."""
+        """Begin at the group's commit position, at most at the end of this log."""
         self.position = min(Position(self._group.committed), self._log.written_position)
 
     def pursue(self) -> None:
         """Send the written bytes to the group, and ask for a flush.
 
-        In this order: the way of the others is longer, and the flusher's thread would interrupt.
+        In this order: the other members take longer, and the flusher's thread would interrupt.
         """
         self._group.note_growth()
         if self._flushes:
@@ -148,7 +148,7 @@ NO_REPLICAS: Final[Replicas] = _NoReplicas()
 class Replicated(AcknowledgementRule):
     """Enough slaves have the bytes. Messages are visible before they meet this rule.
 
-    The number of slaves that are enough may change while messages wait; what met the rule once
+    The required number of slaves may change while messages wait. A message that has met the rule
     still meets it then.
 
     Args:
@@ -173,12 +173,12 @@ class Replicated(AcknowledgementRule):
         return self.policy.refuses and not self.demand.is_enough
 
     def start(self) -> None:
-        """Begin with nothing: slaves tell what they have when they connect."""
+        """Begin at 0: slaves report their positions when they connect."""
         self.position = Position(0)
         self.look()
 
     def pursue(self) -> None:
-        """Look at the slaves again: they may be too far behind by now."""
+        """Check the slaves again: they may have fallen too far behind."""
         self.look()
 
     def look(self) -> None:

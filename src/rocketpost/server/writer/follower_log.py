@@ -3,7 +3,7 @@
 It takes the place that the log writer has in a leader's term. A stream from the master uses it so:
 
     check_room   before it connects, and again before each new try: is there room to append?
-    append       give it to ``replication.receiver.LogReceiver``: whole records, as they are
+    append       pass it to ``replication.receiver.LogReceiver``: whole records, as they are
     show         when everything that has arrived is appended; else it happens in the next iteration
     on_advance   is called each time that ``position`` has grown; the stream then reports it to the
                  master, whose senders may wait for that
@@ -148,7 +148,7 @@ class FollowerLog:
         return end
 
     async def begin_queue_again(self) -> None:
-        """Delete what the master has deleted of a queue whose next record has the offset 0.
+        """Delete a queue that begins again at offset 0, as its master did.
 
         Call it before a stream begins, when everything is visible.
 

@@ -25,7 +25,7 @@ class InternalSend(PendingSend, gc=False):
 
 
 class SlaveTicket(InternalSend, gc=False):
-    """A wait for slaves that concerns messages shown before."""
+    """A wait until slaves have messages that are already visible."""
 
     awaits_slaves: ClassVar[bool] = True
 

@@ -12,9 +12,9 @@ With ``Written`` as the only rule (ASYNC_FLUSH) the last three happen in one cal
 (SYNC_FLUSH) sends wait for the ``fdatasync`` that covers them. With ``Replicated`` (SYNC_MASTER)
 the answer, and nothing else, also waits for slaves (``server.writer.slave_wait``).
 
-With ``Committed`` (the leader of a group) every answer waits for the group, also that of a sender
-who wants none before the flush. A message that was written, but is not committed when its time or
-its term ends, may or may not be kept: its sender gets ``OutcomeUnknown``.
+With ``Committed`` (the leader of a group) every answer waits for the group, even if the sender does
+not wait for the flush. A message that was written, but is not committed when its time or its term
+ends, may or may not be kept: its sender gets ``OutcomeUnknown``.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ NO_TERM: Final = 0
 """The term of a writer that accepts no messages."""
 
 ArrivalListener = Callable[[list[Arrival]], None]
-"""Hears of messages that became visible. It must not use the log writer before it returns."""
+"""Receives messages that became visible. It must not use the log writer before it returns."""
 
 _PERHAPS_STORED: Final = "the message may or may not be stored"
 
@@ -140,7 +140,7 @@ class LogWriter:
         """Whether sends that wait for slaves must be refused: too few replicas are in sync."""
         self.write_times = WriteTimes()
         self.confirmed = Position(0)
-        """Every message that ends at or before it is visible."""
+        """Every message that ends at or before this position is visible."""
         self.arrival_listeners: Sequence[ArrivalListener] = ()
         """Called with messages that became visible, before their senders are answered."""
         self.on_growth: Callable[[Position], None] = _nobody
@@ -216,14 +216,14 @@ class LogWriter:
     # Accepting messages.
 
     def submit(self, send: PendingSend) -> None:
-        """Have appended messages written at the end of this iteration, then answered."""
+        """Write appended messages at the end of this iteration, then answer their sender."""
         self._appended.append(send)
         if not self._is_scheduled:
             self._is_scheduled = True
             self._loop.call_soon(self.commit)
 
     def submit_duplicate(self, send: PendingSend) -> None:
-        """Have a send answered, all of whose messages were appended before."""
+        """Register a send whose messages were all appended before, so that it is answered."""
         self._duplicates.append(send)
         self._schedule()
 
@@ -248,7 +248,7 @@ class LogWriter:
         return done
 
     async def wait_kept(self) -> bool:
-        """Wait until everything written by now stays in the log for good; tell whether it does.
+        """Wait until everything written so far is in the log for good; tell whether it is.
 
         Only the leader of a group may have to give up what it has written.
         """
@@ -327,7 +327,7 @@ class LogWriter:
             self._call_from_thread(self.advance, rule, position)
 
     def slaves_changed(self) -> None:
-        """Answer the sends that enough slaves have by now.
+        """Answer the sends that enough slaves now have.
 
         To be called after a slave has reported, has connected or is gone, and when the settings or
         the number of living replicas have changed.

@@ -40,7 +40,7 @@ class PendingSend(msgspec.Struct, gc=False):
     term: int
     """The term in which it was submitted, and the only one in which it is acknowledged."""
     acked_before_flush: bool
-    """Whether the sender wants an answer once it is written, whatever the other rules."""
+    """Whether the sender wants an answer once it is written, without the other rules."""
 
     @property
     def end(self) -> Position:

@@ -17,7 +17,7 @@ class UnfinishedDeletion(Protocol):
 
 
 class QueueDeleter(Protocol):
-    """An object that deletes the queues of topics."""
+    """Deletes the queues of topics."""
 
     async def delete_queues(self, topic: str) -> UnfinishedDeletion:
         """Delete the queues of a topic.

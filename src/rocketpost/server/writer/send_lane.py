@@ -18,7 +18,7 @@ pending send for each call, with all its replies, and treats it like any other:
 - Timing: only the bytes of requests that are plain *now* are taken. The lane is off while the store
   refuses messages, while no term is open, while too few replicas are in sync, while a topic has a
   deduplication window, while the broker accepts no sends, and where records get checksums; a topic
-  is out while it is announced.
+  is left out while it is announced.
 - Back-pressure: every request that will be answered is counted when it is taken.
 - Access: with access control on, only sends are taken that the gate would admit: those that are
   signed by the login of their connection, to topics that it may send to (``server.access.logins``).
@@ -188,13 +188,13 @@ class SendLane:
         return "the broker accepts no sends" if self._service.is_closed else None
 
     def forget_topics(self) -> None:
-        """Know no topic any more, because a topic or a setting has changed."""
+        """Forget all topics, because a topic or a setting has changed."""
         self._topics.clear(self._wave.next_offsets)
 
     def learn(
         self, topic: str, queue: ConsumeQueue | None, connection: Connection, command: Command
     ) -> None:
-        """Let the next messages of a queue be taken, if it is plain.
+        """Let the lane take the next messages of a queue, if it is plain.
 
         Args:
             topic: The topic that was sent to.
@@ -320,7 +320,7 @@ class SendLane:
 
 
 def _replies_of(send: LaneSends) -> list[Command]:
-    """Return the replies that will not be sent; they tell whom to answer otherwise."""
+    """Return the replies that will not be sent; they name the requests that get another answer."""
     return list(decode_commands(FrameDecoder().feed(send.replies)))
 
 

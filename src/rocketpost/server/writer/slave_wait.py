@@ -8,7 +8,7 @@ those that it covers, so any number of them waits for one report:
     no report in time                       FLUSH_SLAVE_TIMEOUT
     the disk was too slow                   FLUSH_DISK_TIMEOUT, unless too few slaves are in sync
 
-In all cases the messages are in the log, visible, and go to slaves as soon as there are any.
+In all cases the messages are in the log and visible, and are sent to slaves as soon as any connect.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class SlaveWait:
             self._acknowledge(released)
 
     def end(self) -> None:
-        """Answer all waiting sends: nobody will hear of slaves any more."""
+        """Answer all waiting sends: no more reports of slaves will arrive."""
         sends = self._waiting.drain()
         if sends:
             self._answer_late(sends, ResponseCode.FLUSH_SLAVE_TIMEOUT)

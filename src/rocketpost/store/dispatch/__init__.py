@@ -1,1 +1,1 @@
-"""The way of written messages to queues and key index, and the notices of their arrival."""
+"""Dispatch of written messages to queues and key index, and the notices of their arrival."""

@@ -142,7 +142,7 @@ class Dispatcher:
         return arrivals
 
     def add_rows(self, span: RowSpan) -> None:
-        """Have the messages of a span wait until they are confirmed."""
+        """Make the messages of a span wait until they are confirmed."""
         self.pending.append(span)
         self._span_count += 1
 
@@ -206,7 +206,7 @@ class Dispatcher:
     def forget_from(self, position: int) -> None:
         """Withdraw messages at or after ``position``: they were not written, or are cut off.
 
-        The queues get their offsets back, the newest first.
+        The queue offsets of the messages become free again, the newest first.
         """
         pending = self.pending
         count = bisect.bisect_left(pending, position, key=_position_of)
@@ -226,7 +226,7 @@ class Dispatcher:
         self._span_count -= sum(map(_is_span, withdrawn))
 
     def lower(self, position: int) -> None:
-        """Go back to ``position``, where the log was cut; queues and index end there already."""
+        """Move back to ``position``, where the log was cut; queues and index end there already."""
         self.position = min(self.position, Position(position))
         self.mark = self.mark._replace(index_position=min(self.mark.index_position, position))
         if self.indexing is not None:

@@ -61,7 +61,7 @@ class RowSpan(msgspec.Struct, gc=False, eq=False):
         return self.rows[last] + self.rows[last + SIZE]
 
     def split_at(self, position: int) -> RowSpan | None:
-        """Keep the messages that begin before ``position``, which the first does; return the rest.
+        """Keep the messages that begin before ``position``, as the first one does; return the rest.
 
         None if there is no rest.
         """
@@ -102,7 +102,7 @@ class RowSpan(msgspec.Struct, gc=False, eq=False):
         return self._end_of(count - 1) if count > self.first_row else None
 
     def give_back(self, slots: QueueSlots) -> None:
-        """Give back the queue offsets of the messages; later ones were given back before."""
+        """Release the queue offsets of the messages; those of later ones were released before."""
         rows = self.rows
         for at in range((self.row_end - 1) * ROW, self.first_row * ROW - 1, -ROW):
             queue, queue_offset = slots.queues[rows[at + SLOT]], rows[at + QUEUE_OFFSET]

@@ -6,7 +6,7 @@
     entries  20 each    key hash 4, position 8, seconds since begin time 4, previous entry 4
 
 Integers are big-endian. An entry is written before the slot that points to it, and the header last,
-so a process that dies in between leaves a table without the entry, not a broken one.
+so a process that dies in between leaves a valid table without the entry.
 ``store.index.key_index`` manages the set of files.
 """
 
@@ -188,7 +188,7 @@ class IndexFile:
             yield position if found == key_hash and stored_ms <= end_ms else None
 
     def cut_back(self, keep: int) -> None:
-        """Remove the entries from number ``keep`` on, and mend the slots.
+        """Remove the entries from number ``keep`` on, and repair the slots.
 
         Synced entries are whole. Of later ones any page may be missing, so an entry that crosses a
         page boundary may be torn.

@@ -36,7 +36,7 @@ class KeyHashes:
 
         Args:
             messages: The messages, in the order of the log.
-            after: Messages up to this position are passed over.
+            after: Messages up to this position are skipped.
             room: The greatest number of keys.
 
         Returns:

@@ -335,7 +335,7 @@ class KeyIndex:
             The number of files unlinked.
 
         Raises:
-            OSError: A file cannot be unlinked; the next call goes on with it.
+            OSError: A file cannot be unlinked; the next call continues with it.
         """
         with self._sync_lock, self._lock:
             files = self._files

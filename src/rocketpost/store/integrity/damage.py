@@ -8,7 +8,7 @@ range and keeps all of them in ``damage.json`` in the store's root:
      "found_by": "recovery"}], "crc": 123456789}
 
 Nothing depends on this file: if it is lost or damaged, it is filled again as damage is found again.
-It lists the losses, and spares readers from checking the same bytes twice.
+It lists the losses, and readers need not check the same bytes twice.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ Unit = tuple[int, int, int]
 SEARCH_COUNT_MAX: Final = 2048
 """Largest number of records examined to find the one that a damaged entry meant."""
 SPAN_BYTES_MAX: Final = 16 * 1024
-"""Largest average span per record for which the whole range of a read is made resident."""
+"""Largest average span per record for which the whole range of a read is read into memory."""
 OWNER_COUNT_MAX: Final = 64
 """Largest number of queues searched for the owner of a damaged record."""
 LOST_COUNT_MAX: Final = 4096

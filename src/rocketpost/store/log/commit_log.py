@@ -196,7 +196,7 @@ class CommitLog:
         buffers.append(records)  # it is cut to the range when no more can follow
 
     def extend_packed(self, end: int) -> None:
-        """Append the records that were packed behind those of :meth:`append_packed`, up to ``end``.
+        """Append the records that were packed after those of :meth:`append_packed`, up to ``end``.
 
         Args:
             end: The position after the last of them. Nothing else was appended in between.
@@ -392,7 +392,7 @@ class CommitLog:
             at += wanted
 
     def _take_back_beginning(self, segment: Segment, end: int) -> None:
-        """Make the log empty again, which was to begin at a segment: it may have to begin later."""
+        """Undo the beginning of an empty log at a segment: it may have to begin at a later one."""
         self._segments.remove(segment)
         self.end = self.written = end
         try:

@@ -200,7 +200,7 @@ class Segment:
 
 
 class SegmentReader:
-    """A descriptor for a segment, open until it is closed, whatever happens to the segment.
+    """A descriptor for a segment, independent of those that the segment itself opens and closes.
 
     Not thread-safe: belongs to one reader.
     """

@@ -1,6 +1,6 @@
-"""Store times of appended messages: one for all messages of a batch, and never much earlier ones.
+"""Store times of appended messages: one for each batch, and never much earlier than the last.
 
-A batch is what is appended between two commits.
+A batch is all messages that are appended between two commits.
 """
 
 from __future__ import annotations

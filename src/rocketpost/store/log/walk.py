@@ -1,4 +1,4 @@
-"""Iteration over the records of the commit log, whatever their queues."""
+"""Iteration over the records of the commit log, of all queues."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Background work of a store: a step that is repeated, in a thread of its own.
 
-The flusher, the allocator, the checkpoints and the scrub each have one worker. A step does what is
-due and returns how long to wait until the next one. A simulation runs the same steps as events of
-its own time, without threads.
+The flusher, the allocator, the checkpoints and the scrub each have one worker. A step does the work
+that is due and returns how long to wait until the next one. A simulation runs the same steps as
+events of its own time, without threads.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 Step = Callable[[], float | None]
-"""Does what is due, and returns the seconds until the next step; None: until it is woken."""
+"""Does the work that is due, and returns the seconds until the next step; None: until woken."""
 
 
 class Worker(Protocol):
@@ -24,7 +24,7 @@ class Worker(Protocol):
         ...
 
     def wake(self) -> None:
-        """Have the next step done now. Any thread."""
+        """Run the next step now. Any thread."""
         ...
 
     def pause(self, seconds: float) -> None:
@@ -32,7 +32,7 @@ class Worker(Protocol):
         ...
 
     def close_blocking(self) -> None:
-        """Begin no other step, and return when none is being done."""
+        """Begin no other step, and return when none is running."""
         ...
 
 
@@ -48,7 +48,7 @@ class ThreadWorker:
         self._step = step
         self._seconds: float | None = None
         self._stopping = False
-        self._wake = threading.Lock()  # locked until somebody wakes it; cheaper than an event
+        self._wake = threading.Lock()  # locked until the worker is woken; cheaper than an event
         self._wake.acquire()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 

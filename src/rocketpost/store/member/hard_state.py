@@ -55,13 +55,13 @@ logger = logging.getLogger(__name__)
 
 FILE_BYTES: Final = 4096
 CONFIGURATION_COUNT_MAX: Final = 2
-"""The newest one may be cut off with its record; then the one before it holds again."""
+"""The newest one may be cut off with its record; then the one before it is valid again."""
 LOG_LOST: Final = 1
 """Bytes of the log that were promised may be lost."""
 STATE_LOST: Final = 2
 """Term and vote may be forgotten, and bytes of the log may be lost."""
 LOG_UNUSABLE: Final = 3
-"""Anything may be lost, also inside of the log: it must be replaced by that of the leader."""
+"""Anything may be lost, even inside the log: it must be replaced by the leader's log."""
 _MAGIC: Final = b"RPHARD01"
 _HEAD: Final = Struct(">8sqqqqq")
 _CRC: Final = Struct(">I")

@@ -7,8 +7,8 @@ A member whose files lack something that it had promised is *suspect*: its log e
 watermark, has damaged bytes, contradicts its terms, or its hard state is lost. A suspect member
 must not vote or lead. That is saved, so that it is not forgotten before its log is repaired. A torn
 tail is no such case: it was never promised, and recovery cuts it off. A record that was written
-whole is never taken for torn (``store.recovery.torn_writes``), also behind the watermark: the
-member may have acknowledged it since the watermark was saved.
+whole is never taken for torn (``store.recovery.torn_writes``), even after the watermark: the member
+may have acknowledged it since the watermark was saved.
 
 Order of the changes on disk, so that a stop at any operation is harmless:
 
@@ -110,8 +110,8 @@ class MemberStore:
 
         Raises:
             StoreLocked: Another process has the store open.
-            StoreError: The store cannot be read with these settings, not be judged, or was used
-                outside of its group.
+            StoreError: The store cannot be read with these settings, cannot be judged, or was used
+            outside of its group.
         """
         files = files if files is not None else RealFiles()
         member = cls(files, Layout(config.root, config.commit_log_path), clock)
@@ -194,7 +194,7 @@ class MemberStore:
         """Make a term and its vote durable. Any thread.
 
         Raises:
-            StoreError: That would take back a term or a vote.
+            StoreError: That would revoke a term or a vote.
             StoreBroken: It cannot be saved; promise nothing any more.
         """
         with self._changing:
@@ -203,7 +203,7 @@ class MemberStore:
     def save_progress_blocking(self, commit: int, acknowledged: int) -> None:
         """Raise commit bound and watermark, never beyond what is durable here. Any thread.
 
-        Neither is raised if the log is to be replaced: it may begin, and so end, behind everything
+        Neither is raised if the log is to be replaced: it may begin, and so end, after everything
         that was ever committed.
 
         Raises:

@@ -82,7 +82,7 @@ def check_spans(spans: Sequence[tuple[int, int]]) -> None:
     """Check that terms and positions are possible and ascend.
 
     Raises:
-        ValueError: They do not.
+        ValueError: They are impossible, or do not ascend.
     """
     last_term, last_start = 0, -1
     for term, start in spans:

@@ -2,7 +2,7 @@
 
 Entry ``n`` of a queue is at byte ``20 * n`` of its concatenated files. When a queue begins in the
 middle of a file, the part before it is filled with entries (0, 0x7FFFFFFF, 0), since Java stops
-reading a queue at the first empty entry. Few descriptors are kept, whatever the number of queues.
+reading a queue at the first empty entry. Few descriptors are kept, however many queues there are.
 """
 
 from __future__ import annotations

@@ -10,9 +10,8 @@ the next record of that queue shows which of them is right:
     does not       has a damaged field: it is reported, and readers never see it
 
 Entries of the old queue files after the checkpoint are evidence too: of two records that claim the
-same offset, the one that such an entry points to gets it.
-Lost offsets are filled with fillers, so that later messages keep theirs and no offset is ever
-assigned to a second message.
+same offset, the one that such an entry points to gets it. Lost offsets are filled with fillers, so
+that later messages keep theirs and no offset is ever assigned to a second message.
 """
 
 from __future__ import annotations

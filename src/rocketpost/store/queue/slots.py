@@ -4,8 +4,8 @@ Compiled code gives messages their queue offsets without a Python object for eac
 offset of a queue is in one place only, an element of :attr:`QueueSlots.next_offsets`, and a queue
 reads it from there.
 
-**Invariant:** a slot belongs to one queue. The slot of a removed queue is given to another one only
-after :meth:`QueueSlots.reuse`, when no row names it any more.
+**Invariant:** a slot belongs to one queue. The slot of a removed queue is assigned to another one
+only after :meth:`QueueSlots.reuse`, when no row names it any more.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ COUNT_MIN: Final = 256
 
 
 class QueueSlots:
-    """Gives slots to queues. Owned by the loop thread."""
+    """Assigns slots to queues. Owned by the loop thread."""
 
     def __init__(self) -> None:
         self.next_offsets = array("q", bytes(8 * COUNT_MIN))

@@ -97,7 +97,7 @@ class RawAppender:
         dispatcher: Gets the records, which wait there to be confirmed.
         delays_ms: Delay of each level of the schedule topic.
         require_checksum: Whether every record must have a checksum.
-        late_queues: Is told of queues that do not begin at their first offset.
+        late_queues: Records that some queues do not begin at their first offset.
         wants_rows: Whether plain records become rows.
     """
 
@@ -306,7 +306,7 @@ class RawAppender:
         return queue_offset
 
     def _introduce(self, queue: ConsumeQueue) -> None:
-        """Have the scanner take the further records of a queue, unless all are special."""
+        """Let the scanner take the further records of a queue, unless all are special."""
         place = queue.topic, queue.queue_id
         if not self.wants_rows or queue.topic == SCHEDULE_TOPIC or place in self._known:
             return
@@ -315,7 +315,7 @@ class RawAppender:
         self._names.add(queue.topic.encode(), queue.queue_id, queue.slot, state)
 
     def _withdraw(self, checked: Checked) -> None:
-        """Give back the queue offsets of records that are not appended."""
+        """Release the queue offsets of records that are not appended."""
         for each in reversed(checked):
             if isinstance(each, RowSpan):
                 each.give_back(self._queues.slots)
@@ -323,7 +323,7 @@ class RawAppender:
                 each.queue.next_offset = QueueOffset(each.entry[4])
 
     def _apply(self, checked: Checked) -> int:
-        """Have the records wait to be confirmed; return the newest store time."""
+        """Make the records wait to be confirmed; return the newest store time."""
         newest_ms = 0
         for each in checked:
             if isinstance(each, RowSpan):
@@ -376,7 +376,7 @@ class RawAppender:
 
 
 def _falls(times: array[int], row: int, row_end: int) -> list[int]:
-    """Return the rows whose store time is before that of the row in front."""
+    """Return the rows whose store time is before that of the preceding row."""
     return [at for at in range(row + 1, row_end) if times[at] < times[at - 1]]
 
 

@@ -94,7 +94,7 @@ class Truncation:
         logger.warning("commit log cut off position=%s", position)
 
     def _decide(self, position: Position) -> str:
-        """Record that the log is to be cut; returns why there is no room for that, or nothing."""
+        """Record that the log is to be cut; returns why there is no room, or an empty text."""
         parts = self._parts
         try:
             parts.checkpointer.lower_blocking(position)

@@ -294,11 +294,11 @@ class TimerLog:
     def unlink_expired_blocking(self) -> None:
         """Unlink expired files. Any thread, but one at a time.
 
-        The oldest comes first, also if a call before has failed: a later start would take a file
+        The oldest comes first, even after a call that failed: a later start would take a file
         that was left behind for the beginning of the log, and read nothing after the gap.
 
         Raises:
-            OSError: A file cannot be unlinked; the next call goes on with it.
+            OSError: A file cannot be unlinked; the next call continues with it.
         """
         while self._expired:
             with contextlib.suppress(FileNotFoundError):  # the call before has unlinked it

@@ -12,8 +12,8 @@ def live_units(
 ) -> tuple[dict[int, int], int]:
     """Return the newest unit of each waiting message, and the end of the timer log.
 
-    A message is given by its position in the commit log, its unit by that in the timer log. The end
-    is before the one in the checkpoint if the units in between cannot be read.
+    The position of a message is in the commit log, that of its unit in the timer log. The end is
+    before the end in the checkpoint if the units in between cannot be read.
     """
     java, exact = found
     cursor = (0, NOWHERE) if exact is None else (exact.cursor_due_ms, exact.cursor_position)

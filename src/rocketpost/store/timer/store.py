@@ -175,7 +175,7 @@ class TimerStore:
         Args:
             items: The messages.
             now_ms: The time.
-            anew: A slot to empty first, whatever the items are.
+            anew: A slot to empty first, even if there are no items.
 
         Raises:
             OSError: The log could not be written; nothing was changed.

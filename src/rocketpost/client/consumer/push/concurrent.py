@@ -55,7 +55,7 @@ class ConcurrentConsumption:
         self._calls: dict[OwnedQueue, dict[int, Call]] = {}
         """Calls that wait, run or are not settled, by the offsets of their messages."""
         self._done: list[Call] = []
-        """Successful calls of this turn of the loop, whose messages are finished together."""
+        """Successful calls of this loop iteration, whose messages are finished together."""
         self.stopped = False
 
     def submit(self, owned: OwnedQueue, messages: Sequence[ReceivedMessage]) -> None:

@@ -6,7 +6,7 @@ it failed too often      a copy goes to the dead-letter topic, then it is acknow
 not begun in time        nothing; the broker delivers it to the next member that asks
 not begun at the end     it is returned at once, for the next member that asks
 
-The broker keeps the offsets. An acknowledgement counts whoever has the queue by then.
+The broker keeps the offsets. An acknowledgement counts even if another member now has the queue.
 """
 
 from __future__ import annotations

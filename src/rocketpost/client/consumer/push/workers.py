@@ -240,7 +240,7 @@ class ThreadWorkers:
             error: BaseException | None = None
             try:
                 job()
-            except BaseException as raised:  # SystemExit ends only a thread, so nobody would know
+            except BaseException as raised:  # SystemExit would end the thread unnoticed
                 error = raised
             self._done.append((job, report, error))
             self._report_from_thread()

@@ -1,8 +1,8 @@
 """The beginning of a leader's log: a member whose log is replaced begins there.
 
 A member needs a new beginning if it lacks bytes that the leader has deleted, or if its log is
-damaged. It gets an empty log where the leader's begins, and everything from there by the messages
-of Raft. The log has a copy of all tables, so no other file has to be sent.
+damaged. It gets an empty log that begins where the leader's begins, and all bytes from there
+through Raft's messages. The log has a copy of all tables, so no other file has to be sent.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Beginning(msgspec.Struct, frozen=True):
     def is_needed_by(self, log: Log) -> bool:
         """Tell whether a log must be replaced by one that begins here.
 
-        It need not be if it agrees with the leader's at this position; then the leader completes
-        it, and replacing it would lose what this member has acknowledged.
+        It need not be if the two logs agree at this position. Then the leader sends the missing
+        bytes, and a replacement would lose bytes that this member has acknowledged.
         """
         if self.first > log.end:
             return True

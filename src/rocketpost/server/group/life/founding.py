@@ -9,7 +9,7 @@ A group is new if **all** of its members say that no term has begun for them. Th
 acknowledged in it. So the first start of a group needs all of its members; later ones need a
 majority. One of the members may bring a log from before the group. It is the first leader, since
 the others have nothing, and gives it to them. A member with such a log cannot join a group that has
-begun: its messages are none of the group's.
+begun: its messages do not belong to the group.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Founding:
     """Collects what the members of a group say about their pasts. Owned by the loop.
 
     Args:
-        own: What this member has on its disk.
+        own: The facts on this member's disk.
         others: The ids of the other members, as the settings name them.
     """
 
@@ -52,7 +52,7 @@ class Founding:
         self._news = asyncio.Event()
 
     def note(self, peer: str, history: History) -> None:
-        """Take over what a member says about itself."""
+        """Note what a member states about itself."""
         self._heard[peer] = history
         self._news.set()
 
@@ -68,7 +68,7 @@ class Founding:
 
     @property
     def floor(self) -> int:
-        """End of the messages from before the group; 0 if nobody has any."""
+        """End of the messages from before the group; 0 if no member has any."""
         return max(each.end for each in (self._own, *self._heard.values()))
 
     @property

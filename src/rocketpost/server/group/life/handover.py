@@ -59,7 +59,7 @@ class Handover:
             async with asyncio.timeout(SECONDS_MAX):
                 await ended.wait()
         except TimeoutError:
-            pass  # whether it leads tells
+            pass  # the role shows whether it succeeded
         finally:
             self._ended = None
         if node.role is Role.LEADER and node.term == term:

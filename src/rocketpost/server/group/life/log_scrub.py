@@ -4,17 +4,18 @@ A flipped bit in old log is not noticed at a start, and the checksum of a record
 of it. So every member compares its committed log with that of others, block by block, by digests:
 a follower with its leader, a leader with one follower after the other. If two differ, all members
 are asked. **Only a majority of the voters decides**: a member whose block differs from what a
-majority has gets the bytes from one of them. Without a majority nothing is changed, except
-records that fail their own checksum: they are wrong for certain, and any voter has better ones if
-those pass. A follower that lacks a record can only get it from the others, who would else wait for
-its digest.
+majority has gets the bytes from one of them. Without a majority nothing is changed, except records
+that fail their own checksum: they are wrong for certain, and any voter has better ones if those
+pass. A follower that lacks a record can only get it from the other members, which would otherwise
+wait for its digest.
 
 A round compares what was on disk when it began: new log was checked when it was written. The first
-round begins with the process, as files may have changed while nobody watched them. Damage that a
-read, or the scrub of the own disk, has found is compared first, at any time. So are bytes that a
-follower has to be sent once more, if they are damaged: it may have refused them. Blocks about which
-no majority could be asked, or agreed, are compared again every few seconds. Rate and interval are
-those of the scrub: ``scrubCommitLogBytesPerSecond``, ``scrubCommitLogIntervalHours``.
+round begins with the process, as files may have changed while the process did not run. Damage that
+a read, or the scrub of the own disk, has found is compared first, at any time. So are bytes that a
+follower has to be sent once more, if they are damaged: it may have refused them. If no majority
+could be asked about a block, or none agreed, the block is compared again every few seconds. Rate
+and interval are those of the scrub: ``scrubCommitLogBytesPerSecond``,
+``scrubCommitLogIntervalHours``.
 """
 
 from __future__ import annotations
@@ -152,7 +153,7 @@ class LogScrub:
     def note_shipped(
         self, peer: str, start: int, data: memoryview, now_ms: Callable[[], int]
     ) -> None:
-        """Check committed bytes that a peer is sent once more: they may be damaged here."""
+        """Check committed bytes that are sent to a peer again: they may be damaged here."""
         is_again, self._shipped[peer] = self._shipped.get(peer) == start, start
         damaged = find_damaged(data, start) if is_again else None
         if damaged is not None and damaged.end <= self._node.commit:
@@ -206,7 +207,7 @@ class LogScrub:
         return block.end - block.begin
 
     async def _try_undecided(self) -> int:
-        """Compare a block again about which there was no majority."""
+        """Compare again a block on which no majority agreed."""
         now = asyncio.get_running_loop().time()
         block = next((each for each, again in self._undecided.items() if again <= now), None)
         if block is None:
@@ -228,7 +229,7 @@ class LogScrub:
         self._left[damage] = asyncio.get_running_loop().time() + _AGAIN_SECONDS
 
     async def _mend(self, damage: Damage) -> None:
-        """Compare a damaged range, and forget it once it is that of the majority."""
+        """Compare a damaged range, and forget the damage once the range is the majority's."""
         self._leave(damage)
         position, repaired, is_decided = damage.begin, self.repaired_count, True
         while position < damage.end:
@@ -236,15 +237,15 @@ class LogScrub:
             is_decided &= await self.compare(block)
             position = block.end
         is_decided = is_decided or await self._take_sound(damage)
-        if is_decided and self.repaired_count > repaired:  # else it is the same on all members
+        if is_decided and self.repaired_count > repaired:  # else all members have these bytes
             del self._left[damage]
             self._store.damage.forget(damage)
             await asyncio.to_thread(self._store.damage.save_blocking)
 
     async def _take_sound(self, damage: Damage) -> bool:
-        """Replace records that fail their checks by those of a voter that pass them.
+        """Replace records that fail their checks by a voter's, if those pass.
 
-        Both are committed, at the same position. So nobody has to be asked which are right.
+        Both are committed, at the same position, so no majority has to decide which are right.
 
         Raises:
             StoreError: The log does not have them any more.
@@ -358,7 +359,7 @@ class LogScrub:
 
     @property
     def _limit(self) -> int:
-        """The end of what may be compared in this round."""
+        """End of the bytes that may be compared in this round."""
         limit = min(self._node.commit, self._written, self._round_end)
         return limit - limit % BLOCK_BYTES
 

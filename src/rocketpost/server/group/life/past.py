@@ -1,8 +1,8 @@
 """A member's past: what its disk says about it, and what the other members remember.
 
 Members introduce themselves whenever they connect. Each tells the other what it has on its disk,
-and what it remembers of the other one. So a member notices that it has lost something which its own
-files do not show, as when its whole store was replaced by an older copy:
+and what it remembers of the other one. So a member notices losses that its own files do not show,
+such as the replacement of its whole store by an older copy:
 
 - It once sent a message of a later term than the one on its disk.
 - It has saved its promises more often than the files on its disk say.
@@ -49,10 +49,10 @@ def find_loss(own: History, remembered: History, teller: History) -> Loss | None
     """Return what a member has lost, if another one remembers more than its disk has.
 
     Args:
-        own: What the member has on its disk.
-        remembered: What it must have, as the other one remembers.
-        teller: What the other one has. Positions that it remembers are of its own term: in a later
-            one, the member may have cut its log for another leader.
+        own: The facts on the member's disk.
+        remembered: The facts that it must have, as the other one remembers.
+        teller: The facts of the other one. Positions that it remembers are of its own term: in a
+            later one, the member may have cut its log for another leader.
     """
     if remembered.term > own.term:
         return Loss(
@@ -80,7 +80,7 @@ class Past:
         others: The ids of the other members, as the settings name them.
         roster: The members of the group.
         carry_out: Carries out actions of the state machine.
-        later: Does work that saves something; if that fails, this member takes no part any more.
+        later: Runs work that saves something; if that fails, this member takes no part any more.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Past:
 
     @property
     def is_stranger(self) -> bool:
-        """Whether this member has messages that are none of the group's, so it hears no leader."""
+        """Whether this member has messages from outside the group, so it ignores every leader."""
         return self._founding is not None and self._founding.is_stranger
 
     def history(self) -> History:
@@ -138,7 +138,7 @@ class Past:
             self._terms[peer] = message.term
 
     def note_history(self, peer: str, history: History, remembered: History) -> None:
-        """Take over what a peer says about itself, and about this member."""
+        """Note what a peer states about itself, and about this member."""
         self._saves[peer] = max(history.saves, self._saves.get(peer, 0))
         if self._founding is not None:
             self._founding.note(peer, history)

@@ -1,4 +1,4 @@
-"""Questions between members: what one needs of another beside the messages of Raft."""
+"""Questions between members, for data that Raft's messages do not carry."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class GroupFollowerTerm(OfficeTerm):
     ) -> None:
         super().__init__(context, broker_id=broker_id, election=election)
         self.master_presence = MasterPresence()
-        """The presence of a master for pulls: a follower holds them itself, and needs none."""
+        """The presence of a master, as pulls see it: a follower needs none to hold them."""
         self._forwarding = forwarding
         # Everything that it shows is committed, and a consumer may not know the leader yet.
         self.master_presence.serves_pulls = True

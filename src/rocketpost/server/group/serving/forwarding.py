@@ -1,4 +1,4 @@
-"""Requests that only a leader can serve, passed on by a follower or a broker that leads no more.
+"""Requests that only a leader can serve, passed on by a follower or a broker that no longer leads.
 
 A client learns of a new leader when it asks a name server again, which Java clients do every 30
 seconds. Until then it talks to the broker that led before. That one passes its requests on and
@@ -9,7 +9,7 @@ A request is passed on once: a follower that gets one from another follower refu
 control on, the follower admits it first. It then tells the leader the client's address, and its
 user if only a certificate shows it, over a connection on which it has logged in (ADR 0174).
 
-A request may be under way for long, as while a network is cut. It names the term of its leader, and
+A request may arrive late, for example after a network was cut. It names the term of its leader, and
 a leader of another term refuses it: by then, later requests of the same client have been served.
 
 Sends of one connection keep their order (``send_line``).
@@ -110,7 +110,7 @@ class Forwarding(Feature):
         """Refuse a request that was passed on to the leader of another term.
 
         Raises:
-            ServiceNotAvailable: It was; nothing has happened.
+            ServiceNotAvailable: It is such a request; it had no effect.
         """
         if command.text_fields is None and _TERM_NAME not in bytes(command.raw_fields):
             return  # most are no such requests, and are not decoded for this
@@ -131,13 +131,13 @@ class Forwarding(Feature):
         change.set()
 
     def serve_here(self, handle: Callable[[Connection, Command], None]) -> None:
-        """Have this broker, which leads now, serve the sends that wait for a leader."""
+        """Let this broker, which leads now, serve the sends that wait for a leader."""
         for connection, line in list(self._lines.items()):
             for command in line.take_waiting():
                 handle(connection, command)
 
     def runtime_values(self) -> dict[str, str]:
-        """Return the numbers of requests that were passed on."""
+        """Return the counts of requests that were passed on."""
         return {
             "groupRequestsPassedOn": str(self.passed_on),
             "groupRequestsNotPassedOn": str(self.failed),
@@ -269,7 +269,7 @@ class Forwarding(Feature):
 
     async def _request(self, leader: Connection, command: Command) -> Command:
         caller: Caller | None = command.caller
-        # What a client writes there itself must not reach the leader: it would believe it.
+        # A client may have set this field: the leader would believe it, so it must not get it.
         fields = {**command.fields, CLIENT_HOST: _ANY, LEADER_TERM: str(self._term())}
         fields.pop(CLIENT_USER, None)
         if self._logins is not None and caller is not None:

@@ -1,6 +1,6 @@
 """The preferred leader of a group (``preferredLeaderId``): it leads whenever it can.
 
-A leader that is not the preferred one hands over as soon as that has caught up. Every member may
+Another leader hands over as soon as the preferred member has caught up. Every member may
 name another preferred leader; the settings of the one that leads count.
 """
 

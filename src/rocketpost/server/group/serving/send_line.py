@@ -95,7 +95,7 @@ class SendLine:
         self._wake_next()
 
     def note_answer(self, passage: Passage, *, is_refused: bool) -> None:
-        """Take over the answer to a send, or that it is not known."""
+        """Note that a send was refused, or that it got another answer or none."""
         self._sent -= 1
         if is_refused and not passage.is_overtaken:
             passage.stage = Stage.REFUSED
@@ -107,7 +107,7 @@ class SendLine:
         self._settle()
 
     def leave(self, passage: Passage) -> None:
-        """Remove a send, whatever became of it."""
+        """Remove a send, whatever its outcome."""
         if passage not in self._passages:
             return
         del self._passages[passage]

@@ -38,7 +38,7 @@ class WaitingPulls:
         return [*(route for route in routes if route.code not in _CODES), *pulls]
 
     def serve(self, handle: Callable[[Connection, Command], None]) -> None:
-        """Have the pulls served, in the order of their arrival; the next term has begun."""
+        """Let the next term, which has begun, serve the pulls in the order of their arrival."""
         waiting, self._waiting = self._waiting, deque()
         for connection, command in waiting:
             if connection.is_open:

@@ -1,4 +1,4 @@
-"""Changes of tables in the records of a group: single rows, and what several changes amount to.
+"""Changes of tables in the records of a group: single rows, and the result of several changes.
 
 The position where the leader's log begins is one of them: everything before it has been moved, or
 is needed no more (:data:`LOG_START`).

@@ -1,8 +1,8 @@
 """The leader of a group writes its tables to the log, where every member finds them.
 
 A change of a topic or a group is written at once, before a message that relies on it. Progress
-(offsets, delay levels, timer and the like) is written once a second. An administrator's change is
-answered when its record is committed (``Persistence.replicate``).
+(offsets, delay levels, timer and the like) is written once a second. An administrator gets the
+answer when the record of the change is committed (``Persistence.replicate``).
 
 A copy of all tables is written when a leader begins, when the log has begun a new segment, and when
 the changes since the last copy are larger than that. So the newest copy is never far from the end
@@ -164,7 +164,7 @@ class TableLog(Feature):
         """Return when all changes so far of an owner's tables are committed.
 
         Raises:
-            StoreError: They are not, or may not be.
+            StoreError: The changes are not committed, or may not be.
         """
         names = _OF_OWNER[owner]
         await self._commit(names if with_offsets else names - {feed.OFFSETS})
@@ -173,12 +173,12 @@ class TableLog(Feature):
         """Return when all changes so far of queue locks are committed.
 
         Raises:
-            StoreError: They are not, or may not be.
+            StoreError: The changes are not committed, or may not be.
         """
         await self._commit({changes.LOCKS})
 
     async def agree_deletion(self, topic: str) -> DeletedTopic:
-        """Have the deletion of a topic's queues committed, and return it; nothing is deleted yet.
+        """Write the deletion of a topic's queues, and return it once it is committed.
 
         Raises:
             StoreError: It is not committed, or may not be; the queues must stay.
@@ -296,7 +296,7 @@ class TableLog(Feature):
     def _changed_texts(self, names: Container[str]) -> list[TableText]:
         return [
             self._change(source)
-            for source in self._sources.values()  # in this order, whatever that of the names is
+            for source in self._sources.values()  # in this order, not that of the names
             if source.name in names
             and source.name not in _ONLY_IN_COPIES
             and source.revision() != self._written.get(source.name)
@@ -314,7 +314,7 @@ class TableLog(Feature):
         return TableText(source.name, "", text)
 
     def _change(self, source: TableSource) -> TableText:
-        """Return the changed rows of a table, or all of it if it does not know them."""
+        """Return the changed rows of a table, or the whole table if it does not track them."""
         written = self._written.get(source.name)
         if written is None:
             return self._whole(source)

@@ -1,4 +1,4 @@
-"""A member's tables follow the records of its group.
+"""Applies the table records of a group to the tables of a member that follows.
 
 A member that follows applies every change of the tables when it is committed and visible. A leader
 changes its own tables first, and has the change committed before it is answered. So the tables of a
@@ -68,7 +68,7 @@ class TableReader(Feature):
         Raises:
             StoreError: A record is damaged, or queues cannot be deleted.
         """
-        self._context.persistence.replicate = None  # what the last term owed is not owed any more
+        self._context.persistence.replicate = None  # only a leader has changes committed
         # A client that uses a new group here uses it at the leader, too, which creates it.
         self._context.tables.groups.keeps_new = False
         if not self._is_readable:
@@ -118,9 +118,9 @@ class TableReader(Feature):
     def oldest_needed_position(self) -> Position:
         """Return the position from which on this member must keep the log.
 
-        The newest copy of the tables is needed to restore them. What the leader keeps may be needed
-        to deliver messages: delayed and timed ones, and halves of transactions. This member may
-        have to do that, and only a leader can move them out of a segment that it deletes.
+        The newest copy of the tables is needed to restore them. The messages that the leader keeps
+        may be needed for delivery: delayed and timed ones, and halves of transactions. This member
+        may have to do that, and only a leader can move them out of a segment that it deletes.
         """
         if self._copy_position is None:
             return Position(0)
