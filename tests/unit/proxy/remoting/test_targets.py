@@ -72,7 +72,19 @@ def test_a_request_names_its_topic(command: Command, topic: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [b"{", b"\xff\xfe\xfd", b"[]", b"7", b"null", b'{"topic":7}', b'{"topic":null}', b"{}"]
+    "body",
+    [
+        b"{",
+        b"\xff\xfe\xfd",
+        b"[" * 100_000,
+        b"[]",
+        b"7",
+        b"null",
+        b'{"topic":7}',
+        b'{"topic":null}',
+        b"{}",
+    ],
+    ids=range(9),
 )
 def test_a_body_that_names_no_topic_is_left_to_the_broker(body: bytes) -> None:
     assert topic_of(request(RequestCode.SET_MESSAGE_REQUEST_MODE, body)) == ""
