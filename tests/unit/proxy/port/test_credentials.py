@@ -172,6 +172,14 @@ def test_a_key_may_be_in_the_file_of_its_certificate(
     assert numbers(given) == numbers(key)
 
 
+def test_the_password_of_a_key_that_needs_none_is_ignored(
+    library: FakeLibrary, folder: CertificateFolder
+) -> None:
+    keys = folder.issue()
+    named = KeyPair(certificate=keys.certificate, key=keys.key, password=PASSWORD)
+    assert made(ServerTls(keys=named)).first.pairs == [read(keys)]
+
+
 def test_files_that_cannot_be_used_are_explained(
     library: FakeLibrary, folder: CertificateFolder, tmp_path: Path
 ) -> None:
