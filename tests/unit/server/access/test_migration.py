@@ -125,6 +125,8 @@ def test_without_a_place_or_a_file_it_says_what_is_missing(
     [
         (b"accounts: [{secretKey: app-secret", "is not YAML"),
         (b"accounts: \xff\xfe", "cannot read"),
+        (b"accounts: [{accessKey: 2026-13-45, secretKey: app-secret}]", "put it in quotes"),
+        (b"accounts: [{accessKey: app, secretKey: !!int app-secret}]", "put it in quotes"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_named_without_its_text(
