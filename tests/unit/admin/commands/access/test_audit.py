@@ -103,6 +103,7 @@ def test_no_lines_are_an_empty_list_for_programs(monkeypatch: pytest.MonkeyPatch
         (AuditLine(at="1", event="denied", code=0, reason="no rule"), "request 0: no rule"),
         (AuditLine(at="1", event="denied", code="Ack", reason="no"), "request Ack: no"),
         (AuditLine(at="1", event="denied", left_out=7), "7 more of them within a minute"),
+        (AuditLine(at="1", event="dropped", count=5), "5 lines were not written"),
     ],
 )
 def test_the_last_column_says_what_was_asked_and_why_it_was_refused(
