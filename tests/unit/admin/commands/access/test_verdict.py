@@ -193,6 +193,27 @@ def test_an_unknown_action_is_refused_with_those_that_are_known(
     assert "Pub, Sub, Create, Update, Delete, Get, List" in " ".join(done.stderr.split())
 
 
+def test_a_prefix_is_refused_since_no_request_has_one(
+    monkeypatch: pytest.MonkeyPatch, server: FakeServer
+) -> None:
+    """It would be answered as all topics, in spite of a rule that denies this prefix."""
+    allow = make_rules("User:norm", ["Topic:*"], ["Pub"], "Allow")
+    server.table.put_rules(allow, caller=None)
+    server.table.put_rules(make_rules("User:norm", ["Topic:pre*"], ["Pub"], "Deny"), caller=None)
+    done = run(monkeypatch, {HERE: server}, "norm", "Pub", "Topic:pre*", "-b", HERE)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "name one resource, or Topic:*" in " ".join(done.stderr.split())
+
+
+def test_a_source_that_is_not_an_address_is_refused(
+    monkeypatch: pytest.MonkeyPatch, server: FakeServer
+) -> None:
+    question = ("norm", "Sub", "Group:g", "-b", HERE)
+    done = run(monkeypatch, {HERE: server}, *question, "-i", "10.0.0.0/8")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "'10.0.0.0/8' is not an IP address" in done.stderr
+
+
 def test_an_unknown_resource_is_refused(
     monkeypatch: pytest.MonkeyPatch, server: FakeServer
 ) -> None:
