@@ -96,6 +96,9 @@ class CertificateFiles:
 
 
 def _decrypted(key: bytes, password: str) -> bytes:
+    """Return a key without its password; OpenSSL ignores the password of a key that has none."""
+    if b"ENCRYPTED" not in key:
+        return key
     try:
         from cryptography.hazmat.primitives.serialization import (
             Encoding,

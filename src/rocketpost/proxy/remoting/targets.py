@@ -54,7 +54,7 @@ def topic_of(command: Command) -> str:
         return ""
     try:
         body: Any = json.loads(bytes(command.body))
-    except ValueError:
+    except (ValueError, RecursionError):
         return ""  # the broker says what is wrong
     if not isinstance(body, dict):
         return ""

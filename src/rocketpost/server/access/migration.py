@@ -80,3 +80,8 @@ def _load_blocking(path: Path) -> Any:
         raise ConfigError(f"cannot read {path}: {error}") from None
     except yaml.YAMLError:
         raise ConfigError(f"{path} is not YAML") from None  # the error would quote secrets
+    except ValueError:  # its text would quote them, too
+        raise ConfigError(
+            f"{path} has a value that looks like a date or a number but is not one; put it in "
+            "quotes"
+        ) from None

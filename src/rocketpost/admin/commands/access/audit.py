@@ -65,6 +65,8 @@ async def audit_log(
 def _what(line: AuditLine) -> str:
     if line.left_out:
         return f"{line.left_out} more of them within a minute"
+    if line.count:
+        return f"{line.count} lines were not written"
     request = f"request {line.code}: " if line.code is not None else ""
     return f"{request}{line.change or line.reason}"
 

@@ -8,9 +8,16 @@ from typing import Final
 import click
 
 from rocketpost.access.decision import decide
-from rocketpost.access.rules import Match, parse_policies, parse_resource, parse_source
+from rocketpost.access.rules import (
+    Address,
+    Match,
+    Resource,
+    parse_policies,
+    parse_resource,
+    parse_source,
+)
 from rocketpost.access.users import User
-from rocketpost.access.words import Action, UserStatus, UserType, find_word, subject_text
+from rocketpost.access.words import EVERY, Action, UserStatus, UserType, find_word, subject_text
 from rocketpost.admin.command import (
     admin_command,
     broker_or_cluster,
@@ -47,7 +54,7 @@ async def explain_access(
     if word is None or word is Action.ALL:
         known = ", ".join(each.value for each in Action if each is not Action.ALL)
         raise click.UsageError(f"{action!r} is not an action; they are {known}")
-    asked = wanted.name if wanted.match is Match.LITERAL else "*"
+    asked, client = _find_name(wanted), _parse_client(source)
     with Report(as_json=as_json) as report:
         for address in await find_masters(admin, broker, cluster):
             with errors_from(address):
@@ -76,11 +83,29 @@ async def explain_access(
                 kind=wanted.kind,
                 name=asked,
                 actions=(word,),
-                source=parse_source(source),
+                source=client,
             )
             text = "allowed" if verdict.is_allowed else "denied"
             report.step(f"{address}: {text}, {verdict.reason}", broker=address,
                         allowed=verdict.is_allowed, reason=verdict.reason)  # fmt: skip
+
+
+def _find_name(wanted: Resource) -> str:
+    """Return the name that a request for the resource has; ``*`` for all of its kind."""
+    if wanted.match is Match.PREFIXED:
+        every = f"{wanted.kind.value}:{EVERY}"
+        raise click.UsageError(
+            f"{str(wanted)!r} is a prefix, which only rules have; name one resource, or {every}"
+        )
+    return wanted.name if wanted.match is Match.LITERAL else EVERY
+
+
+def _parse_client(text: str) -> Address | None:
+    """Return the address of a client; None if it is not given."""
+    address = parse_source(text)
+    if text and address is None:
+        raise click.UsageError(f"{text!r} is not an IP address")
+    return address
 
 
 async def _read_settings(admin: AdminClient, address: str) -> dict[str, str]:
