@@ -47,15 +47,19 @@ class ConsoleChild:
 
     def start(self, name_servers: str) -> None:
         """Start it; it prints how to open it when it is ready."""
-        reading, self._pipe = os.pipe()
+        reading, writing = os.pipe()
         words = ["console", "-n", name_servers, "--state", str(self._state)]
         words += ["--host", self._host, "--port", str(self._port), "--parent-fd", str(reading)]
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", _PROGRAM, *words], pass_fds=[reading]
             )
+        except BaseException:
+            os.close(writing)
+            raise
         finally:
             os.close(reading)
+        self._pipe = writing
 
     def stop_blocking(self) -> None:
         """Return when it has ended."""

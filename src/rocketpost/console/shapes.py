@@ -81,6 +81,8 @@ def moment_text(at_ms: int | None, zone: str) -> str:
 def parse_moment(text: str, *, now_ms: int) -> int:
     """Return a time in milliseconds: a number, ``now``, ``-5m``, or ``2026-11-18 14:02[:11]`` UTC.
 
+    A time before 1970 becomes 0: no message is older, and the result as a text is a time again.
+
     Raises:
         ValueError: The text is none of these.
     """
@@ -89,13 +91,13 @@ def parse_moment(text: str, *, now_ms: int) -> int:
         return now_ms
     units = {"s": 1, "m": 60, "h": 3600, "d": _DAY_SECONDS}
     if text[:1] == "-" and text[-1:] in units and text[1:-1].isdecimal():
-        return now_ms - int(text[1:-1]) * units[text[-1]] * 1000
+        return max(0, now_ms - int(text[1:-1]) * units[text[-1]] * 1000)
     if text.isdecimal():
         return int(text)
     moment = datetime.fromisoformat(text.replace("T", " ").removesuffix(" UTC"))
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    return int(moment.timestamp() * 1000)
+    return max(0, int(moment.timestamp() * 1000))
 
 
 class Chart(NamedTuple):

@@ -69,6 +69,13 @@ def test_times_are_read(text: str, at_ms: int) -> None:
     assert parse_moment(text, now_ms=NOW) == at_ms
 
 
+@pytest.mark.parametrize("text", ["-99999d", "1969-07-20 20:17", "0001-01-01 00:00+14:00"])
+def test_a_time_before_1970_is_the_first_one(text: str) -> None:
+    at_ms = parse_moment(text, now_ms=NOW)
+    assert at_ms == 0
+    assert parse_moment(str(at_ms), now_ms=NOW) == at_ms
+
+
 def test_other_text_is_no_time() -> None:
     with pytest.raises(ValueError, match="isoformat"):
         parse_moment("yesterday", now_ms=NOW)

@@ -85,7 +85,8 @@ class LeaderLogins:
         """Return when this member has logged in over a connection.
 
         Raises:
-            ReplicationError: The leader refuses the login, or does not know the secret.
+            ReplicationError: The leader refuses the login, does not know the secret, or sends an
+                answer that is not hexadecimal.
             ClientError: The leader does not answer.
         """
         task = self._tasks.get(connection)
@@ -97,10 +98,10 @@ class LeaderLogins:
     async def _log_in(self, connection: Connection) -> None:
         own = secrets.token_bytes(NONCE_BYTES)
         fields = await self._ask(connection, LogInMember(nonce=own.hex()))
-        meeting = self._login.meet(PURPOSE, own, _bytes_of(fields.get("nonce", "")))
+        meeting = self._login.meet(PURPOSE, own, _answer_bytes(fields, "nonce"))
         proof = self._login.proof(meeting, Side.CALLER).hex()
         fields = await self._ask(connection, LogInMember(proof=proof))
-        if not self._login.is_proof(meeting, Side.CALLED, _bytes_of(fields.get("proof", ""))):
+        if not self._login.is_proof(meeting, Side.CALLED, _answer_bytes(fields, "proof")):
             raise ReplicationError("the leader does not know the secret that servers share")
 
     async def _ask(self, connection: Connection, header: LogInMember) -> Mapping[str, str]:
@@ -110,6 +111,13 @@ class LeaderLogins:
         if answer.code:
             raise ReplicationError(f"the leader refuses the login: {answer.remark}")
         return answer.fields
+
+
+def _answer_bytes(fields: Mapping[str, str], name: str) -> bytes:
+    try:
+        return bytes.fromhex(fields.get(name, ""))
+    except ValueError:
+        raise ReplicationError(f"the leader sent a {name} that is not hexadecimal") from None
 
 
 def _bytes_of(text: str) -> bytes:
