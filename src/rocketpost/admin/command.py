@@ -21,6 +21,7 @@ import msgspec
 
 from rocketpost.admin.body import FORMS
 from rocketpost.admin.credentials import tool_credentials_blocking
+from rocketpost.admin.output import CannotPrint
 from rocketpost.admin.output import Failure as Failure
 from rocketpost.admin.output import say as say
 from rocketpost.admin.render import Table, json_text, parse_time
@@ -133,7 +134,7 @@ def watch(work: Work, seconds: float) -> Work:
             try:
                 await work(admin, **options)
             except (RocketpostError, Failure) as error:
-                if is_first:
+                if is_first or isinstance(error, CannotPrint):
                     raise
                 failure = error if isinstance(error, Failure) else Failure(describe_error(error))
                 failure.show()

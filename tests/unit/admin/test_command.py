@@ -15,6 +15,7 @@ from rocketpost.admin.command import (
     say,
     watch,
 )
+from rocketpost.admin.output import CannotPrint
 from rocketpost.client.admin import AdminClient
 from rocketpost.codec.faults import (
     ConsumerNotOnline,
@@ -131,3 +132,15 @@ async def test_a_watch_that_fails_at_once_ends(error: Exception) -> None:
 
     with pytest.raises(type(error)):
         await watch(work, 1.0)(AdminClient(name_servers="h:1"))
+
+
+async def test_a_watch_whose_output_is_full_ends() -> None:
+    results: list[Exception | None] = [None, CannotPrint("cannot write the output: no space")]
+
+    async def work(admin: AdminClient) -> None:
+        result = results.pop(0)
+        if result is not None:
+            raise result
+
+    with pytest.raises(CannotPrint):
+        await watch(work, 0.0)(AdminClient(name_servers="h:1"))
