@@ -17,6 +17,7 @@ from rocketpost.admin.command import (
 )
 from rocketpost.admin.output import CannotPrint
 from rocketpost.client.admin import AdminClient
+from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.faults import (
     ConsumerNotOnline,
     GroupNotExist,
@@ -144,3 +145,21 @@ async def test_a_watch_whose_output_is_full_ends() -> None:
 
     with pytest.raises(CannotPrint):
         await watch(work, 0.0)(AdminClient(name_servers="h:1"))
+
+
+@pytest.mark.parametrize(
+    ("code", "is_question"),
+    [
+        (RequestCode.GET_TOPIC_STATS_INFO, True),
+        (RequestCode.AUTH_LIST_USER, True),
+        (RequestCode.UPDATE_BROKER_CONFIG, False),
+        (RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, False),
+        (None, False),
+    ],
+)
+def test_only_a_change_may_have_taken_effect(code: int | None, is_question: bool) -> None:
+    error = RequestTimeout("no response")
+    error.request_code = code
+    line = describe_error(error)
+    assert ("may or may not have taken effect" in line) is not is_question
+    assert line.endswith("--timeout waits longer")
