@@ -249,7 +249,7 @@ def user(name: str, config: Path | None, name_server: bool, password_stdin: bool
 )
 @click.option(
     "-n", "--name-server", "name_servers", multiple=True, metavar="HOST:PORT",
-    help="A name server; repeatable.",
+    help="A name server, or several as in NAMESRV_ADDR; repeatable.",
 )  # fmt: skip
 @click.option(
     "--timeout",
@@ -269,10 +269,14 @@ def health(
     broker and the name server at their usual ports on this machine are asked.
     """
     from rocketpost.admin.health import examine_servers
+    from rocketpost.errors import RocketpostError
 
     if not brokers and not name_servers:
         brokers, name_servers = ("127.0.0.1:10911",), ("127.0.0.1:9876",)
-    found = examine_servers(brokers, name_servers, seconds=seconds)
+    try:
+        found = examine_servers(brokers, name_servers, seconds=seconds)
+    except RocketpostError as error:
+        raise click.ClickException(str(error)) from None
     if as_json:
         click.echo(json.dumps([each._asdict() for each in found], indent=2))
     else:

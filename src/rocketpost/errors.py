@@ -364,6 +364,9 @@ class AlreadyExists(ClientError):  # noqa: N818
 class RequestTimeout(ClientError):  # noqa: N818
     """No answer came in time; the request may or may not have taken effect."""
 
+    request_code: int | None = None
+    """Code of the request, if one request timed out."""
+
 
 class NotSupported(ClientError):  # noqa: N818
     """A broker lacks a feature that the call needs."""

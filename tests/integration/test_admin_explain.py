@@ -25,6 +25,7 @@ from rocketpost.client import (
     StartFrom,
 )
 from rocketpost.client.admin import AdminClient
+from rocketpost.model.group import GroupConfig
 from rocketpost.model.topic import TopicConfig
 from rocketpost.testing import Cluster
 
@@ -121,12 +122,21 @@ async def test_a_missing_message_or_topic_is_reported_in_one_line(cluster: Clust
         (["nothing", "-t", TOPIC], 1),
         (["nothing"], 1),
         (["A" * 32, "-t", "NoSuchTopic"], 1),
+        (["-t", "NoSuchTopic"], 1),
+        (["-g", "no-such-group"], 1),
         ([], 2),
         (["x", "-b", "y"], 2),
     ):
         result = await asyncio.to_thread(run, cluster, *words)
         assert result.exit_code == status, (words, result.stderr)
         assert len(result.stderr.splitlines()) == 1
+
+
+async def test_a_group_that_has_not_read_anything_has_lost_nothing(cluster: Cluster) -> None:
+    async with AdminClient(name_servers=cluster.addresses) as admin:
+        await admin.groups.create(cluster.broker_addresses[0], GroupConfig(group_name="idle"))
+    found = await text(cluster, "-g", "idle")
+    assert found == "no message of any topic of the group is known to be lost\n"
 
 
 async def test_consumed_filtered_and_behind_are_distinguished(cluster: Cluster) -> None:

@@ -64,6 +64,52 @@ def test_a_deletion_reaches_live_brokers(half_dead: Cluster) -> None:
     assert run(alive(half_dead), "topicRoute", "-t", "Gone").exit_code == 1
 
 
+@pytest.fixture(scope="module")
+def brokerless(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A name server whose brokers are gone."""
+    with Cluster(tmp_path_factory.mktemp("brokerless"), brokers=0) as cluster:
+        yield cluster
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "explain -t Pay",
+        "explain -g payers",
+        "startMonitoring -r 1",
+        "startMonitoring -r 1 --json",
+        "startMonitoring -r 1 -g payers",
+        "dlqList -g payers",
+        "dlqList -g payers -c",
+        "dlqShow -g payers -i X",
+        "dlqExport -g payers",
+        "dlqResend -g payers",
+        "consumerProgress",
+        "consumerProgress -g payers",
+        "consumerStatus -g payers",
+        "consumerStatus -g payers -i client",
+        "consumerConnection -g payers",
+        "clusterRT -r 1",
+        "statsAll",
+    ],
+)
+def test_a_search_for_problems_fails_if_no_broker_can_report_one(
+    brokerless: Cluster, words: str
+) -> None:
+    result = run(brokerless.addresses, *words.split())
+    assert result.exit_code == 1
+    [line] = result.stderr.splitlines()
+    assert line.startswith(
+        f"mqadmin: no broker is registered at the name server {brokerless.addresses}"
+    )
+
+
+def test_a_list_of_no_brokers_is_empty_and_says_so(brokerless: Cluster) -> None:
+    result = run(brokerless.addresses, "clusterList", "--json")
+    assert (result.exit_code, result.stdout) == (0, "[]\n")
+    assert result.stderr.startswith("note: no broker is registered at the name server")
+
+
 def mqadmin_process(*words: str) -> subprocess.CompletedProcess[str]:
     script = Path(sys.executable).parent / "mqadmin"
     environment = {key: value for key, value in os.environ.items() if key != "NAMESRV_ADDR"}

@@ -100,6 +100,34 @@ def test_a_pipe_gets_what_a_terminal_shows(name_servers: str, words: tuple[str, 
     assert varying(shown.replace(b"\r\n", b"\n")) == varying(piped.stdout + piped.stderr)
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has it")
+@pytest.mark.parametrize("words", ["topicList", "topicList --json", "help", "consumerProgress"])
+def test_a_full_output_is_one_line(name_servers: str, words: str) -> None:
+    environment = os.environ | {"NAMESRV_ADDR": name_servers}
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*MQADMIN, *words.split()], stdout=full, stderr=subprocess.PIPE, text=True,
+            env=environment, check=False,
+        )  # fmt: skip
+    assert done.stderr == "mqadmin: cannot write the output: No space left on device\n"
+    assert done.returncode == 1
+
+
+def test_a_closed_pipe_ends_the_command_without_a_word(name_servers: str) -> None:
+    environment = os.environ | {"NAMESRV_ADDR": name_servers}
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [*MQADMIN, "topicList"],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        env=environment,
+        check=False,
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (1, b"")
+
+
 def varying(text: bytes) -> list[bytes]:
     """Return the lines with every number the same: rates and ages differ between two runs."""
     digits = bytes.maketrans(b"123456789", b"000000000")

@@ -5,11 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
 from click.testing import CliRunner
 
 from rocketpost import VERSION
 from rocketpost.cli import rocketpost
 from rocketpost.kernel import FORM
+from rocketpost.testing import free_port
 
 HEAVY = ("pyspark", "pyarrow", "numpy", "asyncio", "msgspec")
 
@@ -34,3 +36,27 @@ def test_pipelines_are_found() -> None:
 def test_the_version_is_shown() -> None:
     shown = CliRunner().invoke(rocketpost, ["--version"]).output
     assert shown == f"rocketpost, version {VERSION}, kernel {FORM.word}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["-b", "bad"], "the broker 'bad' is not host:port"),
+        (["-b", "10911"], "the broker '10911' is not host:port"),
+        (["-n", "127.0.0.1:9876;bad"], "the name server 'bad' is not host:port"),
+        (["-n", ";"], "the name server ';' is not host:port"),
+    ],
+)
+def test_a_wrong_address_of_health_is_one_line(words: list[str], problem: str) -> None:
+    result = CliRunner().invoke(rocketpost, ["health", *words])
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == f"Error: {problem}\n"
+
+
+def test_health_asks_each_name_server_of_a_list() -> None:
+    addresses = [f"127.0.0.1:{free_port()}" for _ in range(2)]
+    result = CliRunner().invoke(rocketpost, ["health", "-n", ";".join(addresses)])
+    assert result.exit_code == 1
+    assert [line.split(": ")[0] for line in result.stdout.splitlines()] == [
+        f"name server {address} not ready" for address in addresses
+    ]

@@ -6,8 +6,8 @@ A group is found by the name of its brokers at the name servers. Changes are sen
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
 
 import click
 
@@ -16,6 +16,7 @@ from rocketpost.admin.render import Column, Table
 from rocketpost.client.admin import AdminClient
 from rocketpost.codec.bodies.group_status import GroupStatus, MemberState
 from rocketpost.codec.faults import ServiceNotAvailable
+from rocketpost.diagnosis.concurrency import map_concurrently
 from rocketpost.errors import Fault, RocketpostError
 
 _LOOK_SECONDS: Final = 0.2
@@ -66,12 +67,18 @@ def _wait_option(function: Command) -> Command:
 @_broker_option
 @json_option
 async def show_status(admin: AdminClient, *, broker: str | None, as_json: bool) -> None:
-    """Show the members of a group: who leads, what each has, and what is wrong."""
-    statuses = await _statuses(admin, broker)
+    """Show the members of a group: who leads, what each has, and what is wrong.
+
+    The exit status is 1 if the group has no leader or a member cannot be reached.
+    """
+    answers = await _ask_members(admin, broker)
+    statuses = list(answers.statuses.values())
     if as_json:
-        say_json(statuses)
-        return
-    say(status_text(list(statuses.values())))
+        say_json(answers.statuses)
+    else:
+        say(status_text(statuses, answers.problems))
+    if problems := _group_problems(statuses):
+        raise Failure("; ".join(problems))
 
 
 @admin_command("transfer")
@@ -258,26 +265,40 @@ COMMANDS: Final = [show_status, transfer, drain, add, remove]
 # Finding the group.
 
 
-async def _statuses(admin: AdminClient, broker: str | None) -> dict[str, GroupStatus]:
-    """Return the views of all members that name servers know, by address."""
+class _Answers(NamedTuple):
+    """The answers of the brokers of a group, by their addresses for clients."""
+
+    statuses: dict[str, GroupStatus]
+    problems: dict[str, str]
+    """Reasons why the others did not answer."""
+
+
+async def _ask_members(admin: AdminClient, broker: str | None) -> _Answers:
+    """Ask all members that name servers know for their views, at the same time."""
     info = await admin.cluster.info()
     names = [broker] if broker is not None else sorted(info.broker_addr_table)
-    found: dict[str, GroupStatus] = {}
-    problems: list[str] = []
+    addresses: dict[str, str] = {}
     for name in names:
         data = info.broker_addr_table.get(name)
         if data is None:
             raise Failure(f"no name server knows a broker {name}; `mqadmin clusterList`")
-        for address in data.broker_addrs.values():
-            try:
-                found[address] = await admin.brokers.group_status(address)
-            except RocketpostError as error:
-                problems.append(f"{address}: {error}")
+        addresses |= dict.fromkeys(data.broker_addrs.values(), name)
+
+    async def ask(address: str) -> GroupStatus | RocketpostError:
+        try:
+            return await admin.brokers.group_status(address)
+        except RocketpostError as error:
+            return error
+
+    outcomes = dict(zip(addresses, await map_concurrently(addresses, ask), strict=True))
+    found = {at: each for at, each in outcomes.items() if isinstance(each, GroupStatus)}
+    problems = {at: str(each) for at, each in outcomes.items() if isinstance(each, RocketpostError)}
     if not found:
-        raise Failure(f"no broker is a member of a group; {'; '.join(problems) or 'none is known'}")
+        reasons = "; ".join(f"{address}: {why}" for address, why in problems.items())
+        raise Failure(f"no broker is a member of a group; {reasons or 'none is known'}")
     if len({each.group for each in found.values()}) > 1:
         raise Failure("there are several groups; name one by -b BROKER_NAME")
-    return found
+    return _Answers(found, problems)
 
 
 async def _leader(admin: AdminClient, broker: str | None) -> tuple[str, GroupStatus]:
@@ -285,7 +306,7 @@ async def _leader(admin: AdminClient, broker: str | None) -> tuple[str, GroupSta
     loop = asyncio.get_running_loop()
     until = loop.time() + _LEADER_SECONDS
     while True:
-        statuses = await _statuses(admin, broker)
+        statuses = (await _ask_members(admin, broker)).statuses
         leaders = [(address, each) for address, each in statuses.items() if each.role == "LEADER"]
         if leaders:
             return max(leaders, key=lambda each: each[1].term)
@@ -297,11 +318,16 @@ async def _leader(admin: AdminClient, broker: str | None) -> tuple[str, GroupSta
 # Text.
 
 
-def status_text(statuses: list[GroupStatus]) -> str:
-    """Return the state of a group, from the views of its members."""
-    newest = max(statuses, key=lambda each: (each.role == "LEADER", each.term))
+def status_text(statuses: list[GroupStatus], problems: Mapping[str, str]) -> str:
+    """Return the state of a group, from the views of its members.
+
+    Args:
+        statuses: The views of the members that answered.
+        problems: Reasons why others did not answer, by their addresses for clients.
+    """
+    newest = _newest(statuses)
     views = {each.member: each for each in statuses}
-    rows = [_row(each, newest, views.get(each.name)) for each in newest.members]
+    rows = [_row(each, newest, views.get(each.name), problems) for each in newest.members]
     leader = newest.leader or "none"
     lines = [
         f"group {newest.group}, term {newest.term}, leader {leader}, "
@@ -313,26 +339,50 @@ def status_text(statuses: list[GroupStatus]) -> str:
     return "\n".join(lines)
 
 
-def _row(member: MemberState, newest: GroupStatus, view: GroupStatus | None) -> tuple[object, ...]:
+def _newest(statuses: list[GroupStatus]) -> GroupStatus:
+    return max(statuses, key=lambda each: (each.role == "LEADER", each.term))
+
+
+def _group_problems(statuses: list[GroupStatus]) -> list[str]:
+    """Return the reasons for exit status 1: no leader, or members that cannot be reached."""
+    newest = _newest(statuses)
+    answered = {each.member for each in statuses}
+    silent = [each.name for each in newest.members if each.name not in answered]
+    cut_off = [each.name for each in newest.members if each.problem and each.name in answered]
+    problems = [] if newest.role == "LEADER" else [f"no leader of the group {newest.group} answers"]
+    problems += [f"no answer from {', '.join(silent)}"] if silent else []
+    return problems + ([f"{newest.member} cannot reach {', '.join(cut_off)}"] if cut_off else [])
+
+
+def _row(
+    member: MemberState,
+    newest: GroupStatus,
+    view: GroupStatus | None,
+    problems: Mapping[str, str],
+) -> tuple[object, ...]:
     role = "LEADER" if member.name == newest.leader else "FOLLOWER"
     role = role if member.is_voter else "LEARNER"
-    end = member.has if member.is_known else view.end if view is not None else None
-    missing = "?" if end is None else max(0, newest.end - end)
+    # A leader that was just elected counts 0 for a member that it has not heard of.
+    has = member.has if member.is_known and member.has else None
+    end = has if has is not None or view is None else view.end
     return (
         member.name,
         role,
         member.address,
         member.client_address or "?",
         "?" if end is None else end,
-        missing,
-        _state(member, view),
+        "?" if end is None else max(0, newest.end - end),
+        _state(member, view, problems),
     )
 
 
-def _state(member: MemberState, view: GroupStatus | None) -> str:
-    if view is not None and view.problem:
+def _state(member: MemberState, view: GroupStatus | None, problems: Mapping[str, str]) -> str:
+    if view is None:
+        reason = problems.get(member.client_address) or member.problem
+        return f"no answer: {reason or 'no name server knows it'}"
+    if view.problem:
         return view.problem
-    if member.is_suspect or (view is not None and view.is_suspect):
+    if member.is_suspect or view.is_suspect:
         return "suspect: it gets lost log back, and does not vote yet"
     return f"not reached: {member.problem}" if member.problem else "ok"
 

@@ -21,12 +21,14 @@ import msgspec
 
 from rocketpost.admin.body import FORMS
 from rocketpost.admin.credentials import tool_credentials_blocking
+from rocketpost.admin.output import CannotPrint
 from rocketpost.admin.output import Failure as Failure
 from rocketpost.admin.output import say as say
 from rocketpost.admin.render import Table, json_text, parse_time
 from rocketpost.client.admin import AdminClient
 from rocketpost.client.config import ClientConfig
 from rocketpost.client.tls import environment_tls_blocking
+from rocketpost.codec.codes import ANSWER_ONLY, RequestCode
 from rocketpost.codec.faults import (
     ConsumerNotOnline,
     GroupNotExist,
@@ -46,6 +48,13 @@ from rocketpost.model.route import BrokerData
 
 ENVIRONMENT: Final = "NAMESRV_ADDR"
 CALL_SECONDS: Final = 5.0
+_QUESTIONS: Final = ANSWER_ONLY | {
+    RequestCode.AUTH_GET_USER,
+    RequestCode.AUTH_LIST_USER,
+    RequestCode.AUTH_GET_ACL,
+    RequestCode.AUTH_LIST_ACL,
+}
+"""Requests that change nothing, so that nothing is unknown if no answer comes."""
 
 Work = Callable[..., Awaitable[None]]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -133,7 +142,7 @@ def watch(work: Work, seconds: float) -> Work:
             try:
                 await work(admin, **options)
             except (RocketpostError, Failure) as error:
-                if is_first:
+                if is_first or isinstance(error, CannotPrint):
                     raise
                 failure = error if isinstance(error, Failure) else Failure(describe_error(error))
                 failure.show()
@@ -182,6 +191,8 @@ def describe_error(error: RocketpostError) -> str:
             return f"{text}; check -n (or {ENVIRONMENT}) and that mqnamesrv runs there"
         case ConnectionLost():
             return f"{text}; check the address and that a server runs there"
+        case RequestTimeout(request_code=code) if code in _QUESTIONS:
+            return f"{text}; --timeout waits longer"
         case RequestTimeout():
             return f"{text}; it may or may not have taken effect, --timeout waits longer"
         case RouteNotFound() | TopicNotExist():

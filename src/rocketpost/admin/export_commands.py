@@ -33,7 +33,7 @@ from rocketpost.model.names import (
     is_retry_or_dlq,
     is_system_group,
 )
-from rocketpost.model.route import MASTER_ID
+from rocketpost.model.route import MASTER_ID, BrokerData
 from rocketpost.model.topic import TopicConfig
 
 _DEFAULT: Final = Path(tempfile.gettempdir()) / "rocketmq" / "export"
@@ -161,6 +161,21 @@ def add_groups(found: dict[str, GroupConfig], more: Mapping[str, GroupConfig]) -
         )
 
 
+async def _list_brokers(admin: AdminClient, cluster: str) -> list[BrokerData]:
+    """Return the brokers of a cluster; print a note about each whose master is missing.
+
+    Raises:
+        Failure: The cluster has no master.
+        RouteNotFound: There is no such cluster.
+    """
+    await find_masters(admin, None, cluster)
+    brokers = [each for _, each in await list_cluster_brokers(admin, cluster)]
+    for each in brokers:
+        if not each.master:
+            click.echo(f"note: {each.broker_name} has no master, and is left out", err=True)
+    return brokers
+
+
 @admin_command("exportConfigs")
 @_cluster_option
 @_path_option
@@ -171,7 +186,7 @@ async def export_configs(
     """Write the main settings of the brokers of a cluster to a file."""
     masters = slaves = 0
     settings: dict[str, dict[str, object]] = {}
-    for _, each in await list_cluster_brokers(admin, cluster):
+    for each in await _list_brokers(admin, cluster):
         for broker_id, address in sorted(each.broker_addrs.items()):
             if broker_id != MASTER_ID:
                 slaves += 1
@@ -204,7 +219,7 @@ async def export_metrics(
 ) -> None:
     """Write the load of the brokers of a cluster to a file."""
     reports: dict[str, dict[str, Any]] = {}
-    for _, each in await list_cluster_brokers(admin, cluster):
+    for each in await _list_brokers(admin, cluster):
         if each.master:
             with errors_from(each.master):
                 reports[each.broker_name] = await _load(admin, each.master)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from rocketpost.admin.credentials import tool_credentials_blocking
 from rocketpost.client.admin import AdminClient
-from rocketpost.client.config import ClientConfig
+from rocketpost.client.config import ClientConfig, check_address, parse_addresses
 from rocketpost.client.tls import environment_tls_blocking
 from rocketpost.errors import RocketpostError
 
@@ -26,7 +26,18 @@ class ServerHealth(NamedTuple):
 def examine_servers(
     brokers: Sequence[str], name_servers: Sequence[str], *, seconds: float
 ) -> list[ServerHealth]:
-    """Ask every server once; return the answers, those of name servers first."""
+    """Ask every server once; return the answers, those of name servers first.
+
+    Args:
+        brokers: Addresses; each text may have several, ``host:port;host:port``.
+        name_servers: The same for name servers.
+        seconds: Time to wait for an answer.
+
+    Raises:
+        ConfigError: An address is not a host and a port, or the credentials cannot be read.
+    """
+    brokers = _split_addresses("broker", brokers)
+    name_servers = _split_addresses("name server", name_servers)
     common = ClientConfig(
         name_servers=";".join([*name_servers, *brokers]),
         call_timeout=seconds,
@@ -34,6 +45,13 @@ def examine_servers(
         tls=environment_tls_blocking(),
     )
     return asyncio.run(_examine(brokers, name_servers, common))
+
+
+def _split_addresses(kind: str, texts: Sequence[str]) -> list[str]:
+    addresses = [address for text in texts for address in parse_addresses(text) or [text]]
+    for address in addresses:
+        check_address(address, kind)
+    return list(dict.fromkeys(addresses))
 
 
 async def _examine(

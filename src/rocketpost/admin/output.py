@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import sys
 from typing import Any
 
 import click
@@ -15,6 +18,21 @@ class Failure(click.ClickException):
         click.echo(f"mqadmin: {self.message}", err=True, file=file)
 
 
+class CannotPrint(Failure):
+    """The output takes no more text, for example because a disk is full."""
+
+
 def say(text: str = "", *, nl: bool = True) -> None:
-    """Print a line of the result."""
-    click.echo(text, nl=nl)
+    """Print a line of the result.
+
+    Raises:
+        CannotPrint: The output is full. A closed pipe is an ``OSError``, and ends the command.
+    """
+    try:
+        click.echo(text, nl=nl)
+    except OSError as error:
+        if error.errno == errno.EPIPE:
+            raise
+        # Python writes the rest of the text again when it exits, which would print a stack trace.
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+        raise CannotPrint(f"cannot write the output: {error.strerror}") from error

@@ -407,15 +407,15 @@ def parse_addresses(text: str) -> list[str]:
     return list(dict.fromkeys(part for part in parts if part))
 
 
-def check_address(address: str) -> None:
-    """Raise unless ``address`` is a host and a port.
+def check_address(address: str, kind: str = "name server") -> None:
+    """Raise unless the ``address`` of a server of some kind is a host and a port.
 
     Raises:
         ConfigError: It is not a host and a port.
     """
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise ConfigError(f"the name server {address!r} is not host:port")
+        raise ConfigError(f"the {kind} {address!r} is not host:port")
 
 
 def with_name_servers(config: C, name_servers: str | None, kind: type[C] | None = None) -> C:

@@ -161,6 +161,14 @@ class RequestCode(IntEnum):
     BATCH_ACK_MESSAGE = 200151
 
 
+def request_text(code: int) -> str:
+    """Return the name of a request, or its number if it is unknown here."""
+    try:
+        return RequestCode(code).name
+    except ValueError:
+        return str(code)
+
+
 ANSWER_ONLY: Final = frozenset(
     {
         RequestCode.PULL_MESSAGE,

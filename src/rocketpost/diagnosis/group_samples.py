@@ -45,8 +45,13 @@ async def _sample_group(
         members = await _count_members(admin, group)
         delay_ms = await _find_longest_delay_ms(admin, group, state) if with_delay else None
     except (ClientError, Fault) as error:
-        return Sample(group, 0, _NO_QUEUES, problem=str(error))
+        return sample_of_silence(group, str(error))
     return Sample(group, members, state, delay_ms)
+
+
+def sample_of_silence(group: str, reason: str) -> Sample:
+    """Return the sample of a group about which no broker could be asked."""
+    return Sample(group, 0, _NO_QUEUES, problem=reason)
 
 
 async def _count_members(admin: AdminClient, group: str) -> int:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from rocketpost.client.admin import AdminClient
 from rocketpost.codec.bodies.damage import DamagedRange
-from rocketpost.codec.faults import RequestCodeNotSupported
+from rocketpost.codec.faults import GroupNotExist, RequestCodeNotSupported
 from rocketpost.diagnosis.message_facts import list_brokers
 from rocketpost.model.route import BrokerData, MessageQueue
 
@@ -59,10 +59,24 @@ async def find_lost_message(admin: AdminClient, queue: MessageQueue, offset: int
 
 
 async def list_topics_of_group(admin: AdminClient, group: str) -> list[str]:
-    """Return the topics that a group reads on any broker."""
+    """Return the topics that a group reads on any broker.
+
+    Raises:
+        GroupNotExist: No broker knows the group.
+    """
+    brokers = (await admin.cluster.info()).broker_addr_table.values()
+    readers = [broker.reader for broker in brokers if broker.reader]
     topics: set[str] = set()
-    for broker in (await admin.cluster.info()).broker_addr_table.values():
-        for broker_id, address in broker.broker_addrs.items():
-            if broker_id == 0:
-                topics.update(await admin.groups.topics_of(address, group))
+    for address in readers:
+        topics.update(await admin.groups.topics_of(address, group))
+    if not topics and not any([await _has_group(admin, address, group) for address in readers]):
+        raise GroupNotExist(f"no broker knows the group {group}")
     return sorted(topics)
+
+
+async def _has_group(admin: AdminClient, address: str, group: str) -> bool:
+    try:
+        await admin.groups.config(address, group)
+    except GroupNotExist:
+        return False
+    return True

@@ -204,7 +204,7 @@ class FleetNode(Node):
 
     def __init__(self, data: Path, *, count: int, **options: Any) -> None:
         super().__init__(data, **options)
-        self._count = count
+        self.count = count
         self.fleet: Fleet | None = None
 
     async def start_brokers(self) -> None:
@@ -215,7 +215,7 @@ class FleetNode(Node):
 
     def plan_blocking(self) -> list[BrokerPlan]:
         """Return the brokers of the command, with sizes of files for those that lack them."""
-        plans = plan_brokers(self.values(), self._count)
+        plans = plan_brokers(self.values(), self.count)
         for plan in plans:
             plan.values.update(sizes_blocking(plan.values["storePathRootDir"], plan.values))
         return plans
@@ -260,13 +260,13 @@ class GroupNode(FleetNode):
         except TimeoutError:
             await self.fleet.stop()
             raise StoreError(
-                f"the {self._count} members elected no leader within {_LEADER_SECONDS} s; their "
+                f"the {self.count} members elected no leader within {_LEADER_SECONDS} s; their "
                 "log says why"
             ) from None
 
     def plan_blocking(self) -> list[BrokerPlan]:
         """Return the members of the group, with sizes of files if they lack them."""
-        plans = plan_group_blocking(self.values(), self._count, host=self.public)
+        plans = plan_group_blocking(self.values(), self.count, host=self.public)
         sizes = group_sizes_blocking(plans)
         for plan in plans:
             plan.values.update(sizes)
@@ -377,10 +377,18 @@ def _fleet_ready(node: FleetNode) -> str:
 
 
 def _group_ready(node: GroupNode) -> str:
-    return (
-        f"{_fleet_ready(node)}\n"
-        f"{node.leader} leads the group. Kill any of the processes: another one leads then."
-    )
+    return f"{_fleet_ready(node)}\n{node.leader} leads the group. {takeover_text(node.count)}"
+
+
+def takeover_text(count: int) -> str:
+    """Return what happens to a group of some members if its leader is lost."""
+    if count > 2:
+        return "Kill the process of the leader: another member leads then."
+    if count == 1:
+        why = "It is the only member, so the group stops with it."
+    else:
+        why = "A leader needs both members, so the group stops if one is lost."
+    return f"{why} --nodes 3 survives the loss of a member."
 
 
 def _with_option(error: ConfigError, option: str) -> ConfigError:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from rocketpost.codec.codes import OURS
+from rocketpost.codec.codes import OURS, request_text
 from rocketpost.codec.command import BINARY, JSON, ONEWAY, Command, encode_command
 from rocketpost.errors import ConnectionLost, NotConnected, RemoteProtocolError, RequestTimeout
 from rocketpost.transport.host import address_text
@@ -205,8 +205,10 @@ class Requesting(asyncio.BaseProtocol):
 
     def _time_out(self, future: asyncio.Future[Command], code: int, seconds: float) -> None:
         if not future.done():
-            what = f"no response from {self.peer_text} to request {code} in {seconds:g} s"
-            future.set_exception(RequestTimeout(what))
+            what = f"no response from {self.peer_text} to {request_text(code)} in {seconds:g} s"
+            error = RequestTimeout(what)
+            error.request_code = code
+            future.set_exception(error)
 
     def _response_received(self, command: Command) -> None:
         entry = self._encoded.pop(command.opaque, None)

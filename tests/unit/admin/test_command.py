@@ -15,7 +15,9 @@ from rocketpost.admin.command import (
     say,
     watch,
 )
+from rocketpost.admin.output import CannotPrint
 from rocketpost.client.admin import AdminClient
+from rocketpost.codec.codes import RequestCode
 from rocketpost.codec.faults import (
     ConsumerNotOnline,
     GroupNotExist,
@@ -131,3 +133,33 @@ async def test_a_watch_that_fails_at_once_ends(error: Exception) -> None:
 
     with pytest.raises(type(error)):
         await watch(work, 1.0)(AdminClient(name_servers="h:1"))
+
+
+async def test_a_watch_whose_output_is_full_ends() -> None:
+    results: list[Exception | None] = [None, CannotPrint("cannot write the output: no space")]
+
+    async def work(admin: AdminClient) -> None:
+        result = results.pop(0)
+        if result is not None:
+            raise result
+
+    with pytest.raises(CannotPrint):
+        await watch(work, 0.0)(AdminClient(name_servers="h:1"))
+
+
+@pytest.mark.parametrize(
+    ("code", "is_question"),
+    [
+        (RequestCode.GET_TOPIC_STATS_INFO, True),
+        (RequestCode.AUTH_LIST_USER, True),
+        (RequestCode.UPDATE_BROKER_CONFIG, False),
+        (RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, False),
+        (None, False),
+    ],
+)
+def test_only_a_change_may_have_taken_effect(code: int | None, is_question: bool) -> None:
+    error = RequestTimeout("no response")
+    error.request_code = code
+    line = describe_error(error)
+    assert ("may or may not have taken effect" in line) is not is_question
+    assert line.endswith("--timeout waits longer")

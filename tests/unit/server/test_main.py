@@ -168,3 +168,10 @@ def test_a_broker_prints_values_in_force_and_says_what_it_changed(tmp_path: Path
         "note: mapedFileSizeCommitLog is taken as mappedFileSizeCommitLog\n"
         "note: diskSpaceWarningLevelRatio=21, it must be 35 to 90: 35 is in force\n"
     )
+
+
+@pytest.mark.parametrize(("count", "survives"), [(1, False), (2, False), (3, True), (5, True)])
+def test_a_group_is_said_to_survive_a_loss_only_if_it_does(count: int, survives: bool) -> None:
+    text = up.takeover_text(count)
+    assert ("another member leads then" in text) is survives
+    assert ("the group stops" in text) is not survives

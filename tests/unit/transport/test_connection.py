@@ -203,8 +203,9 @@ async def test_oneway_gets_no_answer(listener: Listener, connector: Connector, e
 async def test_no_answer_in_time(listener: Listener, connector: Connector, echo: Echo) -> None:
     echo.quiet = True
     connection = await connect(listener, connector)
-    with pytest.raises(RequestTimeout, match=r"request 10 in 0\.01 s"):
+    with pytest.raises(RequestTimeout, match=r"to SEND_MESSAGE in 0\.01 s") as error:
         await connection.request(10, timeout=0.01)
+    assert error.value.request_code == 10
     echo.quiet = False
     assert (await connection.request(11, timeout=5)).body == b""
 

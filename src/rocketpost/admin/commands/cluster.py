@@ -9,7 +9,13 @@ from typing import Final
 import click
 import msgspec
 
-from rocketpost.admin.broker_processes import BrokerProcess, interval_option, list_processes, repeat
+from rocketpost.admin.broker_processes import (
+    BrokerProcess,
+    interval_option,
+    list_processes,
+    no_broker_text,
+    repeat,
+)
 from rocketpost.admin.command import (
     Failure,
     admin_command,
@@ -89,6 +95,8 @@ async def cluster_list(
             for process, values in found
         ]
         show_rows(table, rows, as_json=as_json)
+        if not found:
+            click.echo(f"note: {no_broker_text(admin)}", err=True)
         for process, known in found:
             if exposure := known.get("exposure"):
                 click.echo(f"warning: {process.name} at {process.address}: {exposure}", err=True)

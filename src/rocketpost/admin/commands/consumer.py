@@ -7,6 +7,7 @@ from typing import Final
 
 import click
 
+from rocketpost.admin.broker_processes import require_brokers
 from rocketpost.admin.command import (
     Failure,
     admin_command,
@@ -113,9 +114,10 @@ async def consumer_progress(
     as_json: bool,
 ) -> None:
     """Show the progress of groups."""
+    if group is None and (topic or clients or exact):
+        raise click.UsageError("-t, -s and -e need -g")
+    await require_brokers(admin)
     if group is None:
-        if topic or clients or exact:
-            raise click.UsageError("-t, -s and -e need -g")
         await _all_groups(admin, as_json=as_json)
         return
     state = await _progress(admin, group, topic)
@@ -255,6 +257,8 @@ async def consumer_connection(
     admin: AdminClient, *, group: str, broker: str | None, as_json: bool
 ) -> None:
     """Show the connected consumers of a group and what they subscribe to."""
+    if broker is None:
+        await require_brokers(admin)
     connections = await find_connections(admin, group, broker)
     if as_json:
         say_json(connections)

@@ -10,6 +10,7 @@ from typing import Final
 
 import click
 
+from rocketpost.admin.broker_processes import require_brokers
 from rocketpost.admin.command import Failure, admin_command, json_option, say, say_json
 from rocketpost.admin.render import NOT_AVAILABLE, Column, Table
 from rocketpost.admin.report import Report
@@ -74,6 +75,8 @@ async def consumer_status(
     as_json: bool,
 ) -> None:
     """Ask the consumers of a group how they are; files of it go to the working directory."""
+    if broker is None:
+        await require_brokers(admin)
     if client is not None:
         address = broker or await _find_reader(admin, group)
         body = await admin.groups.running_info(address, group, client, stacks=stacks)

@@ -15,6 +15,7 @@ from typing import IO, Any, Final, TypeVar
 import click
 
 from rocketpost.admin.body import body_text
+from rocketpost.admin.broker_processes import require_brokers
 from rocketpost.admin.command import (
     Failure,
     admin_command,
@@ -112,6 +113,7 @@ async def dlq_list(
     **conditions: Any,
 ) -> None:
     """List the dead letters of a group."""
+    await require_brokers(admin)
     if by_cause:
         letters = admin.dead_letters.read(group, make_selection(**conditions))
         show_rows(_CAUSES, cause_rows([letter async for letter in letters]), as_json=as_json)
@@ -164,6 +166,7 @@ async def dlq_show(
     selection = Selection(ids=_split_words(ids))
     if not selection.ids:
         raise click.UsageError("-i names no id")
+    await require_brokers(admin)
     found = [letter async for letter in admin.dead_letters.read(group, selection)]
     if not found:
         raise NoMessage(f"the group {group} has no dead letter with the id {ids}")
@@ -234,6 +237,7 @@ async def dlq_export(
     admin: AdminClient, *, group: str, path: str | None, as_json: bool, **conditions: Any
 ) -> None:
     """Write dead letters as lines of JSON, bodies in base64."""
+    await require_brokers(admin)
     count = 0
     with _export_to(path) as write:
         async for letter in admin.dead_letters.read(group, make_selection(**conditions)):
@@ -293,6 +297,7 @@ async def dlq_resend(
     **conditions: Any,
 ) -> None:
     """Send dead letters to their topics again, each at most once."""
+    await require_brokers(admin)
     run = admin.session.client_id
     if not dry_run:
         click.echo(f"note: this run is {run}; if it is killed, continue with -a {run}", err=True)

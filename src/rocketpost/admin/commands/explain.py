@@ -9,6 +9,7 @@ from typing import Final
 import click
 import msgspec
 
+from rocketpost.admin.broker_processes import require_brokers
 from rocketpost.admin.command import Failure, admin_command, json_option, say, say_json
 from rocketpost.admin.render import time_text_ms
 from rocketpost.client.admin import AdminClient
@@ -87,8 +88,19 @@ async def explain(
 async def explain_losses(
     admin: AdminClient, topic: str | None, group: str | None, *, as_json: bool
 ) -> None:
-    """Print the messages of a topic, or of the topics of a group, that were lost to damage."""
-    topics = [topic] if topic is not None else await list_topics_of_group(admin, group or "")
+    """Print the messages of a topic, or of the topics of a group, that were lost to damage.
+
+    Raises:
+        Failure: No broker is registered.
+        RouteNotFound: No name server knows the topic.
+        GroupNotExist: No broker knows the group.
+    """
+    await require_brokers(admin)
+    if topic is not None:
+        await admin.cluster.route(topic)  # an unknown topic is an error
+        topics = [topic]
+    else:
+        topics = await list_topics_of_group(admin, group or "")
     losses = list(
         dict.fromkeys([loss for each in topics for loss in await find_losses(admin, each)])
     )

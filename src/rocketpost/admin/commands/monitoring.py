@@ -19,11 +19,12 @@ from typing import Final
 import click
 import msgspec
 
-from rocketpost.admin.command import admin_command, say
+from rocketpost.admin.broker_processes import require_brokers
+from rocketpost.admin.command import Failure, admin_command, say
 from rocketpost.admin.render import Column, Table, time_text
 from rocketpost.client.admin import AdminClient
 from rocketpost.diagnosis.group_alarms import Alarm, Sample, Thresholds, Verdict, judge_group
-from rocketpost.diagnosis.group_samples import sample_groups
+from rocketpost.diagnosis.group_samples import sample_groups, sample_of_silence
 
 _STYLES: Final = {Alarm.OK: "green", Alarm.UNKNOWN: "yellow"}
 
@@ -62,7 +63,13 @@ async def start_monitoring(
     verdicts: list[Verdict] = []
     with view:
         for number in _number_rounds(rounds):
-            samples = await sample_groups(admin, groups, topic, with_delay=seconds is not None)
+            try:
+                await require_brokers(admin)
+                samples = await sample_groups(admin, groups, topic, with_delay=seconds is not None)
+            except Failure as failure:
+                if not before:
+                    raise
+                samples = [sample_of_silence(group, failure.message) for group in before]
             verdicts = [judge_group(each, before.get(each.group), thresholds) for each in samples]
             before = {each.group: each for each in samples}
             view.show(verdicts)

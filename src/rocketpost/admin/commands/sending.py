@@ -10,6 +10,7 @@ from typing import Final
 
 import click
 
+from rocketpost.admin.broker_processes import require_brokers
 from rocketpost.admin.command import (
     Failure,
     admin_command,
@@ -243,6 +244,7 @@ async def cluster_rt(
     done = 0
     async with make_producer(admin) as producer:
         while True:
+            await require_brokers(admin)
             rows = [
                 (
                     where,

@@ -7,6 +7,7 @@ from typing import Final
 
 import click
 
+from rocketpost.admin.broker_processes import require_brokers
 from rocketpost.admin.command import (
     admin_command,
     errors_from,
@@ -47,6 +48,7 @@ _STATS: Final = Table(
 @json_option
 async def stats_all(admin: AdminClient, *, active: bool, only: str | None, as_json: bool) -> None:
     """Show traffic and backlog of topics and groups."""
+    await require_brokers(admin)
     topics = [only] if only else sorted(await admin.cluster.topics())
     shown = [topic for topic in topics if not is_retry_or_dlq(topic)]
     found = await map_concurrently(

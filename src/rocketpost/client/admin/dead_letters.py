@@ -137,7 +137,8 @@ class DeadLetterAdmin:
             await self._session.routes.fetch(retry_topic(group))
         except RouteNotFound as error:
             raise RouteNotFound(
-                f"the group {group} has no dead letters, and no broker has seen a consumer of it"
+                f"no registered broker has dead letters of the group {group} or has seen a "
+                "consumer of it"
             ) from error
 
     async def _letters(
