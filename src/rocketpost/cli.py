@@ -222,9 +222,16 @@ def console(
     type=click.Path(path_type=Path, dir_okay=False),
     help="Settings file of the broker or name server.",
 )
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Directory of rocketpost up, whose broker and name server get the user.",
+)
 @click.option("--name-server", is_flag=True, help="The server is a name server.")
 @click.option("--password-stdin", is_flag=True, help="Read the password instead of making one.")
-def user(name: str, config: Path | None, name_server: bool, password_stdin: bool) -> None:
+def user(
+    name: str, config: Path | None, data: Path | None, name_server: bool, password_stdin: bool
+) -> None:
     """Create the super user NAME, or give it a new password, while its server is stopped."""
     from rocketpost.errors import RocketpostError
     from rocketpost.server.access.offline import reset_super_user_blocking
@@ -233,14 +240,15 @@ def user(name: str, config: Path | None, name_server: bool, password_stdin: bool
     if password_stdin and not given:
         raise click.ClickException("there is no password in the input")
     try:
-        secret = reset_super_user_blocking(
-            name, config=config, is_name_server=name_server, secret=given
+        reset = reset_super_user_blocking(
+            name, config=config, is_name_server=name_server, data=data, secret=given
         )
     except RocketpostError as error:
         raise click.ClickException(str(error)) from None
-    click.echo(f"super user {name} is ready", err=True)
+    for path in reset.paths:
+        click.echo(f"super user {name} is ready in {path}", err=True)
     if given is None:
-        click.echo(secret)
+        click.echo(reset.secret)
 
 
 @rocketpost.command()

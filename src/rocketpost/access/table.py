@@ -3,7 +3,8 @@
 **Invariants:**
 
 - There is always an enabled super user, once there was one: the last one cannot be deleted,
-  disabled or made normal.
+  disabled or made normal. The user of servers does not count, because an administrator may not know
+  its password, unless it asks for the change itself.
 - Only a super user makes super users, changes them, changes rules, passwords or types, or enables
   a user. A normal user with the right to update the cluster may create normal users, which have no
   rights yet, disable them and delete them.
@@ -98,6 +99,8 @@ class AccessTable:
         """Number of all changes ever; it tells two versions of the table apart."""
         self.revision = 0
         """Number of changes in this process, by which the table is saved and cached."""
+        self.server_user = ""
+        """Name of the user with which servers log in to each other; empty if there is none."""
         self.on_change: Callable[[], None] = lambda: None
         """Called after each change."""
 
@@ -180,7 +183,7 @@ class AccessTable:
                 "only a super user may change passwords and types, or enable users"
             )  # fmt: skip
             raise NoPermission(what)
-        self._check_last_super(user, wanted)
+        self._check_last_super(user, wanted, caller)
         if wanted != user:
             self._users[user.name] = wanted
             self._note_change()
@@ -199,7 +202,7 @@ class AccessTable:
             return False
         if user.is_super and not _is_super(caller):
             raise NoPermission("The super user can only be delete by super user")
-        self._check_last_super(user, None)
+        self._check_last_super(user, None, caller)
         del self._users[name]
         self._policies.pop(name, None)
         self._note_change()
@@ -364,15 +367,21 @@ class AccessTable:
             raise NoPermission(f"The subject of {text[:99]} is not exist.")
         return user
 
-    def _check_last_super(self, user: User, wanted: User | None) -> None:
+    def _check_last_super(self, user: User, wanted: User | None, caller: User | None) -> None:
         if not (user.is_super and user.is_enabled):
             return
         if wanted is not None and wanted.is_super and wanted.is_enabled:
             return
-        others = (each for each in self._users.values() if each.name != user.name)
-        if not any(each.is_super and each.is_enabled for each in others):
+        others = {each.name for each in self._users.values() if each.is_super and each.is_enabled}
+        others.discard(user.name)
+        besides = ""
+        if self.server_user in others and (caller is None or caller.name != self.server_user):
+            others.remove(self.server_user)
+            besides = f", besides {self.server_user}, which is the user of servers"
+        if not others:
             raise NoPermission(
-                f"{user.name} is the last super user that is enabled; create another one first"
+                f"{user.name} is the last super user that is enabled{besides}; "
+                "create another one first"
             )
 
     def _check_rule_change(self, caller: User | None) -> None:

@@ -39,8 +39,10 @@ from rocketpost.server.settings.up import (
     OF_OPTIONS,
     SEGMENT,
     file_notes,
+    namesrv_directory,
     parse_size,
     sizes_blocking,
+    store_directory,
 )
 from rocketpost.settings import build, keys_of
 from rocketpost.transport.host import local_ip
@@ -94,15 +96,15 @@ class Node(abc.ABC):
         }
         if "brokerClusterName" in self._settings:
             shared["clusterName"] = self._settings["brokerClusterName"]
-        home = self._data / "namesrv"
+        home = namesrv_directory(self._data)
         return build(
             NamesrvConfig,
             {
                 **shared,
                 "listenPort": str(port),
                 "bindAddress": self._host,
-                "kvConfigPath": str(home / "kvConfig.json"),
-                "authConfigPath": str(home),
+                "kvConfigPath": f"{home}/kvConfig.json",
+                "authConfigPath": home,
             },
         )
 
@@ -114,7 +116,7 @@ class Node(abc.ABC):
     @property
     def directory(self) -> str:
         """The directory of the store."""
-        return str(self._data / "store")
+        return store_directory(self._data)
 
     async def start(self) -> None:
         """Return when the servers serve requests."""
@@ -311,7 +313,7 @@ def run_up(
     }
     try:
         options["settings"] = settings = settings_of(config, segment_size)
-        root = {"storePathRootDir": str(data.absolute() / "store")}
+        root = {"storePathRootDir": store_directory(data)}
         planned = {**settings, **root, "listenPort": str(broker_port)}
         log, _ = broker_settings(planned)
         if nodes and count > 1:

@@ -68,7 +68,12 @@ class StoreParts:
 
         segment_bytes = config.segment_bytes
         self.segments = SegmentedLog(files, self.layout, segment_bytes=segment_bytes)
-        self.allocator = Allocator(files, self.layout, segment_bytes=segment_bytes)
+        self.allocator = Allocator(
+            files,
+            self.layout,
+            segment_bytes=segment_bytes,
+            set_unallocated=self.readiness.set_unallocated,
+        )
         self.commit_log = CommitLog(
             files,
             self.segments,

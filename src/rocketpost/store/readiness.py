@@ -1,14 +1,16 @@
 """The reasons why a store refuses messages.
 
-    broken     a write or a sync failed: only a restart helps
-    closed     the store is being closed
-    queues     queues or index could not be saved
-    index      there is no room for the index
-    (nearly)   the disk is nearly full: only *new* messages are refused; delivering or moving
-               messages accepted before still works
+    broken         a write or a sync failed: only a restart helps
+    closed         the store is being closed
+    queues         queues or index could not be saved
+    index          there is no room for the index
+    (nearly)       the disk is nearly full: only *new* messages are refused; delivering or moving
+                   messages accepted before still works
+    (unallocated)  a message was refused because the next segment of the log could not be allocated
 
-The first four refuse every append. Reasons are set by any thread and checked for every message, so
-they are dictionaries that are nearly always empty.
+The first four refuse every append. The last one refuses nothing by itself: each append that needs
+the next segment tries again, and messages that fit into the present one are stored. Reasons are set
+by any thread and checked for every message, so they are dictionaries that are nearly always empty.
 """
 
 from __future__ import annotations
@@ -39,17 +41,18 @@ class Readiness:
         """Reasons why appends are refused; empty if none."""
         self.new_refusal_reasons: dict[str, str] = {}
         """Reasons why new messages are refused: those above, and a nearly full disk."""
+        self._why_unallocated: str | None = None
 
     @property
     def is_ready(self) -> bool:
-        """Whether new messages are accepted."""
-        return not self.new_refusal_reasons
+        """Whether new messages are accepted, as far as is known."""
+        return not self.new_refusal_reasons and self._why_unallocated is None
 
     @property
     def why_not(self) -> str | None:
         """Reason why new messages are refused."""
-        nearly_full = self.new_refusal_reasons.get(_NEARLY_FULL)
-        return next(iter(list(self.refusal_reasons.values())), nearly_full)
+        lesser = self.new_refusal_reasons.get(_NEARLY_FULL, self._why_unallocated)
+        return next(iter(list(self.refusal_reasons.values())), lesser)
 
     @property
     def is_broken(self) -> bool:
@@ -111,6 +114,10 @@ class Readiness:
     def set_nearly_full(self, why: str | None) -> None:
         """Set the reason that the disk is nearly full, or clear it."""
         _put(self.new_refusal_reasons, _NEARLY_FULL, why)
+
+    def set_unallocated(self, why: str | None) -> None:
+        """Set the reason why the next segment could not be allocated, or clear it."""
+        self._why_unallocated = why
 
     def _set(self, kind: str, why: str | None) -> None:
         # In this order: a store that is broken always has a reason to refuse new messages as well.

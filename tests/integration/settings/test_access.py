@@ -165,6 +165,22 @@ async def test_innerClientAuthenticationCredentials(tmp_path: Path) -> None:
         assert unknown.server.unregistered == [server.address]
 
 
+@PLACES
+async def test_the_user_of_servers_does_not_replace_the_last_super_user(
+    place: str, tmp_path: Path
+) -> None:
+    fields = {"username": "root"}
+    async with serve(place, tmp_path, **BOTH | INNER) as (server, peer):
+        signed = ROOT.sign(fields, ())
+        answer = await peer.connection.request(Code.AUTH_DELETE_USER, fields=signed, timeout=20)
+        assert answer.code == ResponseCode.NO_PERMISSION
+        assert "besides peer" in (answer.remark or "")
+        assert table_of(server).user("root") is not None
+        signed = Credentials("peer", "peer-secret").sign(fields, ())
+        answer = await peer.connection.request(Code.AUTH_DELETE_USER, fields=signed, timeout=20)
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+
+
 async def test_authConfigPath_and_clusterName(tmp_path: Path) -> None:
     settings = {"authConfigPath": str(tmp_path / "auth"), "clusterName": "C1"}
     async with name_server(tmp_path, **BOTH | settings) as server:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gzip
 import json
 from pathlib import Path
@@ -10,9 +11,11 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse
 
+from rocketpost.codec.bodies.stats import decode_key_values
 from rocketpost.codec.codes import RequestCode as Code
 from rocketpost.errors import ConfigError
 from rocketpost.server.settings.broker import broker_settings
+from rocketpost.store.files import RealFiles
 
 from .harness import Peer, broker
 
@@ -116,6 +119,52 @@ async def test_health_and_readiness(tmp_path: Path) -> None:
         assert status == 503
         assert "the disk is 99 % full" in json.loads(body)["reasons"][0]
         assert (await values(peer, "rocketpost_ready"))[""] == 0
+
+
+class NoRoomForSegments(RealFiles):
+    """Real files on a disk that has no room for a segment."""
+
+    def fallocate(self, fd: int, size: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+async def test_a_refused_segment_is_reported_and_small_records_are_stored(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    large = b"x" * 900_000
+    async with broker(tmp_path, **PROM, recallMessageEnable="true") as peer:
+        await peer.topic("T")
+        handle = (await peer.send("T", TIMER_DELAY_SEC="600")).fields["recallHandle"]
+        allocator = peer.server._context.store._allocator
+        files, allocator._files = allocator._files, NoRoomForSegments()
+        for _ in range(10):
+            answer = await peer.send("T", large)
+            if answer.code:
+                break
+        assert (answer.code, "cannot allocate" in (answer.remark or "")) == (14, True)
+        assert (await peer.send("T", large)).code == 14
+        status, _, body = await fetch(peer, "/-/ready")
+        assert status == 503
+        [reason] = [each for each in json.loads(body)["reasons"] if "stored" in each]
+        assert "No space left on device" in reason
+        known = decode_key_values((await peer.ok(Code.GET_BROKER_RUNTIME_INFO)).body)
+        assert (known["storeWritable"], known["ready"]) == ("false", "false")
+        assert "cannot allocate" in known["storeNotWritableReason"]
+        assert (await values(peer, "rocketpost_log_writable"))[""] == 0
+        errors = [each for each in caplog.records if "are refused" in each.getMessage()]
+        assert len(errors) == 1
+
+        assert (await peer.send("T")).code == 0, "it fits in the present segment"
+        await peer.ok(Code.RECALL_MESSAGE, topic="T", recallHandle=handle, producerGroup="P")
+        assert await peer.records("T")
+        fields = {"consumerGroup": "G", "topic": "T", "queueId": 0, "commitOffset": 1}
+        await peer.ok(Code.UPDATE_CONSUMER_OFFSET, **fields)
+
+        allocator._files = files
+        assert (await peer.send("T", large)).code == 0
+        known = decode_key_values((await peer.ok(Code.GET_BROKER_RUNTIME_INFO)).body)
+        assert (known["storeWritable"], known["storeNotWritableReason"]) == ("true", "")
+        assert (await values(peer, "rocketpost_log_writable"))[""] == 1
 
 
 async def test_other_requests_get_clear_answers(tmp_path: Path) -> None:

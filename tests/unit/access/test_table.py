@@ -133,6 +133,32 @@ def test_the_last_super_user_stays(table: AccessTable) -> None:
     assert table.has_super
 
 
+@pytest.mark.parametrize(
+    "change", [None, {"user_status": "disable"}, {"user_type": "Normal"}], ids=str
+)
+def test_the_user_of_servers_is_not_the_last_super_user(
+    table: AccessTable, change: dict[str, str] | None
+) -> None:
+    def remove(name: str, *, caller: User | None) -> None:
+        if change is None:
+            assert table.delete_user(name, caller=caller)
+        else:
+            table.update_user(UserInfo(username=name, **change), caller=caller)
+
+    root = user(table, "root")
+    table.create_user(UserInfo(username="peer", password="p", user_type="Super"), caller=root)
+    table.server_user = "peer"
+    for caller in (root, None):
+        with pytest.raises(NoPermission, match="last super user that is enabled, besides peer"):
+            remove("root", caller=caller)
+    remove("root", caller=user(table, "peer"))
+    with pytest.raises(NoPermission, match="peer is the last super user that is enabled; create"):
+        remove("peer", caller=None)
+    root = table.create_user(UserInfo(username="two", password="2", user_type="Super"), caller=None)
+    remove("peer", caller=root)
+    assert table.has_super
+
+
 def test_rules_are_merged_shown_and_deleted(table: AccessTable) -> None:
     root = user(table, "root")
     table.put_rules(acl("User:norm", "Topic:T"), caller=root)

@@ -36,6 +36,20 @@ def test_a_disk_nearly_full_refuses_new_messages_only(readiness: Readiness) -> N
     assert readiness.is_ready
 
 
+def test_a_segment_that_is_not_allocated_makes_it_unready_but_refuses_nothing(
+    readiness: Readiness,
+) -> None:
+    readiness.set_unallocated("no room for the segment")
+    assert (readiness.is_ready, readiness.why_not) == (False, "no room for the segment")
+    assert not readiness.new_refusal_reasons
+    readiness.check()
+    readiness.set_nearly_full("91% full")
+    assert readiness.why_not == "91% full", "the graver one is told"
+    readiness.set_nearly_full(None)
+    readiness.set_unallocated(None)
+    assert (readiness.is_ready, readiness.why_not) == (True, None)
+
+
 def test_trouble_refuses_every_append_until_it_is_over(readiness: Readiness) -> None:
     readiness.set_unindexed("no room for the index")
     assert readiness.is_unindexed_only

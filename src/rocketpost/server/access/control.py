@@ -62,6 +62,7 @@ class AccessControl:
             ConfigError: No super user would exist.
         """
         _add_first_users(table, config)
+        table.server_user = config.inner_login.name if config.inner_login is not None else ""
         if not config.authentication_enabled:
             return cls(table=table, audit=NoAudit())
         if not table.has_super:

@@ -431,7 +431,7 @@ class TimerFeature(Feature):
         """Serve RECALL_MESSAGE: answer once the recall is stored."""
         if not self._may_recall:
             raise NoPermission("recalls are off here: set recallMessageEnable=true")
-        if not self._is_open or not self._store.writable:
+        if not self._is_open or self._store.refuses_new:
             raise ServiceNotAvailable(
                 self._store.why_not_writable or "this broker accepts no messages now"
             )

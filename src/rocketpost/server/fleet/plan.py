@@ -109,14 +109,19 @@ def idle_stores_blocking(values: Mapping[str, str], count: int) -> list[str]:
         values: Properties of a single broker.
         count: Number of brokers that will be started.
     """
+    return [
+        layout.root
+        for number, layout in further_stores_blocking(values).items()
+        if number >= count and has_messages_blocking(layout)
+    ]
+
+
+def further_stores_blocking(values: Mapping[str, str]) -> dict[int, Layout]:
+    """Return the stores of further brokers that have a directory, by their numbers."""
     given = with_new_spellings(values)
     names = _names_blocking(Layout(_root(given)).further_brokers)
     numbers = sorted(int(name) for name in names if _is_number(name))
-    return [
-        _places(given, number)[0]
-        for number in numbers
-        if number >= count and has_messages_blocking(Layout(*_places(given, number)))
-    ]
+    return {number: Layout(*_places(given, number)) for number in numbers}
 
 
 def idle_warning(directories: list[str], option: str = "--brokers") -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 from rocketpost.errors import ConfigError
@@ -37,6 +38,16 @@ OF_OPTIONS: Final[Mapping[str, str]] = {
 _ENTRIES_PER_SLOT: Final = 4
 """The ratio in RocketMQ and here; an index file's size does not show other ratios."""
 _UNITS: Final = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
+
+
+def store_directory(data: Path) -> str:
+    """Return the directory of the store in the directory of the data."""
+    return str(data.absolute() / "store")
+
+
+def namesrv_directory(data: Path) -> str:
+    """Return the directory of the name server in the directory of the data."""
+    return str(data.absolute() / "namesrv")
 
 
 def parse_size(text: str) -> int:

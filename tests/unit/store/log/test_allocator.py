@@ -8,7 +8,7 @@ import pytest
 from rocketpost.errors import StoreFull
 from rocketpost.store.files import RealFiles
 from rocketpost.store.layout import Layout
-from rocketpost.store.log.allocator import Allocator
+from rocketpost.store.log.allocator import RETRY_SECONDS, Allocator
 
 
 class Counting(RealFiles):
@@ -84,6 +84,47 @@ def test_no_room_is_store_full_and_leaves_nothing(
     assert [p.name for p in (tmp_path / "commitlog").rglob("0*")] == []
     files.full = False
     allocator.take(0).close()
+    allocator.close_blocking()
+
+
+def test_a_refusal_is_reported_until_the_thread_has_made_the_segment(
+    files: Counting, layout: Layout, caplog: pytest.LogCaptureFixture
+) -> None:
+    reasons: list[str | None] = []
+    allocator = Allocator(files, layout, segment_bytes=4096, set_unallocated=reasons.append)
+    files.mkdir(layout.allocating)
+    files.full = True
+    allocator.prepare(0)
+    assert allocator._make_wanted() is None
+    assert reasons == [], "no message needed the segment yet"
+    for _ in range(2):
+        with pytest.raises(StoreFull):
+            allocator.take(0)
+    assert allocator._make_wanted() == RETRY_SECONDS
+    assert [each is not None and "No space left" in each for each in reasons] == [True, True]
+    assert [each.levelname for each in caplog.records] == ["WARNING", "ERROR"]
+    files.full = False
+    assert allocator._make_wanted() is None
+    assert reasons[2:] == [None]
+    allocator.take(0).close()
+    assert files.made == 1
+    assert len(reasons) == 3
+    allocator.close_blocking()
+
+
+def test_the_next_append_or_a_cut_of_the_log_ends_a_refusal(
+    files: Counting, layout: Layout
+) -> None:
+    reasons: list[str | None] = []
+    allocator = Allocator(files, layout, segment_bytes=4096, set_unallocated=reasons.append)
+    files.mkdir(layout.allocating)
+    for end in (lambda: allocator.take(4096).close(), lambda: allocator.reset(4096)):
+        files.full = True
+        with pytest.raises(StoreFull):
+            allocator.take(4096)
+        files.full = False
+        end()
+        assert reasons.pop() is None
     allocator.close_blocking()
 
 
