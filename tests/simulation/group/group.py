@@ -214,7 +214,10 @@ class Group:
         if not positions or server.running.state.suspect:
             return
         begin = self.rng.choice(positions) // BLOCK_BYTES * BLOCK_BYTES
-        end = begin + BLOCK_BYTES
+        newest = max(int(each.node.commit) for each in self.servers if each.is_up)
+        end = min(begin + BLOCK_BYTES, newest)  # readers find damage at the end of the log, too
+        if end <= begin:
+            return
         digests = {
             each.name: each.running.old_log.digest_blocking(begin, end)
             for each in self.servers
