@@ -277,6 +277,21 @@ def test_an_ordered_topic_is_in_the_order_table(admin: Admin) -> None:
     got = admin.ok("updateOrderConf", "-t", "Ordered", "-m", "get")
     assert got == "get orderConf success. topic=[Ordered], orderConf=[broker-0:4;broker-1:6]\n"
     put_words = ("updateOrderConf", "-t", "Ordered", "-m", "put", "-v", "broker-0:1")
+    for value, reason in (
+        ("garbage", "'garbage' is not broker:number"),
+        ("broker-0:4;broker-1:abc", "'broker-1:abc' is not broker:number"),
+        (
+            "broker-0:4;elsewhere:2",
+            "not on a broker elsewhere; its brokers are: broker-0, broker-1",
+        ),
+        ("broker-0:4;broker-0:4", "broker-0 is there twice"),
+    ):
+        said = admin.fails(*put_words[:-1], value)
+        assert reason in said
+        assert "nothing was changed" in said
+    assert "topic Nope" in admin.fails(*("updateOrderConf", "-t", "Nope", *put_words[3:]))
+    assert admin.ok("updateOrderConf", "-t", "Ordered", "-m", "get") == got
+    assert "no order configuration" in admin.fails("updateOrderConf", "-t", "Nope", "-m", "get")
     assert "broker-0 has 1 instead of 4 queues" in admin.fails(*put_words)
     put = admin.ok(*put_words, "--yes")
     assert put == "update orderConf success. topic=[Ordered], orderConf=[broker-0:1]\n"

@@ -26,13 +26,14 @@ from rocketpost.admin.command import (
     topic_option,
 )
 from rocketpost.admin.confirm import confirm, yes_option
-from rocketpost.admin.losses import order_losses
+from rocketpost.admin.losses import order_losses, order_queues
 from rocketpost.admin.render import topic_text
 from rocketpost.admin.report import Report
 from rocketpost.admin.topic_change import (
     LISTED_QUEUES,
     PlannedTopic,
     apply_topic_change,
+    check_order,
     find_topic,
     merge_topic,
     plan_topic,
@@ -374,6 +375,12 @@ async def update_order_conf(
     if method == "put" and not value:
         raise click.UsageError("put needs -v, such as -v broker-a:4")
     old = await admin.cluster.kv(ORDER_NAMESPACE, topic)
+    if method == "put":
+        assert value
+        route = await admin.cluster.route(topic)
+        # A broker that is down keeps its queues, so that keys do not move to others meanwhile.
+        known = {each.broker_name for each in route.broker_datas} | order_queues(old).keys()
+        check_order(topic, value, known)
     if method != "get":
         await confirm(order_losses(old, value if method == "put" else None), yes=yes)
     with Report(as_json=as_json) as report:
