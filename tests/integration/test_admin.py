@@ -255,6 +255,10 @@ def test_topics_of_a_file_are_created(admin: Admin, tmp_path: Path) -> None:
     printed = admin.ok("updateTopicList", "-c", CLUSTER, "-f", str(path))
     assert printed.count("submit batch of topic config to") == 2
     assert {"Listed1", "Listed2"} <= set(admin.ok("topicList").split())
+    path.write_text('[{"topicName":"Listed3"},{"topicName":"Listed4","readQueuNums":4}]')
+    said = admin.fails("updateTopicList", "-c", CLUSTER, "-f", str(path))
+    assert "unknown field `readQueuNums` - at `$[1]`" in said
+    assert not {"Listed3", "Listed4"} & set(admin.ok("topicList").split())
     path.write_text('[{"topicName":"Listed1","perm":4,"attributes":{"message.type":"NORMAL"}}]')
     assert "producers may no longer send to it" in admin.fails(
         "updateTopicList", "-c", CLUSTER, "-f", str(path)
@@ -370,7 +374,11 @@ def test_a_group_is_created_shown_and_deleted(admin: Admin, tmp_path: Path) -> N
     assert f"in cluster [{CLUSTER}] success.\n" in deleted
     assert "no broker has a configuration" in admin.fails("getConsumerConfig", "-g", "fresh")
     path = tmp_path / "groups.json"
-    path.write_text('[{"groupName":"listed"}]')
+    path.write_text('[{"groupName":"listed","retryMaxTime":3}]')
+    misspelt = admin.fails("updateSubGroupList", "-b", admin.brokers[0], "-f", str(path))
+    assert "unknown field `retryMaxTime`" in misspelt
+    assert "no broker has a configuration" in admin.fails("getConsumerConfig", "-g", "listed")
+    path.write_text('[{"groupName":"listed","subscriptionDataSet":null}]')
     assert "submit batch" in admin.ok("updateSubGroupList", "-b", admin.brokers[0], "-f", str(path))
     words = ("updateSubGroup", "-b", admin.brokers[0], "-g", "listed")
     assert "success: retryMaxTimes=16->5.\n" in admin.ok(*words, "-r", "5")

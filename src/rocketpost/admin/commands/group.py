@@ -144,6 +144,13 @@ def parse_policy(text: str | None) -> dict[str, Any] | None:
     return policy
 
 
+class _ListedGroup(GroupChange, frozen=True, forbid_unknown_fields=True):
+    """A group in a file. A misspelt key would otherwise leave a value at its default."""
+
+    subscription_data_set: list[Any] | None = None
+    """Key of files that RocketMQ exported."""
+
+
 @admin_command("updateSubGroupList")
 @broker_or_cluster
 @click.option("-f", "--filename", "path", required=True, help="JSON array of configurations.")
@@ -159,9 +166,16 @@ async def update_sub_group_list(
     as_json: bool,
 ) -> None:
     """Create or change the groups in a JSON file; values that it leaves out stay."""
-    changes: list[GroupChange] = await asyncio.to_thread(
-        read_json_blocking, path, list[GroupChange]
+    changes: list[_ListedGroup] = await asyncio.to_thread(
+        read_json_blocking, path, list[_ListedGroup]
     )
+    for change in changes:
+        if change.subscription_data_set:
+            click.echo(
+                f"note: subscriptionDataSet of {change.group_name} has no effect here: groups "
+                "have the subscriptions of their members",
+                err=True,
+            )
     if not changes or not all(change.group_name for change in changes):
         raise Failure(f"{path} lists no group, or one without groupName")
     changes = [

@@ -218,6 +218,10 @@ async def _order_queues(
     )
 
 
+class _ListedTopic(TopicChange, frozen=True, forbid_unknown_fields=True):
+    """A topic in a file. A misspelt key would otherwise leave a value at its default."""
+
+
 @admin_command("updateTopicList")
 @broker_or_cluster
 @click.option("-f", "--filename", "path", required=True, help="JSON array of topic configurations.")
@@ -234,7 +238,7 @@ async def update_topic_list(
 ) -> None:
     """Create or change the topics in a JSON file; values that it leaves out stay."""
     changes: list[TopicChange] = await asyncio.to_thread(
-        read_json_blocking, path, list[TopicChange]
+        read_json_blocking, path, list[_ListedTopic]
     )
     if not changes or not all(change.topic_name for change in changes):
         raise Failure(f"{path} lists no topic, or one without topicName")
