@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -285,6 +287,16 @@ def test_a_console_that_others_reach_needs_tls(cluster: Cluster, tmp_path: Path)
     process.launch()
     process.wait_for("in the clear", seconds=30)
     process.kill()
+
+
+def test_the_console_does_not_start_without_its_certificate(tmp_path: Path) -> None:
+    command = ["console", "-n", "127.0.0.1:1", "--port", "0", "--state", str(tmp_path / "state")]
+    missing = str(tmp_path / "missing.pem")
+    words = [sys.executable, *PROGRAM, *command, "--tls-cert", missing, "--tls-key", missing]
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 1
+    assert ended.stdout == ""
+    assert ended.stderr == f"error: cannot read {missing}: No such file or directory\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda each: each.name)
