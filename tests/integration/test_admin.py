@@ -191,7 +191,8 @@ def test_a_topic_is_created_changed_and_deleted(admin: Admin) -> None:
         "delete topic [Short] from NameServer success.\n"
     )
     assert "Short" not in admin.ok("topicList").split()
-    assert "Short" in admin.run("deleteTopic", "-t", "Short", "-c", CLUSTER).stderr
+    missing = admin.fails("deleteTopic", "-t", "Short", "-c", CLUSTER)
+    assert f"there was no topic Short in the cluster {CLUSTER}" in missing
     assert "no name server knows the topic Short" in admin.fails("topicStatus", "-t", "Short")
 
 
@@ -373,6 +374,9 @@ def test_a_group_is_created_shown_and_deleted(admin: Admin, tmp_path: Path) -> N
     assert deleted.count("delete subscription group [fresh] from broker [") == 2
     assert f"in cluster [{CLUSTER}] success.\n" in deleted
     assert "no broker has a configuration" in admin.fails("getConsumerConfig", "-g", "fresh")
+    for where, name in (("-c", CLUSTER), ("-b", admin.brokers[0])):
+        missing = admin.fails("deleteSubGroup", where, name, "-g", "fresh", "-r", "true")
+        assert f"{name} does not have the group fresh" in missing
     path = tmp_path / "groups.json"
     path.write_text('[{"groupName":"listed","retryMaxTime":3}]')
     misspelt = admin.fails("updateSubGroupList", "-b", admin.brokers[0], "-f", str(path))
@@ -405,6 +409,9 @@ def test_a_group_is_switched_to_popping(admin: Admin) -> None:
     said = admin.ok("setConsumeMode", "-c", CLUSTER, "-t", TOPIC, "-g", "fresh", "-m", "pop")
     assert said.count("set consume mode to") == 2
     assert f"topic[{TOPIC}] group[fresh] consume mode[POP] popShareQueueNum[0]" in said
+    words = ("setConsumeMode", "-c", CLUSTER, "-t", "Nope", "-g", "fresh", "-m", "pop")
+    assert f"{CLUSTER} does not have the topic Nope" in admin.fails(*words)
+    assert admin.run(*words, "-q", "-5").exit_code == 2
     address = admin.brokers[0]
     refused = admin.fails(
         "setConsumeMode", "-b", address, "-t", "%RETRY%fresh", "-g", "fresh", "-m", "POP"
@@ -849,6 +856,8 @@ def test_key_value_settings(admin: Admin) -> None:
     assert "this deletes name=a value of the namespace space" in unanswered
     deleted = admin.ok("deleteKvConfig", "-s", "space", "-k", "name", "--yes")
     assert deleted == "delete kv config from namespace success.\n"
+    missing = admin.fails("deleteKvConfig", "-s", "space", "-k", "name")
+    assert "there was no name in the namespace space" in missing
 
 
 def test_settings_of_name_servers(admin: Admin) -> None:

@@ -341,11 +341,15 @@ async def delete_topic(
     """Delete a topic on the masters of a cluster and on every name server."""
     masters = await find_masters(admin, None, cluster)
     known = topic in await admin.cluster.topics()
+    owners = [each for each in masters if await find_topic(admin, each, topic) is not None]
     count = await count_messages(admin, topic, masters)
     losses = [f"this deletes {count} messages of the topic {topic} for good"] if count else []
     await confirm(losses, yes=yes)
     with Report(as_json=as_json) as report:
         await admin.topics.delete(topic, masters, cluster=cluster)
+        # Only now: an earlier deletion may have missed a name server that was down.
+        if not known and not owners:
+            raise TopicNotExist(f"there was no topic {topic} in the cluster {cluster}")
         text = f"delete topic [{topic}] from cluster [{cluster}] success."
         report.step(text, topic=topic, action="deleted", brokers=masters, messages=count)
         report.line(f"delete topic [{topic}] from NameServer success.")
