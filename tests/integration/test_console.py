@@ -216,6 +216,9 @@ async def test_a_group_and_its_messages_are_shown(
     message = browser.get(f"/messages/{hit['offsetId']}")
     assert message.status == 200
     assert "<script>alert" not in message.text
+    missing = browser.get(f"/messages/{hit['offsetId'][:16]}00000000FFFFFFFF")
+    assert missing.status == 404
+    assert "there is no message at 4294967295 in the commit log" in missing.text
     assert "&lt;script&gt;alert" in message.text
     assert f'href="/do/replay?topic={topic}&amp;begin={hit["storeMs"]}"' in message.text
     data = browser.json(f"/messages/{hit['id']}?topic={topic}")
