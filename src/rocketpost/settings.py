@@ -143,6 +143,8 @@ def apply_changes(current: T, values: Mapping[str, str]) -> T:
                 f"{key} cannot be changed at run time; set it in the configuration file and restart"
             )
         updates[field.name] = value = _parse(key, text, hints[field.name])
+        if value == "" and field.default != "":
+            raise ConfigError(f"{key} needs a value, such as {key}={field.default}")
         clamp = field.metadata["clamp"]
         if clamp is not None and not clamp[0] <= value <= clamp[1]:
             raise ConfigError(f"{key}={value} must be between {clamp[0]} and {clamp[1]}")

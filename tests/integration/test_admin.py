@@ -191,7 +191,8 @@ def test_a_topic_is_created_changed_and_deleted(admin: Admin) -> None:
         "delete topic [Short] from NameServer success.\n"
     )
     assert "Short" not in admin.ok("topicList").split()
-    assert "Short" in admin.run("deleteTopic", "-t", "Short", "-c", CLUSTER).stderr
+    missing = admin.fails("deleteTopic", "-t", "Short", "-c", CLUSTER)
+    assert f"there was no topic Short in the cluster {CLUSTER}" in missing
     assert "no name server knows the topic Short" in admin.fails("topicStatus", "-t", "Short")
 
 
@@ -255,6 +256,10 @@ def test_topics_of_a_file_are_created(admin: Admin, tmp_path: Path) -> None:
     printed = admin.ok("updateTopicList", "-c", CLUSTER, "-f", str(path))
     assert printed.count("submit batch of topic config to") == 2
     assert {"Listed1", "Listed2"} <= set(admin.ok("topicList").split())
+    path.write_text('[{"topicName":"Listed3"},{"topicName":"Listed4","readQueuNums":4}]')
+    said = admin.fails("updateTopicList", "-c", CLUSTER, "-f", str(path))
+    assert "unknown field `readQueuNums` - at `$[1]`" in said
+    assert not {"Listed3", "Listed4"} & set(admin.ok("topicList").split())
     path.write_text('[{"topicName":"Listed1","perm":4,"attributes":{"message.type":"NORMAL"}}]')
     assert "producers may no longer send to it" in admin.fails(
         "updateTopicList", "-c", CLUSTER, "-f", str(path)
@@ -277,6 +282,21 @@ def test_an_ordered_topic_is_in_the_order_table(admin: Admin) -> None:
     got = admin.ok("updateOrderConf", "-t", "Ordered", "-m", "get")
     assert got == "get orderConf success. topic=[Ordered], orderConf=[broker-0:4;broker-1:6]\n"
     put_words = ("updateOrderConf", "-t", "Ordered", "-m", "put", "-v", "broker-0:1")
+    for value, reason in (
+        ("garbage", "'garbage' is not broker:number"),
+        ("broker-0:4;broker-1:abc", "'broker-1:abc' is not broker:number"),
+        (
+            "broker-0:4;elsewhere:2",
+            "not on a broker elsewhere; its brokers are: broker-0, broker-1",
+        ),
+        ("broker-0:4;broker-0:4", "broker-0 is there twice"),
+    ):
+        said = admin.fails(*put_words[:-1], value)
+        assert reason in said
+        assert "nothing was changed" in said
+    assert "topic Nope" in admin.fails(*("updateOrderConf", "-t", "Nope", *put_words[3:]))
+    assert admin.ok("updateOrderConf", "-t", "Ordered", "-m", "get") == got
+    assert "no order configuration" in admin.fails("updateOrderConf", "-t", "Nope", "-m", "get")
     assert "broker-0 has 1 instead of 4 queues" in admin.fails(*put_words)
     put = admin.ok(*put_words, "--yes")
     assert put == "update orderConf success. topic=[Ordered], orderConf=[broker-0:1]\n"
@@ -354,8 +374,15 @@ def test_a_group_is_created_shown_and_deleted(admin: Admin, tmp_path: Path) -> N
     assert deleted.count("delete subscription group [fresh] from broker [") == 2
     assert f"in cluster [{CLUSTER}] success.\n" in deleted
     assert "no broker has a configuration" in admin.fails("getConsumerConfig", "-g", "fresh")
+    for where, name in (("-c", CLUSTER), ("-b", admin.brokers[0])):
+        missing = admin.fails("deleteSubGroup", where, name, "-g", "fresh", "-r", "true")
+        assert f"{name} does not have the group fresh" in missing
     path = tmp_path / "groups.json"
-    path.write_text('[{"groupName":"listed"}]')
+    path.write_text('[{"groupName":"listed","retryMaxTime":3}]')
+    misspelt = admin.fails("updateSubGroupList", "-b", admin.brokers[0], "-f", str(path))
+    assert "unknown field `retryMaxTime`" in misspelt
+    assert "no broker has a configuration" in admin.fails("getConsumerConfig", "-g", "listed")
+    path.write_text('[{"groupName":"listed","subscriptionDataSet":null}]')
     assert "submit batch" in admin.ok("updateSubGroupList", "-b", admin.brokers[0], "-f", str(path))
     words = ("updateSubGroup", "-b", admin.brokers[0], "-g", "listed")
     assert "success: retryMaxTimes=16->5.\n" in admin.ok(*words, "-r", "5")
@@ -382,6 +409,9 @@ def test_a_group_is_switched_to_popping(admin: Admin) -> None:
     said = admin.ok("setConsumeMode", "-c", CLUSTER, "-t", TOPIC, "-g", "fresh", "-m", "pop")
     assert said.count("set consume mode to") == 2
     assert f"topic[{TOPIC}] group[fresh] consume mode[POP] popShareQueueNum[0]" in said
+    words = ("setConsumeMode", "-c", CLUSTER, "-t", "Nope", "-g", "fresh", "-m", "pop")
+    assert f"{CLUSTER} does not have the topic Nope" in admin.fails(*words)
+    assert admin.run(*words, "-q", "-5").exit_code == 2
     address = admin.brokers[0]
     refused = admin.fails(
         "setConsumeMode", "-b", address, "-t", "%RETRY%fresh", "-g", "fresh", "-m", "POP"
@@ -826,6 +856,8 @@ def test_key_value_settings(admin: Admin) -> None:
     assert "this deletes name=a value of the namespace space" in unanswered
     deleted = admin.ok("deleteKvConfig", "-s", "space", "-k", "name", "--yes")
     assert deleted == "delete kv config from namespace success.\n"
+    missing = admin.fails("deleteKvConfig", "-s", "space", "-k", "name")
+    assert "there was no name in the namespace space" in missing
 
 
 def test_settings_of_name_servers(admin: Admin) -> None:

@@ -88,7 +88,9 @@ async def test_users(tool: Tool) -> None:
         "createUser", *everywhere, "-u", "norm", "-p", "x"
     )
     await tool("deleteUser", *everywhere, "-u", "norm")
-    assert await tool("getUser", *everywhere, "-u", "norm") == ""
+    for command in ("getUser", "deleteUser"):
+        said = await tool.fails(command, *everywhere, "-u", "norm")
+        assert "DefaultCluster has no user norm" in said
     assert "check signature failed" in await tool.fails(
         "listUser", "-b", tool.broker, ROCKETMQ_SECRET_KEY="wrong"
     )
@@ -117,9 +119,13 @@ async def test_rules(tool: Tool) -> None:
     assert "allowed" in await verdict("Get", "Topic:T", "-i", "10.0.0.1")
     assert "pre*" not in await tool("listAcl", *here, "-r", "Topic:T")
     await tool("deleteAcl", *here, "-s", "User:norm", "-r", "Topic:T")
+    for resource in ("Topic:T", "Group:ghost"):
+        said = await tool.fails("deleteAcl", *here, "-s", "User:norm", "-r", resource)
+        assert f"User:norm has no rule for {resource} at {tool.broker}" in said
     assert "denied" in await verdict("Get", "Topic:T", "-i", "10.0.0.1")
     await tool("deleteAcl", *here, "-s", "User:norm")
     assert await tool("listAcl", *here) == ""
+    assert "acl is not exist" in await tool.fails("deleteAcl", *here, "-s", "User:norm")
     assert "no user ghost" in await tool("access", "ghost", "Pub", "Topic:T", *here)
 
 

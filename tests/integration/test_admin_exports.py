@@ -73,6 +73,20 @@ async def test_metadata(node: SingleNode, tmp_path: Path) -> None:
     assert "choose another -f" in result.stderr
 
 
+async def test_exported_topics_and_groups_can_be_imported(node: SingleNode, tmp_path: Path) -> None:
+    await make_topic(node)
+    metadata = ("exportMetadata", "-c", "DefaultCluster")
+    found = await exported(node, tmp_path, "metadata.json", *metadata)
+    for table, command in (
+        ("topicConfigTable", "updateTopicList"),
+        ("subscriptionGroupTable", "updateSubGroupList"),
+    ):
+        path = tmp_path / "list.json"
+        path.write_text(json.dumps(list(found[table].values())))
+        await run(node, command, "-c", "DefaultCluster", "-f", str(path))
+    assert await exported(node, tmp_path, "metadata.json", *metadata) == found
+
+
 async def test_configs_and_metrics(node: SingleNode, tmp_path: Path) -> None:
     await make_topic(node)
     found = await exported(node, tmp_path, "configs.json", "exportConfigs", "-c", "DefaultCluster")

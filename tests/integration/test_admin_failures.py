@@ -45,6 +45,7 @@ def test_reading_needs_one_name_server(half_dead: Cluster) -> None:
 
 
 def test_a_change_reaches_live_brokers_and_names_dead_ones(half_dead: Cluster) -> None:
+    assert run(half_dead.addresses, "updateTopic", "-c", CLUSTER, "-t", "T").exit_code == 0
     words = ("updateOrderConf", "-t", "T", "-m", "put", "-v", "broker-0:4")
     changed = run(half_dead.addresses, *words)
     assert changed.exit_code == 1

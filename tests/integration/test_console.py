@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -214,6 +216,9 @@ async def test_a_group_and_its_messages_are_shown(
     message = browser.get(f"/messages/{hit['offsetId']}")
     assert message.status == 200
     assert "<script>alert" not in message.text
+    missing = browser.get(f"/messages/{hit['offsetId'][:16]}00000000FFFFFFFF")
+    assert missing.status == 404
+    assert "there is no message at 4294967295 in the commit log" in missing.text
     assert "&lt;script&gt;alert" in message.text
     assert f'href="/do/replay?topic={topic}&amp;begin={hit["storeMs"]}"' in message.text
     data = browser.json(f"/messages/{hit['id']}?topic={topic}")
@@ -285,6 +290,16 @@ def test_a_console_that_others_reach_needs_tls(cluster: Cluster, tmp_path: Path)
     process.launch()
     process.wait_for("in the clear", seconds=30)
     process.kill()
+
+
+def test_the_console_does_not_start_without_its_certificate(tmp_path: Path) -> None:
+    command = ["console", "-n", "127.0.0.1:1", "--port", "0", "--state", str(tmp_path / "state")]
+    missing = str(tmp_path / "missing.pem")
+    words = [sys.executable, *PROGRAM, *command, "--tls-cert", missing, "--tls-key", missing]
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 1
+    assert ended.stdout == ""
+    assert ended.stderr == f"error: cannot read {missing}: No such file or directory\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda each: each.name)

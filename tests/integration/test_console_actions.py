@@ -115,6 +115,22 @@ async def test_a_topic_is_created_changed_and_deleted(cluster: Cluster, browser:
     assert line["command"].startswith("mqadmin deleteTopic")
 
 
+async def test_a_preview_of_an_action_that_brokers_refuse_says_why(
+    cluster: Cluster, browser: Browser
+) -> None:
+    confirm(browser, "create-topic", preview(browser, "create-topic", topic="Kept", queues="2"))
+    await until(lambda: "Kept" in browser.get("/topics.json").text, seconds=30)
+    for topic in ("TBW102", "DefaultCluster"):
+        shown = preview(browser, "delete-topic", topic=topic)
+        assert shown.status == 400
+        assert f"{topic} is a topic of the system; brokers do not delete it." in shown.text
+        assert 'name="ticket"' not in shown.text
+    shown = preview(browser, "reset-offsets", group="nobody", topic="Kept", when="now")
+    assert shown.status == 404
+    assert "There is no nobody." in shown.text
+    assert 'name="ticket"' not in shown.text
+
+
 async def test_a_preview_that_is_out_of_date_changes_nothing(
     cluster: Cluster, browser: Browser
 ) -> None:

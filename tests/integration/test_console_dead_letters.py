@@ -150,6 +150,16 @@ def test_letters_are_exported_without_formulas(browser: Browser) -> None:
     assert len(rows) == 10
     assert rows[0]["keys"] == "'=k0"
     assert answer.headers["content-disposition"].startswith("attachment")
+    refused = browser.get("/dead-letters/billing/export?format=xml")
+    assert refused.status == 400
+    assert "format must be one of jsonl, csv" in refused.text
+
+
+def test_dead_letters_of_a_group_that_does_not_exist_are_not_found(browser: Browser) -> None:
+    for path in ("/dead-letters/nope", "/dead-letters/nope/export?format=csv"):
+        missing = browser.get(path)
+        assert missing.status == 404
+        assert "There is no consumer group nope." in missing.text
 
 
 async def test_too_many_refusals_stop_it(cluster: Cluster, browser: Browser) -> None:

@@ -36,6 +36,7 @@ class Sample:
     on: bool = option("isOn", True)
     mode: Mode = option("mode", Mode.FAST)
     name: str = option("name", "x")
+    words: str = option("words", "x", mutable=True)
     ratio: float = option("ratio", 0.5)
     path: str | None = option("path", None)
 
@@ -114,6 +115,7 @@ def test_values_fill_the_class() -> None:
         "isOn": "false",
         "mode": "SAFE",
         "name": "x",
+        "words": "x",
         "ratio": "2.0",
         "path": "",
     }
@@ -144,3 +146,5 @@ def test_only_mutable_keys_change() -> None:
         apply_changes(Sample(), {"nope": "y"})
     with pytest.raises(ConfigError, match="negative"):
         apply_changes(Sample(), {"someCount": "-2"})
+    with pytest.raises(ConfigError, match="words needs a value, such as words=x"):
+        apply_changes(Sample(), {"words": " "})

@@ -81,7 +81,7 @@ def has_retention_hold(config: GroupConfig) -> bool:
 
 def order_losses(before: str | None, after: str | None) -> list[str]:
     """Return the losses that a change of a topic's order configuration causes."""
-    had, has = _order_queues(before), _order_queues(after)
+    had, has = order_queues(before), order_queues(after)
     return [
         f"{broker} has {has.get(broker, 0)} instead of {count} queues in the order configuration"
         for broker, count in had.items()
@@ -89,7 +89,8 @@ def order_losses(before: str | None, after: str | None) -> list[str]:
     ]
 
 
-def _order_queues(text: str | None) -> dict[str, int]:
+def order_queues(text: str | None) -> dict[str, int]:
+    """Return the queues of each broker in an order configuration, without parts of another form."""
     pairs = [part.partition(":") for part in (text or "").split(";") if part]
     return {broker: int(count) for broker, _, count in pairs if count.isdecimal()}
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Set
 from typing import Final, NamedTuple
 
 import msgspec
 
 from rocketpost.admin.attribute_changes import attribute_values, merge_attributes
-from rocketpost.admin.command import errors_from
+from rocketpost.admin.command import Failure, errors_from
 from rocketpost.admin.losses import topic_losses
 from rocketpost.admin.report import Report
 from rocketpost.client.admin import AdminClient
@@ -19,6 +21,8 @@ QUEUES: Final = 8
 """Number of queues that ``updateTopic`` gives a new topic, as RocketMQ's does."""
 LISTED_QUEUES: Final = 16
 """Number of queues that ``updateTopicList`` gives a new topic, as RocketMQ's does."""
+
+_QUEUES_MAX: Final = 65_536
 
 
 class PlannedTopic(NamedTuple):
@@ -108,3 +112,33 @@ def report_topic_change(report: Report, planned: PlannedTopic, *, listed: bool =
     """Report the change of a topic on a broker; ``listed`` if the topic is one of a list."""
     address, before, after, _ = planned
     report.change("topic", address, before, after, listed=listed, topic=after.topic_name)
+
+
+def check_order(topic: str, value: str, known: Set[str]) -> None:
+    """Check an order configuration: clients skip parts of another form without a word.
+
+    Args:
+        topic: The topic, for error messages.
+        value: The new configuration.
+        known: The names of the brokers that may be in it.
+
+    Raises:
+        Failure: It is not ``name:number;...``, or names another broker.
+    """
+    names: set[str] = set()
+    for part in value.removesuffix(";").split(";"):
+        name, _, count = part.partition(":")
+        if not name or not re.fullmatch("[0-9]{1,5}", count) or not 1 <= int(count) <= _QUEUES_MAX:
+            raise Failure(
+                f"nothing was changed: {part!r} is not broker:number with a number from 1 to "
+                f"{_QUEUES_MAX}, as in broker-a:4;broker-b:4"
+            )
+        if name not in known:
+            brokers = ", ".join(sorted(known)) or "none"
+            raise Failure(
+                f"nothing was changed: the topic {topic} is not on a broker {name}; its brokers "
+                f"are: {brokers}"
+            )
+        if name in names:
+            raise Failure(f"nothing was changed: {name} is there twice")
+        names.add(name)

@@ -112,6 +112,16 @@ def _parse_order_conf(topic: str, conf: str) -> list[MessageQueue]:
     return queues
 
 
+def _order_reason(route: TopicRoute) -> str:
+    """Return the reason for a route without queues, if the order table is it."""
+    if not route.order_topic_conf:
+        return ""
+    return (
+        f"; the order table of the name servers names no queue for it: {route.order_topic_conf!r}; "
+        "`mqadmin updateOrderConf` changes it"
+    )
+
+
 class RouteCache:
     """The latest routes from the name servers. Belongs to the event loop.
 
@@ -171,7 +181,9 @@ class RouteCache:
                 continue
             pause = pause_seconds(pauses)
             if not lacks_master(route):
-                raise RouteNotFound(f"no broker takes messages of the topic {topic}")
+                raise RouteNotFound(
+                    f"no broker takes messages of the topic {topic}{_order_reason(route)}"
+                )
             if loop.time() + pause > end_at:
                 raise RouteNotFound(f"no broker of the topic {topic} has a master")
             await asyncio.sleep(pause)

@@ -8,8 +8,11 @@ import logging
 import os
 import signal
 import socket
+import ssl
 import sys
+import tempfile
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import uvicorn
 
@@ -56,13 +59,15 @@ def run_console(config: ConsoleConfig, *, parent_fd: int | None = None) -> int:
     logging.getLogger("rocketpost.transport").setLevel(logging.ERROR)
     try:
         services = make_services_blocking(config)
+        check_state_blocking(config)
+        server = make_server_blocking(services)
         listener = open_port_blocking(config)
     except RocketpostError as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2
+        return 1
     with listener:
         services.port = listener.getsockname()[1]
-        asyncio.run(_serve(services, listener, parent_fd))
+        asyncio.run(_serve(services, server, listener, parent_fd))
     return 0
 
 
@@ -101,6 +106,23 @@ def make_services_blocking(config: ConsoleConfig) -> Services:
     )
 
 
+def check_state_blocking(config: ConsoleConfig) -> None:
+    """Make the state directory if necessary, and check that files can be written there.
+
+    Raises:
+        ConfigError: They cannot: no user could be made, and no act recorded.
+    """
+    try:
+        config.state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with tempfile.TemporaryFile(dir=config.state) as file:
+            file.write(b"x")
+    except OSError as error:
+        raise ConfigError(
+            f"users and the audit log cannot be saved in {config.state}: {error.strerror}; choose "
+            "another directory with --state, or with --data of rocketpost up"
+        ) from error
+
+
 def open_port_blocking(config: ConsoleConfig) -> socket.socket:
     """Open the port.
 
@@ -115,6 +137,41 @@ def open_port_blocking(config: ConsoleConfig) -> socket.socket:
             f"cannot listen on {config.host} port {config.port}: {error.strerror}; choose "
             "another one with --port, or with --console-port of rocketpost up"
         ) from error
+
+
+def make_server_blocking(services: Services) -> uvicorn.Server:
+    """Return the HTTP server, with its certificate.
+
+    Raises:
+        ConfigError: The certificate or its key cannot be used.
+    """
+    config = services.config
+    settings = uvicorn.Config(
+        make_app(services),
+        log_config=None,
+        log_level=logging.WARNING,
+        access_log=False,
+        server_header=False,
+        lifespan="off",
+        proxy_headers=config.proxy_url is not None,
+        ssl_certfile=config.certificate,
+        ssl_keyfile=config.key,
+        timeout_graceful_shutdown=_STOP_SECONDS,
+        timeout_keep_alive=30,
+    )
+    path: Path | None = None
+    try:
+        for path in filter(None, (config.certificate, config.key)):
+            path.read_bytes()  # the error of the TLS library would not name the file
+        settings.load()
+    except ssl.SSLError as error:
+        raise ConfigError(
+            f"--tls-cert {config.certificate} and --tls-key {config.key} cannot be used: "
+            f"{error.reason or error}"
+        ) from error
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    return uvicorn.Server(settings)
 
 
 def describe_start(services: Services) -> str:
@@ -148,23 +205,9 @@ async def collect_clusters(services: Services) -> AsyncIterator[None]:
             await cluster.stop()
 
 
-async def _serve(services: Services, listener: socket.socket, parent_fd: int | None) -> None:
-    config = services.config
-    server = uvicorn.Server(
-        uvicorn.Config(
-            make_app(services),
-            log_config=None,
-            log_level=logging.WARNING,
-            access_log=False,
-            server_header=False,
-            lifespan="off",
-            proxy_headers=config.proxy_url is not None,
-            ssl_certfile=config.certificate,
-            ssl_keyfile=config.key,
-            timeout_graceful_shutdown=_STOP_SECONDS,
-            timeout_keep_alive=30,
-        )
-    )
+async def _serve(
+    services: Services, server: uvicorn.Server, listener: socket.socket, parent_fd: int | None
+) -> None:
     if parent_fd is not None:
         asyncio.get_running_loop().add_reader(parent_fd, _stop_with_parent, server, parent_fd)
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -60,6 +60,12 @@ def test_an_order_configuration_wins() -> None:
     ]
 
 
+async def test_an_order_configuration_without_queues_is_named() -> None:
+    route = TopicRoute(order_topic_conf="garbage", broker_datas=route_of({"a": A}).broker_datas)
+    with pytest.raises(RouteNotFound, match=r"topic T; the order table .* 'garbage'; `mqadmin"):
+        await cache({"T": route}).publish("T")
+
+
 def test_queues_are_taken_in_turn() -> None:
     route = PublishRoute(publish_queues("T", route_of({"a": A, "b": B})))
     taken = [route.next() for _ in range(8)]

@@ -7,6 +7,7 @@ group needs confirmation; see ``admin.confirm``.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, Final
 
 import click
@@ -36,12 +37,13 @@ from rocketpost.admin.group_change import (
 )
 from rocketpost.admin.render import group_fields, group_text
 from rocketpost.admin.report import Report
+from rocketpost.admin.topic_change import find_topic
 from rocketpost.client.admin import AdminClient
 from rocketpost.codec.bodies.assignment import MODES, RequestMode
-from rocketpost.codec.faults import GroupNotExist
+from rocketpost.codec.faults import GroupNotExist, TopicNotExist
 from rocketpost.errors import ConfigError
 from rocketpost.model.group import GroupChange, GroupConfig
-from rocketpost.model.names import dlq_topic, retry_topic
+from rocketpost.model.names import dlq_topic, is_retry_or_dlq, retry_topic
 from rocketpost.model.retry_policy import read_retry_policy
 
 _group = click.option("-g", "--groupName", "group", metavar="GROUP", required=True, help="Group.")
@@ -144,6 +146,13 @@ def parse_policy(text: str | None) -> dict[str, Any] | None:
     return policy
 
 
+class _ListedGroup(GroupChange, frozen=True, forbid_unknown_fields=True):
+    """A group in a file. A misspelt key would otherwise leave a value at its default."""
+
+    subscription_data_set: list[Any] | None = None
+    """Key of files that RocketMQ exported."""
+
+
 @admin_command("updateSubGroupList")
 @broker_or_cluster
 @click.option("-f", "--filename", "path", required=True, help="JSON array of configurations.")
@@ -159,9 +168,16 @@ async def update_sub_group_list(
     as_json: bool,
 ) -> None:
     """Create or change the groups in a JSON file; values that it leaves out stay."""
-    changes: list[GroupChange] = await asyncio.to_thread(
-        read_json_blocking, path, list[GroupChange]
+    changes: list[_ListedGroup] = await asyncio.to_thread(
+        read_json_blocking, path, list[_ListedGroup]
     )
+    for change in changes:
+        if change.subscription_data_set:
+            click.echo(
+                f"note: subscriptionDataSet of {change.group_name} has no effect here: groups "
+                "have the subscriptions of their members",
+                err=True,
+            )
     if not changes or not all(change.group_name for change in changes):
         raise Failure(f"{path} lists no group, or one without groupName")
     changes = [
@@ -209,6 +225,8 @@ async def delete_sub_group(
     for topic in topics:
         if count := await count_messages(admin, topic, masters):
             losses.append(f"this deletes {count} messages of the topic {topic} for good")
+    if not topics and not losses and not await _is_known(admin, masters, group):
+        raise GroupNotExist(f"{broker or cluster} does not have the group {group}")
     await confirm(losses, yes=yes)
     where = f" in cluster [{cluster}]" if cluster else ""
     with Report(as_json=as_json) as report:
@@ -221,6 +239,16 @@ async def delete_sub_group(
             await admin.topics.delete(topic, masters, cluster=cluster)
             text = f"delete topic [{topic}] from cluster [{cluster}] success."
             report.step(text, topic=topic, action="deleted", brokers=masters)
+
+
+async def _is_known(admin: AdminClient, masters: Sequence[str], group: str) -> bool:
+    """Return whether one of some brokers has the configuration of a group."""
+    for address in masters:
+        with errors_from(address):
+            table = await admin.groups.table(address)
+        if group in table.subscription_group_table:
+            return True
+    return False
 
 
 @admin_command("getConsumerConfig")
@@ -255,7 +283,7 @@ async def get_consumer_config(admin: AdminClient, *, group: str, as_json: bool) 
     "-q",
     "--popShareQueueNum",
     "share",
-    type=int,
+    type=click.IntRange(0, 1000),
     default=0,
     help="How many other members' queues each member pops from as well; 0: all.",
 )
@@ -275,8 +303,14 @@ async def set_consume_mode(
     wanted = RequestMode(
         topic=topic, consumer_group=group, mode=mode.upper(), pop_share_queue_num=share
     )
+    masters = await find_masters(admin, broker, cluster)
+    # Brokers keep the mode of any topic. They refuse retry topics themselves, with the reason.
+    if not is_retry_or_dlq(topic) and not any(
+        [await find_topic(admin, address, topic) for address in masters]
+    ):
+        raise TopicNotExist(f"{broker or cluster} does not have the topic {topic}")
     with Report(as_json=as_json) as report:
-        for address in await find_masters(admin, broker, cluster):
+        for address in masters:
             with errors_from(address):
                 await admin.groups.set_request_mode(address, wanted)
             report.step(f"set consume mode to {address} success.", broker=address, mode=wanted)

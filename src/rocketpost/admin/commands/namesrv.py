@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from rocketpost.admin.command import admin_command, json_option, say, say_json
+from rocketpost.admin.command import Failure, admin_command, json_option, say, say_json
 from rocketpost.admin.confirm import confirm, yes_option
 from rocketpost.admin.render import settings_text
 from rocketpost.admin.report import Report
@@ -77,6 +77,9 @@ async def delete_kv_config(
     await confirm(losses, yes=yes)
     with Report(as_json=as_json) as report:
         await admin.cluster.delete_kv(namespace, key)
+        # Only now: an earlier deletion may have missed a name server that was down.
+        if value is None:
+            raise Failure(f"there was no {key} in the namespace {namespace}")
         report.step("delete kv config from namespace success.", namespace=namespace, key=key)
 
 

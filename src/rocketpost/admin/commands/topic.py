@@ -26,13 +26,14 @@ from rocketpost.admin.command import (
     topic_option,
 )
 from rocketpost.admin.confirm import confirm, yes_option
-from rocketpost.admin.losses import order_losses
+from rocketpost.admin.losses import order_losses, order_queues
 from rocketpost.admin.render import topic_text
 from rocketpost.admin.report import Report
 from rocketpost.admin.topic_change import (
     LISTED_QUEUES,
     PlannedTopic,
     apply_topic_change,
+    check_order,
     find_topic,
     merge_topic,
     plan_topic,
@@ -217,6 +218,10 @@ async def _order_queues(
     )
 
 
+class _ListedTopic(TopicChange, frozen=True, forbid_unknown_fields=True):
+    """A topic in a file. A misspelt key would otherwise leave a value at its default."""
+
+
 @admin_command("updateTopicList")
 @broker_or_cluster
 @click.option("-f", "--filename", "path", required=True, help="JSON array of topic configurations.")
@@ -233,7 +238,7 @@ async def update_topic_list(
 ) -> None:
     """Create or change the topics in a JSON file; values that it leaves out stay."""
     changes: list[TopicChange] = await asyncio.to_thread(
-        read_json_blocking, path, list[TopicChange]
+        read_json_blocking, path, list[_ListedTopic]
     )
     if not changes or not all(change.topic_name for change in changes):
         raise Failure(f"{path} lists no topic, or one without topicName")
@@ -336,11 +341,15 @@ async def delete_topic(
     """Delete a topic on the masters of a cluster and on every name server."""
     masters = await find_masters(admin, None, cluster)
     known = topic in await admin.cluster.topics()
+    owners = [each for each in masters if await find_topic(admin, each, topic) is not None]
     count = await count_messages(admin, topic, masters)
     losses = [f"this deletes {count} messages of the topic {topic} for good"] if count else []
     await confirm(losses, yes=yes)
     with Report(as_json=as_json) as report:
         await admin.topics.delete(topic, masters, cluster=cluster)
+        # Only now: an earlier deletion may have missed a name server that was down.
+        if not known and not owners:
+            raise TopicNotExist(f"there was no topic {topic} in the cluster {cluster}")
         text = f"delete topic [{topic}] from cluster [{cluster}] success."
         report.step(text, topic=topic, action="deleted", brokers=masters, messages=count)
         report.line(f"delete topic [{topic}] from NameServer success.")
@@ -374,6 +383,12 @@ async def update_order_conf(
     if method == "put" and not value:
         raise click.UsageError("put needs -v, such as -v broker-a:4")
     old = await admin.cluster.kv(ORDER_NAMESPACE, topic)
+    if method == "put":
+        assert value
+        route = await admin.cluster.route(topic)
+        # A broker that is down keeps its queues, so that keys do not move to others meanwhile.
+        known = {each.broker_name for each in route.broker_datas} | order_queues(old).keys()
+        check_order(topic, value, known)
     if method != "get":
         await confirm(order_losses(old, value if method == "put" else None), yes=yes)
     with Report(as_json=as_json) as report:

@@ -12,7 +12,7 @@ from rocketpost.codec.bodies.offset import ConsumeState
 from rocketpost.codec.faults import ConsumerNotOnline
 from rocketpost.console.actions.action import Action, Field, require
 from rocketpost.console.actions.plan import Plan, Step
-from rocketpost.console.lookup import find_master
+from rocketpost.console.lookup import find_master, masters
 from rocketpost.console.shapes import parse_moment
 from rocketpost.console.visit import BadInputError, NotFoundError, Visit
 from rocketpost.errors import RocketpostError
@@ -26,9 +26,10 @@ async def plan_reset(visit: Visit) -> Plan:
     """Plan other offsets of a group in a topic, queue by queue.
 
     Raises:
-        NotFoundError: The group has no offsets in the topic.
+        NotFoundError: There is no such group, or it has no offsets in the topic.
     """
     group, topic = require(visit, "group"), require(visit, "topic")
+    await _require_group(visit, group)
     at_ms = _reset_time(visit)
     if at_ms != _END:  # a relative time means the time of the first preview
         visit.form = {**visit.form, "when": str(at_ms)}
@@ -204,6 +205,22 @@ def _describe(
         moves=True,
         command=command,
     )
+
+
+async def _require_group(visit: Visit, group: str) -> None:
+    """Check that there is a group, since brokers would set offsets of any name.
+
+    Raises:
+        NotFoundError: No broker has it.
+    """
+    snapshot = await visit.cluster.collector.fresh_snapshot()
+    if group in snapshot.groups:
+        return
+    for each in masters(snapshot):  # it may have been made just now
+        table = await visit.admin.groups.table(each.address)
+        if group in table.subscription_group_table:
+            return
+    raise NotFoundError(group)
 
 
 async def _progress(visit: Visit, group: str, topic: str) -> ConsumeState:

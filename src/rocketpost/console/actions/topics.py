@@ -10,7 +10,7 @@ from rocketpost.console.actions.action import Action, Field, require
 from rocketpost.console.actions.plan import Plan, Step
 from rocketpost.console.lookup import find_master, find_topic, masters
 from rocketpost.console.visit import BadInputError, Visit
-from rocketpost.model.names import topic_problem
+from rocketpost.model.names import is_system_topic, topic_problem
 from rocketpost.model.topic import TopicConfig, perm_text
 
 _QUEUES_MAX: Final = 1024
@@ -104,13 +104,20 @@ async def change(visit: Visit, plan: Plan, step: Step) -> str | None:
 
 
 async def plan_deletion(visit: Visit) -> Plan:
-    """Plan the end of a topic."""
+    """Plan the end of a topic.
+
+    Raises:
+        BadInputError: Brokers do not delete it.
+    """
     topic = require(visit, "topic")
     snapshot = await visit.cluster.collector.fresh_snapshot()
     view = find_topic(snapshot, topic)
     steps = []
     for name in sorted(view.brokers):
-        state = await visit.admin.topics.state_at(find_master(snapshot, name).address, topic)
+        address = find_master(snapshot, name).address
+        if is_system_topic(topic) or topic in await visit.admin.topics.system_topics(address):
+            raise BadInputError(visit.text("action.system_topic", name=topic))
+        state = await visit.admin.topics.state_at(address, topic)
         count = sum(each.max_offset - each.min_offset for each in state.queues.values())
         steps.append(Step(target=name, before=visit.text("action.messages", count=count)))
     risks = [visit.text("action.risk_messages")]

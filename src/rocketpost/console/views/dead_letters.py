@@ -24,12 +24,13 @@ from rocketpost.console.collect.snapshot import GroupView, Snapshot
 from rocketpost.console.collect.survey import group_addresses
 from rocketpost.console.jobs.record import JobRecord
 from rocketpost.console.jobs.resending import KIND
+from rocketpost.console.lookup import find_group
 from rocketpost.console.pages import Page
 from rocketpost.console.shapes import count_bars, safe_cell
 from rocketpost.console.views.lists import cut_list
-from rocketpost.console.visit import BadInputError, ForbiddenError, Visit
+from rocketpost.console.visit import BadInputError, ForbiddenError, NotFoundError, Visit
 from rocketpost.diagnosis.concurrency import map_concurrently
-from rocketpost.errors import RocketpostError
+from rocketpost.errors import RocketpostError, RouteNotFound
 from rocketpost.model.names import dlq_topic
 
 logger = logging.getLogger(__name__)
@@ -126,7 +127,11 @@ async def show_letters(visit: Visit) -> Page:
         selection = selection_of(visit)
     except BadInputError as error:
         selection, problem = Selection(), str(error)
-    data = await read_letters(visit, group, selection)
+    try:
+        data = await read_letters(visit, group, selection)
+    except RouteNotFound:
+        await _require_group(visit, group)
+        raise
     words = [word for key, word in (("cause", "-x"), ("topic", "-t")) if visit.query(key)]
     values = [visit.query(key) for key in ("cause", "topic") if visit.query(key)]
     pairs = [part for pair in zip(words, values, strict=True) for part in pair]
@@ -156,6 +161,20 @@ async def show_letters(visit: Visit) -> Page:
     )
 
 
+async def _require_group(visit: Visit, group: str) -> None:
+    """Check that there is a group.
+
+    Raises:
+        NotFoundError: No broker has it.
+        RocketpostError: Nobody knows whether a broker has it.
+    """
+    snapshot = await visit.cluster.collector.search(lambda each: group in each.groups)
+    try:
+        find_group(snapshot, group)
+    except NotFoundError as error:
+        raise NotFoundError(visit.text("dead.no_group", group=group)) from error
+
+
 def _find_jobs(visit: Visit, group: str) -> list[JobRecord]:
     """Return the newest jobs that resent letters of a group."""
     about = (KIND, group, visit.cluster.name)
@@ -168,12 +187,21 @@ async def export_letters(visit: Visit) -> Response:
 
     Raises:
         ForbiddenError: The visitor may not read bodies, or fields of bodies are masked.
+        BadInputError: There is no such format.
+        NotFoundError: There is no such group.
     """
     if not visit.reads_bodies:
         raise ForbiddenError("error.bodies")
     if visit.services.config.masks:
         raise ForbiddenError("message.masked")
-    group, form = visit.param("name"), visit.choice("format", FORMATS)
+    group, form = visit.param("name"), visit.query("format", FORMATS[0])
+    if form not in FORMATS:
+        choices = ", ".join(FORMATS)
+        raise BadInputError(visit.text("error.choice", field="format", choices=choices))
+    try:
+        await visit.admin.cluster.route(dlq_topic(group))
+    except RouteNotFound:
+        await _require_group(visit, group)
     assert visit.session is not None
     await visit.services.audit.record(
         user=visit.session.user.name,

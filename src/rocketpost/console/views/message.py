@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from rocketpost.admin.commands.trace import OPEN_OUTCOME, Step, build_timeline
 from rocketpost.client.message import ReceivedMessage
-from rocketpost.codec.faults import NoMessage
+from rocketpost.codec.faults import NoMessage, ServerError
 from rocketpost.codec.record import parse_message_id
 from rocketpost.console.bodies import FORMS, ShownBody, make_visible, mask_paths, show_body
 from rocketpost.console.pages import Page
@@ -177,7 +177,10 @@ async def find_messages(visit: Visit) -> list[ReceivedMessage]:
         if found:
             return sorted(found, key=lambda message: message.store_ms)
     if _is_offset_id(name):
-        return [await find_by_offset_id(visit, name)]
+        try:
+            return [await find_by_offset_id(visit, name)]
+        except ServerError as error:  # the code with which brokers say that there is none
+            raise NotFoundError(error.remark) from error
     raise NotFoundError(visit.text("message.none", id=name, topic=topic or "?"))
 
 

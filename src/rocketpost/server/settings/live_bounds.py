@@ -11,6 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from rocketpost.errors import ConfigError
+from rocketpost.server.settings.logs import parse_levels
+
 _INT_MAX: Final = 2**31 - 1
 _DAY_MS: Final = 86_400_000
 
@@ -65,8 +68,11 @@ BOUNDS: Final[Mapping[str, Bound]] = {
 def live_problem(key: str, value: str, *, from_file: Mapping[str, str], now_ms: int) -> str | None:
     """Return the reason why a request may not set a key to a value; None if it may.
 
-    The settings class checks values that are not numbers.
+    The settings class checks values that are not numbers. Levels of the log are checked here too: a
+    change that was saved before a part of the server got another name must not stop the next start.
     """
+    if key == "logLevel":
+        return _level_problem(value)
     in_file = from_file.get(key, "").strip()
     if key == "cleanFileForciblyEnable":
         if in_file.lower() == "false" and value.strip().lower() == "true":
@@ -96,6 +102,16 @@ def live_problem(key: str, value: str, *, from_file: Mapping[str, str], now_ms: 
         f"{key}={number} is refused: {bound.why}; a request may set {low} to {high}, "
         "for other values edit the broker's file"
     )
+
+
+def _level_problem(value: str) -> str | None:
+    if not value.strip(" ,"):
+        return "logLevel needs a value, such as logLevel=INFO"
+    try:
+        parse_levels(value)
+    except ConfigError as error:
+        return str(error)
+    return None
 
 
 def _number(text: str) -> int | None:

@@ -22,6 +22,7 @@ from rocketpost.codec.faults import InvalidParameter, NoPermission
 from rocketpost.errors import ConfigError, StoreError
 from rocketpost.model.clock import Clock
 from rocketpost.model.topic import DataVersion
+from rocketpost.server.settings.foreign_keys import IGNORED, REFUSED_WHEN
 from rocketpost.server.settings.live_bounds import live_problem
 
 logger = logging.getLogger(__name__)
@@ -184,6 +185,10 @@ class LiveConfig:
     def _why_not(self, key: str) -> str:
         if any(key in settings.keys_of(cls) for cls in self._sections):
             return f"{key!r} cannot be changed while the broker runs: set it in its file, restart"
+        if key in IGNORED:
+            return f"{key} has no effect here: {IGNORED[key]}"
+        if key in REFUSED_WHEN:
+            return f"{key} cannot be changed while the broker runs: {REFUSED_WHEN[key].reason}"
         named = (
             settings.with_suggestion(key, self.mutable_keys) if key.isidentifier() else repr(key)
         )

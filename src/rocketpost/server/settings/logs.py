@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
+import rocketpost
 from rocketpost.errors import ConfigError
 from rocketpost.settings import option
 
@@ -67,10 +69,18 @@ def parse_levels(text: str) -> dict[str, int]:
         level = word.strip().upper()
         if level not in _LEVELS:
             raise ConfigError(f"logLevel={text}: {word!r} is not one of {', '.join(_LEVELS)}")
-        is_ours = name == BASE or name.startswith(f"{BASE}.")
-        if not is_ours or len(name) > _NAME_LENGTH_MAX:
+        if len(name) > _NAME_LENGTH_MAX or not _is_module(name):
             raise ConfigError(
                 f"logLevel={text}: {name!r} is not a part of this server, such as {BASE}.store"
             )
         levels[name] = logging.getLevelNamesMapping()[level]
     return levels
+
+
+def _is_module(name: str) -> bool:
+    """Return whether a module or package of this server has a name; loggers have these names."""
+    base, *parts = name.split(".")
+    if base != BASE or not all(part.isidentifier() for part in parts):
+        return False
+    path = Path(rocketpost.__file__).parent.joinpath(*parts)
+    return path.is_dir() or path.with_suffix(".py").is_file()

@@ -14,6 +14,15 @@ from rocketpost.settings import option
 _PORT_MAX: Final = 65_535
 _SERIES_MAX: Final = 1_000_000
 _LABEL_NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+USED_LABELS: Final = frozenset((
+    "by", "cluster", "consume_mode", "consumer_group", "invocation_status", "is_long_polling",
+    "is_retry", "is_system", "kernel", "lane", "language", "le", "member", "message_type",
+    "node_id", "node_type", "otel_scope_name", "processor", "protocol_type", "put_status",
+    "queue_id", "reason", "replica", "request_code", "response_code", "result",
+    "revive_message_type", "role", "storage_medium", "storage_type", "topic", "version", "voter",
+))  # fmt: skip
+"""The labels that metrics of the broker have."""
+
 _HEADER_NAME: Final = re.compile(r"[a-zA-Z0-9_.-]+")
 
 
@@ -75,7 +84,17 @@ class MetricsConfig(AccessConfig):
                 "metricsExporterType=OTLP_GRPC needs metricsGrpcExporterTarget, the address of a "
                 "collector such as http://collector:4317"
             )
-        parse_labels(self.metrics_labels)
+        for name in parse_labels(self.metrics_labels):
+            if name in USED_LABELS:
+                raise ConfigError(
+                    f"metricsLabel={self.metrics_labels}: metrics of the broker have a label "
+                    f"{name} already; choose another name"
+                )
+            if name.startswith("__"):
+                raise ConfigError(
+                    f"metricsLabel={self.metrics_labels}: {name} begins with __, and Prometheus "
+                    "drops such labels; choose another name"
+                )
         _ = self.push_headers
 
 
@@ -90,7 +109,7 @@ def parse_labels(
         names: The form of a name.
 
     Raises:
-        ConfigError: A pair has no colon, or its name has another form.
+        ConfigError: A pair has no colon, or its name has another form or is there twice.
     """
     labels = {}
     for pair in filter(None, (each.strip() for each in text.split(","))):
@@ -100,5 +119,7 @@ def parse_labels(
                 f"{key}={text}: {pair!r} is not name:value, with letters, digits and underscores "
                 "in the name"
             )
+        if name in labels:
+            raise ConfigError(f"{key}={text}: {name} is there twice")
         labels[name] = value
     return labels

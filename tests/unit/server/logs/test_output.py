@@ -16,7 +16,7 @@ from rocketpost.server.settings.broker import BrokerConfig
 from rocketpost.server.settings.logs import LogConfig
 from rocketpost.server.settings.namesrv import NamesrvConfig
 
-NAME = "rocketpost.server.logs.of_a_test"
+NAME = "rocketpost.server.logs.output"
 KINDS = [BrokerConfig, NamesrvConfig]
 
 

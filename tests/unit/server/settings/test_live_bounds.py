@@ -52,6 +52,17 @@ def test_a_request_may_go_as_far_as_the_file(key: str, value: str) -> None:
     make(**{key: value}).change({key: value})
 
 
+@pytest.mark.parametrize("value", ["", " , ", "rocketpost.stoer=DEBUG", "LOUD"])
+def test_levels_of_the_log_that_mean_nothing_are_refused(value: str) -> None:
+    live = make()
+    with pytest.raises(InvalidParameter, match="logLevel"):
+        live.change({"logLevel": value})
+    assert live.properties()["logLevel"] == "INFO"
+    saved = {"logLevel": Override(value)}  # a broker without this check may have saved it
+    assert apply_overrides({}, saved, (BrokerConfig, StoreConfig), now_ms=NOW) == ({}, {})
+    live.change({"logLevel": "INFO,rocketpost.store=DEBUG"})
+
+
 def test_harmless_changes_are_accepted() -> None:
     make().change({"fileReservedTime": "24", "diskSpaceCleanForciblyRatio": "80"})
 

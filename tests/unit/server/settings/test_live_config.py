@@ -78,6 +78,8 @@ def test_a_change_is_made_whole_or_not_at_all(
     ("key", "text"),
     [
         ("storePathRootDir", "set it in its file, restart"),
+        ("sendMessageThreadPoolNums", "has no effect here: there are no thread pools here"),
+        ("useTLS", "cannot be changed while the broker runs: set tls.enable=true instead"),
         ("traceOm", r"did you mean traceOn\?"),
         ("a\nb", r"'a\\nb' cannot be changed .* no such setting"),
     ],

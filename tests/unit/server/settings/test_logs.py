@@ -11,6 +11,7 @@ from rocketpost.server.settings.namesrv import NamesrvConfig
 
 
 def test_levels_of_loggers() -> None:
+    assert parse_levels("rocketpost.server.broker=DEBUG")["rocketpost.server.broker"] == 10
     assert parse_levels("") == {"rocketpost": logging.INFO}
     assert parse_levels("warning, rocketpost.store=debug") == {
         "rocketpost": logging.WARNING,
@@ -18,7 +19,19 @@ def test_levels_of_loggers() -> None:
     }
 
 
-@pytest.mark.parametrize("text", ["LOUD", "rocketpost.store=", "asyncio=DEBUG", "rocketpostx=INFO"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "LOUD",
+        "rocketpost.store=",
+        "asyncio=DEBUG",
+        "rocketpostx=INFO",
+        "rocketpost.stoer=DEBUG",
+        "rocketpost.=DEBUG",
+        "rocketpost...tests=DEBUG",
+        "rocketpost.store/log=DEBUG",
+    ],
+)
 def test_an_unknown_level_or_logger_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="logLevel="):
         parse_levels(text)

@@ -139,9 +139,15 @@ async def delete_user(
     admin: AdminClient, *, broker: str | None, cluster: str | None, name: str, as_json: bool
 ) -> None:
     """Delete a user and its rules."""
+
+    async def delete(address: str) -> bool:
+        is_known = await admin.access.user(address, name) is not None
+        await admin.access.delete_user(address, name)  # the refusal of a server says more
+        return is_known
+
     await _on_all(
-        admin, broker, cluster, "delete user", as_json,
-        lambda address: admin.access.delete_user(address, name),
+        admin, broker, cluster, "delete user", as_json, delete,
+        missing=f"{broker or cluster} has no user {name}",
     )  # fmt: skip
 
 
@@ -159,8 +165,7 @@ async def get_user(
         if user is not None:
             show_rows(_USERS, [_user_row(user)], as_json=as_json)
             return
-    if as_json:
-        say_json([])
+    raise Failure(f"{broker or cluster} has no user {name}; `mqadmin listUser` shows the users")
 
 
 @admin_command("listUser")
@@ -263,9 +268,16 @@ async def delete_acl(
     as_json: bool,
 ) -> None:
     """Delete rules of a user."""
+
+    async def delete(address: str) -> bool:
+        before = await admin.access.rules(address, subject)
+        await admin.access.delete_rules(address, subject, resource)
+        # Brokers read the resource in their own way, so the rules tell whether there was one.
+        return before is None or await admin.access.rules(address, subject) != before
+
     await _on_all(
-        admin, broker, cluster, "delete acl", as_json,
-        lambda address: admin.access.delete_rules(address, subject, resource),
+        admin, broker, cluster, "delete acl", as_json, delete,
+        missing=f"{subject} has no rule for {resource} at {broker or cluster}",
     )  # fmt: skip
 
 
@@ -341,13 +353,28 @@ async def _on_all(
     cluster: str | None,
     what: str,
     as_json: bool,
-    change: Callable[[str], Awaitable[None]],
+    change: Callable[[str], Awaitable[bool | None]],
+    *,
+    missing: str = "",
 ) -> None:
     """Make a change on one server; or on all brokers of a cluster and its name servers.
 
     Slaves of Rocketpost follow their master, and Apache's name servers have no users: both are left
     out.
+
+    Args:
+        admin: The client.
+        broker: The server.
+        cluster: The cluster.
+        what: The change, for the report.
+        as_json: Whether the report is JSON.
+        change: Makes the change on a server; returns False if there was nothing to change.
+        missing: The error if there was nothing to change on any server.
+
+    Raises:
+        Failure: A server refused the change, or there was nothing to change.
     """
+    is_changed = False
     addresses = await find_masters(admin, broker, cluster)
     optional: list[str] = []
     if cluster is not None:
@@ -359,13 +386,17 @@ async def _on_all(
         for address in [*addresses, *optional]:
             try:
                 with errors_from(address, except_for=Fault):
-                    await change(address)
+                    if await change(address) is False:
+                        continue
             except Fault as error:
                 if address in optional and _is_elsewhere(error):
                     continue
                 with errors_from(address):
                     raise
+            is_changed = True
             report.step(f"{what} to {address} success.", server=address)
+        if not is_changed:
+            raise Failure(missing)
 
 
 def _is_elsewhere(error: Fault) -> bool:
