@@ -112,8 +112,8 @@ async def test_a_lost_message_is_found_by_its_queue_and_offset() -> None:
     assert await find_lost_message(admin, MessageQueue("a", -1, "T"), -1) is None  # UNKNOWN
 
 
-async def test_the_topics_of_a_group_are_those_of_all_masters() -> None:
-    topics = {"a:1": ["T", "%RETRY%G"], "c:1": ["U", "T"]}
+async def test_the_topics_of_a_group_are_those_of_all_brokers() -> None:
+    topics = {"a:1": ["T", "%RETRY%G"], "s:2": ["T"], "c:1": ["U", "T"]}
     brokers = [A, B, broker("c", m="c:1")]
     admin = FakeAdmin(brokers, topics=topics).client()
     assert await list_topics_of_group(admin, "G") == ["%RETRY%G", "T", "U"]

@@ -257,9 +257,14 @@ def test_a_user_is_shown_by_the_first_master_that_has_it(servers: dict[str, Fake
     }  # fmt: skip
 
 
-def test_a_user_that_no_master_has_is_an_empty_result(servers: dict[str, FakeServer]) -> None:
-    assert run("getUser", "-c", "C", "-u", "ada").stdout == ""
-    assert json.loads(run("getUser", "-c", "C", "-u", "ada", "--json").stdout) == []
+def test_a_user_that_no_master_has_is_an_error(servers: dict[str, FakeServer]) -> None:
+    for options in ((), ("--json",)):
+        result = run("getUser", "-c", "C", "-u", "ada", *options)
+        assert result.exit_code == 1
+        assert "ada" in result.stderr
+
+
+def test_a_list_of_users_may_be_empty(servers: dict[str, FakeServer]) -> None:
     assert run("listUser", "-c", "C").stdout == ""
     assert json.loads(run("listUser", "-c", "C", "--json").stdout) == []
 
