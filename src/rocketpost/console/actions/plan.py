@@ -60,7 +60,7 @@ class Plan(msgspec.Struct, kw_only=True, rename="camel"):
     risks: list[str] = []
     is_reversible: bool = True
     undo: str = ""
-    """How to undo it."""
+    """The steps that undo the action."""
     undo_path: str = ""
     """The preview of the change that undoes it, as a path of the console."""
     typed: str = ""

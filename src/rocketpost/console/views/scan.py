@@ -51,7 +51,7 @@ class Scan(msgspec.Struct, kw_only=True):
     stopped: str = ""
     """The bound that ended it: matches, messages, bytes or seconds; empty if it came to the end."""
     next: str = ""
-    """Where to continue: ``broker:queue:offset,...``."""
+    """The offset of each queue at which the next scan begins: ``broker:queue:offset,...``."""
     problems: dict[str, str] = {}
 
 
